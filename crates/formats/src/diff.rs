@@ -20,6 +20,9 @@ pub struct Diff {
     pub causes: Vec<CauseChange>,
     pub classes: Vec<ClassChange>,
     pub owners: Vec<OwnerChange>,
+    /// Empty in older documents.
+    #[serde(default)]
+    pub code: Vec<CodeChange>,
     #[serde(default)]
     pub dominators: Option<Vec<DominatorChange>>,
     pub arenas: Vec<ArenaChange>,
@@ -101,6 +104,15 @@ pub struct OwnerChange {
     #[serde(with = "names::cause_or_none")]
     #[schemars(schema_with = "names::cause_or_none::schema")]
     pub cause: Option<Cause>,
+    pub bytes: Trajectory,
+}
+
+/// The bytecode of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Diff")]
+pub struct CodeChange {
+    pub path: String,
+    pub iseqs: Trajectory,
     pub bytes: Trajectory,
 }
 
@@ -221,6 +233,8 @@ pub enum DiffKind {
     ManagedLeak,
     /// Native memory, which the GC does not know of, accumulates at a steady rate.
     NativeLeak,
+    /// Code is defined again and again at a steady rate.
+    CodeLeak,
     /// Memory in use or pages of files grew, and it is open whether that continues.
     Growth,
     /// Memory in use grew more and more slowly, or grew by the program's own code.

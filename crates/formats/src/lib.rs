@@ -41,7 +41,7 @@ pub use confidence::Confidence;
 pub use csv::{CSV_HEAD, csv_line};
 pub use deployment::{Deployment, Platform, Server};
 pub use diff::{
-    ArenaChange, CauseChange, ClassChange, Diff, DiffKind, DiffPoint, DiffVerdict, DominatorChange,
+    ArenaChange, CauseChange, CodeChange, ClassChange, Diff, DiffKind, DiffPoint, DiffVerdict, DominatorChange,
     Doubt, OwnerChange, PinChange, SizeClassChange, Subject, Trajectory,
 };
 pub use family::{

@@ -33,7 +33,7 @@ pub fn diff(diff: &Diff, width: usize) -> String {
 fn write(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     write_head(diff, out, width)?;
     let style = match diff.verdict.kind {
-        DiffKind::ManagedLeak | DiffKind::NativeLeak => RED,
+        DiffKind::ManagedLeak | DiffKind::NativeLeak | DiffKind::CodeLeak => RED,
         DiffKind::Growth | DiffKind::Retention => YELLOW,
         DiffKind::WarmUp | DiffKind::Stable | DiffKind::Shrank => GREEN,
         DiffKind::Difference => BOLD,

@@ -4,6 +4,7 @@ use formats::{Action, Diff, DiffKind, Doubt, Report};
 use ledger::Cause;
 use testkit::Target;
 
+use crate::diffs::{diff, looks_at};
 use crate::owners::retained;
 use crate::{bytes, document, rbloat, report};
 
@@ -212,4 +213,36 @@ fn the_state_of_the_gc_is_read() {
         target.tell("next");
         target.truth = target.next_truth();
     }
+}
+
+/// Code that is defined again and again was called a warm-up.
+#[test]
+fn code_that_is_defined_again_and_again_is_a_leak() {
+    let target = Target::scenario("cases/inline_templates", &[]);
+    let diff = diff(&looks_at(target, 3, |_| false));
+    assert_eq!(diff.verdict.kind, DiffKind::CodeLeak, "{:?} {:?}", diff.verdict, diff.code);
+    assert_eq!(diff.code[0].path, "inline template");
+    let words = render::words::diff_verdict(&diff).summary;
+    let leak = "Code leak: the code of inline template is defined again and again";
+    assert!(words.starts_with(leak), "{words}");
+    // Ruby 2.7 has all methods in a cache as well.
+    let is_retained = words.contains("again, retained by Views::Compiled.");
+    assert!(is_retained || words.contains("again. The program's"), "{words}");
+}
+
+#[test]
+fn code_that_is_evaluated_and_not_retained_is_no_leak() {
+    let target = Target::scenario("cases/eval_garbage", &[]);
+    let diff = diff(&looks_at(target, 3, |_| false));
+    assert_ne!(diff.verdict.kind, DiffKind::CodeLeak, "{:?} {:?}", diff.verdict, diff.code);
+    assert_ne!(diff.verdict.kind, DiffKind::WarmUp, "{:?}", diff.verdict);
+}
+
+#[test]
+fn anonymous_classes_are_a_leak_of_classes() {
+    let target = Target::scenario("cases/anonymous_classes", &[]);
+    let diff = diff(&looks_at(target, 3, |_| false));
+    let words = render::words::diff_verdict(&diff).summary;
+    let leak = "Managed leak: Class retained by Tracker::DESCENDANTS grows";
+    assert!(words.starts_with(leak), "{words}");
 }

@@ -18,7 +18,7 @@ fn looks(name: &str, count: u64) -> Vec<Kept> {
 }
 
 /// The same for a running program. It collects garbage before the snapshots that `collects` accepts.
-fn looks_at(mut target: Target, count: u64, collects: impl Fn(u64) -> bool) -> Vec<Kept> {
+pub(crate) fn looks_at(mut target: Target, count: u64, collects: impl Fn(u64) -> bool) -> Vec<Kept> {
     (0..count)
         .map(|number| {
             let steps = (number > 0).then_some("step");
@@ -40,7 +40,7 @@ fn run(looks: &[Kept], arguments: &[&str]) -> Output {
     rbloat().arg("diff").args(looks.iter().map(Kept::path)).args(arguments).output().unwrap()
 }
 
-fn diff(looks: &[Kept]) -> Diff {
+pub(crate) fn diff(looks: &[Kept]) -> Diff {
     let output = run(looks, &["--json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     crate::document(&output.stdout)

@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use formats::{Arena, Class, DominatorRow, Owner, PinRow, Report, SizeClass};
+use formats::{Arena, Class, DominatorRow, FileCode, Owner, PinRow, Report, SizeClass};
 use formats::{
-    ArenaChange, CauseChange, ClassChange, DominatorChange, OwnerChange, PinChange,
+    ArenaChange, CauseChange, CodeChange, ClassChange, DominatorChange, OwnerChange, PinChange,
     SizeClassChange, Trajectory,
 };
 use ledger::Cause;
@@ -235,6 +235,32 @@ pub(crate) fn owners(reports: &[&Report]) -> Vec<OwnerChange> {
     owners.sort_by_key(|owner| Reverse(owner.bytes.change.abs()));
     owners.truncate(MAX_ROWS);
     owners
+}
+
+/// Returns the bytecode by file, the largest change first.
+pub(crate) fn code(reports: &[&Report]) -> Vec<CodeChange> {
+    let rows = by_key(
+        reports,
+        |report| {
+            let files = report.interpreter.iter().flat_map(|it| it.files.iter().flatten());
+            files.filter_map(|file| Some((file.path.as_deref()?, file))).collect()
+        },
+        |numbers, file: &FileCode| {
+            numbers[0] = numbers[0].saturating_add(file.iseqs);
+            let bytes = file.slot_bytes.saturating_add(file.resident_bytes);
+            numbers[1] = numbers[1].saturating_add(bytes);
+        },
+        2,
+    );
+    let change = |(path, numbers): (&str, Vec<u64>)| {
+        let [iseqs, bytes] = series(&numbers);
+        CodeChange { path: path.into(), iseqs, bytes }
+    };
+    let mut changes: Vec<_> = rows.into_iter().map(change).collect();
+    changes.retain(|change| change.iseqs.change != 0);
+    changes.sort_by_key(|change| Reverse(change.bytes.change.unsigned_abs()));
+    changes.truncate(MAX_ROWS);
+    changes
 }
 
 pub(crate) fn arenas(reports: &[&Report]) -> Vec<ArenaChange> {

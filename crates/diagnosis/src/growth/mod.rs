@@ -7,7 +7,7 @@ mod verdict;
 use formats::{CaptureMethod, Diff, DiffPoint, Report, Snapshot, Trajectory};
 use verdict::Changes;
 pub(crate) use verdict::{Course, course};
-pub use verdict::{has_more_objects, largest_native_owner, least_growth, totals};
+pub use verdict::{has_more_objects, is_defined_again, largest_native_owner, least_growth, totals};
 
 /// Compares two or more snapshots, each with its name. Snapshots of one process are ordered by time; those of several
 /// processes, and of cores, are compared in the given order.
@@ -54,6 +54,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
     let causes = changes::causes(&reports);
     let mut classes = changes::classes(&reports, hours);
     let owners = changes::owners(&reports);
+    let code = changes::code(&reports);
     if same_process {
         let snapshots: Vec<&Snapshot> = snapshots.iter().map(|(_, snapshot)| snapshot).collect();
         survivors::count(&snapshots, &mut classes);
@@ -67,6 +68,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
             causes: &causes,
             classes: &classes,
             owners: &owners,
+            code: &code,
         },
         hours,
     );
@@ -79,6 +81,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
         causes,
         classes,
         owners,
+        code,
         dominators: changes::dominators(&reports),
         arenas: if same_process { changes::arenas(&reports) } else { Vec::new() },
         pins: changes::pins(&reports),

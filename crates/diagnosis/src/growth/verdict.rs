@@ -1,7 +1,7 @@
 //! The verdict on a diff: a pure function of its numbers.
 
 use formats::{
-    CauseChange, ClassChange, Confidence, Diff, DiffKind, DiffPoint, DiffVerdict, Doubt,
+    CauseChange, ClassChange, CodeChange, Confidence, Diff, DiffKind, DiffPoint, DiffVerdict, Doubt,
     OwnerChange, Subject, Trajectory,
 };
 use ledger::{Cause, CauseGroup};
@@ -20,6 +20,8 @@ const MIN_SECONDS: f64 = 10.0;
 const MORE_OBJECTS_FRACTION: u64 = 100;
 /// The part of the growth of all objects that a class needs to be named: one in four.
 const MIN_SHARE: i64 = 4;
+/// The name of the kind of objects that bytecode is.
+const ISEQS: &str = "(imemo_iseq)";
 /// The number of additional threads that is an accumulation of threads.
 const MANY_THREADS: u64 = 8;
 
@@ -78,6 +80,7 @@ pub(super) struct Changes<'a> {
     pub(super) causes: &'a [CauseChange],
     pub(super) classes: &'a [ClassChange],
     pub(super) owners: &'a [OwnerChange],
+    pub(super) code: &'a [CodeChange],
 }
 
 impl<'a> From<&'a Diff> for Changes<'a> {
@@ -90,6 +93,7 @@ impl<'a> From<&'a Diff> for Changes<'a> {
             causes: &diff.causes,
             classes: &diff.classes,
             owners: &diff.owners,
+            code: &diff.code,
         }
     }
 }
@@ -222,10 +226,17 @@ impl<'a> Largest<'a> {
             return Self::native(diff, sums);
         }
         if most == sums.code.change {
-            let cause = largest(diff, Part::Code);
-            return Self { subject: Subject::Code, cause, class: None, bytes: sums.code.clone() };
+            return Self::code(diff, sums);
         }
         Self::managed(diff, sums)
+    }
+
+    /// Its class are the iseqs if they are most of it.
+    fn code(diff: Changes<'a>, sums: &Sums) -> Self {
+        let iseqs = diff.classes.iter().find(|class| class.name == ISEQS);
+        let class = iseqs.filter(|iseqs| 2 * iseqs.bytes.change >= sums.code.change);
+        let cause = largest(diff, Part::Code);
+        Self { subject: Subject::Code, cause, class, bytes: sums.code.clone() }
     }
 
     fn native(diff: Changes<'a>, sums: &'a Sums) -> Self {
@@ -340,20 +351,43 @@ fn leak(diff: Changes<'_>, sums: &Sums, hours: Option<f64>, least: i64) -> Optio
         grown.push(Largest::native(diff, sums));
         grown.retain(is_large);
     }
+    if is_code_defined_again(diff, sums) {
+        grown.push(Largest::code(diff, sums));
+        grown.retain(is_large);
+    }
     let mut leaks: Vec<Largest<'_>> = grown
         .into_iter()
         .filter(|it| it.bytes.change > 0 && it.course(diff) == Course::Steady && it.lasts(diff))
         .collect();
     leaks.sort_by_key(|it| it.bytes.change);
     let leak = leaks.pop().filter(|_| diff.points.len() >= MIN_SNAPSHOTS)?;
-    let is_native = matches!(leak.subject, Subject::Native | Subject::Unreachable);
-    let kind = if is_native { DiffKind::NativeLeak } else { DiffKind::ManagedLeak };
+    let kind = match leak.subject {
+        Subject::Native | Subject::Unreachable => DiffKind::NativeLeak,
+        Subject::Code => DiffKind::CodeLeak,
+        _ => DiffKind::ManagedLeak,
+    };
     Some(leak.verdict(kind, None, Confidence::High, hours))
 }
 
 /// Returns true if the GC was disabled in all snapshots.
 fn is_gc_disabled(diff: Changes<'_>) -> bool {
     diff.points.iter().all(|point| point.gc_disabled == Some(true))
+}
+
+/// Returns true if most of the growth of code is bytecode of files that had bytecode before: a file that is loaded has all
+/// of its bytecode at once.
+fn is_code_defined_again(diff: Changes<'_>, sums: &Sums) -> bool {
+    let again = diff.code.iter().filter(|file| is_defined_again(file));
+    let bytes: i64 = again.map(|file| file.bytes.change).sum();
+    2 * bytes >= sums.code.change.max(1)
+}
+
+/// Returns true if a file had bytecode before, and has more of it now.
+#[must_use]
+pub fn is_defined_again(file: &CodeChange) -> bool {
+    file.iseqs.change > 0
+        && file.bytes.change > 0
+        && file.iseqs.at.first().is_some_and(|&iseqs| iseqs > 0)
 }
 
 /// The verdict on memory in use that grew, but is not proved to leak.
@@ -373,11 +407,14 @@ fn growth(diff: Changes<'_>, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
             (DiffKind::Growth, Doubt::Uneven, Confidence::Low)
         }
         Course::LevelsOff => (DiffKind::WarmUp, Doubt::LevelsOff, Confidence::Medium),
-        _ if largest.subject == Subject::Code => {
-            (DiffKind::WarmUp, Doubt::CodeIsLoaded, Confidence::Medium)
-        }
         _ if are_owners_unknown => (DiffKind::Growth, Doubt::OwnersUnknown, Confidence::Low),
         _ if is_garbage => (DiffKind::Growth, Doubt::Garbage, Confidence::Low),
+        Course::Steady if largest.subject == Subject::Code => {
+            (DiffKind::Growth, Doubt::CodeIsLoaded, Confidence::Medium)
+        }
+        _ if largest.subject == Subject::Code && !is_code_defined_again(diff, sums) => {
+            (DiffKind::WarmUp, Doubt::CodeIsLoaded, Confidence::Medium)
+        }
         Course::TooEarly => (DiffKind::Growth, Doubt::FewSnapshots, Confidence::Low),
         Course::Uneven => (DiffKind::Growth, Doubt::Uneven, Confidence::Low),
         Course::Steady => (DiffKind::Growth, Doubt::Turnover, Confidence::Medium),

@@ -4,7 +4,7 @@ use std::ops::Range;
 use allocator::HeapMap;
 use capture::elf::Module;
 use capture::{Address, PageRun, Pages, intersection, length};
-use ruby::{CodePaths, Frame, NamedRoot, ObjectSpace, Slot};
+use ruby::{Class, ClassKind, CodePaths, Frame, ImemoType, NamedRoot, ObjectSpace, Slot};
 
 use crate::Cause;
 use crate::ownership::graph::PointerGraph;
@@ -118,7 +118,11 @@ impl<'a> Owners<'a> {
         (graph, paths): &(ObjectGraph<'_>, Paths),
         retained_sizes: bool,
     ) -> Option<Vec<Dominator>> {
-        let classes = accounts.iter_mut().filter(|account| account.kind == OwnerKind::Class);
+        let iseqs = iseqs_name(self.table.space);
+        let has_retainers = |account: &&mut OwnerAccount| {
+            account.kind == OwnerKind::Class || Some(account.name.as_str()) == iseqs
+        };
+        let classes = accounts.iter_mut().filter(has_retainers);
         let mut kept: Vec<_> = classes.take(MAX_RETAINED_CLASSES).collect();
         // Classes of one name share an account.
         let group_of_name: HashMap<&str, usize> = kept
@@ -257,4 +261,10 @@ impl Accounts {
         });
         self.all
     }
+}
+
+/// The name of the kind of objects that bytecode is. What retains them defines it.
+fn iseqs_name(space: &ObjectSpace) -> Option<&str> {
+    let is_iseqs = |class: &&Class| class.kind == ClassKind::Imemo(ImemoType::Iseq);
+    space.classes.iter().find(is_iseqs)?.name.as_deref()
 }

@@ -1,7 +1,7 @@
 use std::cmp::Reverse;
 
-use diagnosis::{has_more_objects, largest_native_owner};
-use formats::{ClassChange, Diff, DiffKind, DiffPoint, Doubt, Subject, Trajectory};
+use diagnosis::{has_more_objects, is_defined_again, largest_native_owner};
+use formats::{ClassChange, CodeChange, Diff, DiffKind, DiffPoint, Doubt, Subject, Trajectory};
 use ledger::{Count, Size};
 
 use super::next::longer;
@@ -9,6 +9,8 @@ use super::{VerdictWords, confidence};
 
 /// Growth that was observed for a shorter time is given per minute; in hours.
 const MIN_HOURS: f64 = 0.2;
+/// The name of the kind of objects that bytecode is.
+const ISEQS: &str = "(imemo_iseq)";
 /// The least difference of a cause between two processes that is named, in bytes, and the most causes.
 const MIN_CHANGE: u64 = 1 << 20;
 const MAX_CAUSES: usize = 4;
@@ -22,6 +24,17 @@ pub fn diff_verdict(diff: &Diff) -> VerdictWords {
     let mut evidence = vec![sums(diff)];
     if let Some(class) = class {
         evidence.push(objects(diff, class));
+    }
+    if verdict.subject == Subject::Code
+        && let Some(file) = largest_code(diff)
+    {
+        evidence.push(format!(
+            "{}: {} iseqs ({}), {}",
+            file.path,
+            Count(file.iseqs.last()),
+            signed_count(file.iseqs.change),
+            signed(file.bytes.change)
+        ));
     }
     if diff.same_process
         && let Some((values, counts)) = values(diff, class)
@@ -77,6 +90,14 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
         (DiffKind::NativeLeak, _) => {
             (format!("Native leak: {subject} grows by {rate}."), CHECK_OF_A_LEAK)
         }
+        (DiffKind::CodeLeak, _) => (code_leak(diff, &rates), CHECK_OF_A_LEAK),
+        (DiffKind::Growth, Some(Doubt::CodeIsLoaded)) => (
+            format!(
+                "Growth: {subject} grew by {size} ({rates}) at a steady rate. It still loads code, or defines code again and \
+                 again."
+            ),
+            "this should stop when all code is loaded. If it does not, `rbloat who` names the line that defines it.",
+        ),
         (DiffKind::WarmUp, Some(Doubt::CodeIsLoaded)) => (
             format!("Warm-up: {subject} grew by {size}, by classes and bytecode that were loaded."),
             "this should stop when all code is loaded. If it does not, something defines classes or methods \
@@ -198,6 +219,28 @@ fn difference(diff: &Diff) -> String {
     )
 }
 
+/// The file whose code is defined again and again, and the root that retains most of it.
+fn code_leak(diff: &Diff, rates: &str) -> String {
+    let retainer = diff.classes.iter().find(|class| class.name == ISEQS);
+    let root = retainer.and_then(|class| class.kept_by.as_ref()?.split(" → ").next());
+    // Caches of the interpreter, threads and finalizers define no code.
+    let root = root.filter(|root| !root.starts_with('('));
+    let by = root.map_or_else(String::new, |root| format!(", retained by {root}"));
+    let code = match largest_code(diff) {
+        Some(file) => format!("the code of {}", file.path),
+        None => "code".into(),
+    };
+    format!(
+        "Code leak: {code} is defined again and again{by}. The program's code grows by {rates}. `rbloat who` names the line that \
+         defines it."
+    )
+}
+
+/// The file whose code was defined again, and grew most.
+fn largest_code(diff: &Diff) -> Option<&CodeChange> {
+    diff.code.iter().find(|file| is_defined_again(file))
+}
+
 /// The name of the memory that a verdict is about.
 fn subject(diff: &Diff, class: Option<&ClassChange>) -> String {
     let cause = diff.verdict.cause.map_or("memory", ledger::Cause::name);
@@ -239,6 +282,7 @@ fn values<'a>(diff: &'a Diff, class: Option<&'a ClassChange>) -> Option<(&'a Tra
         (Subject::Native | Subject::Unreachable, _) => {
             largest_native_owner(diff).map(|owner| (&owner.bytes, false))
         }
+        (Subject::Code, _) => largest_code(diff).map(|file| (&file.bytes, false)),
         _ => None,
     }
 }
