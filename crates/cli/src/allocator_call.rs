@@ -1,7 +1,8 @@
 use allocator::{Allocator, TrimCall};
-use capture::elf::Module;
-use capture::{Address, Argument, Identity, Image, SystemCall, Target, proc};
+use image::elf::Module;
+use image::{Image, Target};
 use inferior::{Error, ForkedCopy, FunctionCall};
+use linux::{Address, Argument, Identity, SystemCall, proc};
 
 use crate::failure::Failure;
 

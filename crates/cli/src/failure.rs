@@ -2,15 +2,18 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use capture::Address;
 use formats::{RecordingError, SnapshotError};
+use image::CoreError;
+use linux::Address;
 use nix::errno::Errno;
 
 /// The reason why a command failed. Each message states the event, the reason, and a remedy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("{}{}", .0, advice(.0))]
-    Capture(capture::Error),
+    Capture(linux::Error),
+    #[error(transparent)]
+    Core(CoreError),
     #[error(transparent)]
     CopyLost(inferior::Error),
     #[error(
@@ -153,8 +156,8 @@ pub(crate) enum Failure {
     Output(#[from] io::Error),
 }
 
-impl From<capture::Error> for Failure {
-    fn from(error: capture::Error) -> Self {
+impl From<linux::Error> for Failure {
+    fn from(error: linux::Error) -> Self {
         Self::Capture(error)
     }
 }
@@ -169,8 +172,8 @@ impl From<inferior::Error> for Failure {
 }
 
 /// Returns the advice that follows the message of an error.
-fn advice(error: &capture::Error) -> &'static str {
-    use capture::Error as E;
+fn advice(error: &linux::Error) -> &'static str {
+    use linux::Error as E;
     match error {
         E::NoSuchProcess { .. } => "; `rbloat` lists the Ruby processes that run",
         E::Itself { .. } => "; give the id of a Ruby process",
@@ -209,13 +212,13 @@ impl From<Outcome> for ExitCode {
 impl Failure {
     /// Returns true if the process has ended.
     pub(crate) fn is_end(&self) -> bool {
-        use capture::Error as E;
+        use linux::Error as E;
         matches!(self, Self::Capture(E::NoSuchProcess { .. } | E::Ended { .. } | E::Zombie { .. }))
     }
 
     /// Returns true if it is no news about a process of a list: it has ended, or is one of those without memory.
     pub(crate) fn is_without_memory(&self) -> bool {
-        self.is_end() || matches!(self, Self::Capture(capture::Error::KernelThread { .. }))
+        self.is_end() || matches!(self, Self::Capture(linux::Error::KernelThread { .. }))
     }
 
     /// Returns the message for a list of several processes: it names the process once.
@@ -226,7 +229,7 @@ impl Failure {
 
     /// The exit status, as `rbloat --help` documents it.
     pub(crate) fn exit_code(&self) -> ExitCode {
-        use capture::Error as E;
+        use linux::Error as E;
         ExitCode::from(match self {
             Self::OneSource
             | Self::ManySources(_)
@@ -247,12 +250,9 @@ impl Failure {
                 | E::Thread { .. }
                 | E::Zombie { .. }
                 | E::KernelThread { .. }
-                | E::Itself { .. }
-                | E::CoreFile { .. }
-                | E::NoCore { .. }
-                | E::ForeignCore { .. }
-                | E::DamagedCore { .. },
+                | E::Itself { .. },
             )
+            | Self::Core(_)
             | Self::NotRuby { .. }
             | Self::NotInContainer { .. }
             | Self::Ambiguous { .. }

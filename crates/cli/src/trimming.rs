@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use capture::proc::rss_bytes;
-use capture::{ProcessState, Target};
 use formats::{TrimOutcome, TrimReport};
+use image::{ProcessState, Target};
 use inferior::{CallOutcome, Refusal};
 use ledger::{Facts, Ledger};
+use linux::proc::rss_bytes;
 
 use crate::allocator_call::AllocatorCall;
 use crate::arguments::CaptureArguments;

@@ -50,10 +50,7 @@ impl Who {
         }
         let head: Head = untrusted::parse_addresses(json)?;
         if head.kind != Self::KIND {
-            return Err(format!(
-                "it is the document of `rbloat {}`",
-                capture::one_line(&head.kind)
-            ));
+            return Err(format!("it is the document of `rbloat {}`", linux::one_line(&head.kind)));
         }
         untrusted::parse_addresses(json)
     }

@@ -1,4 +1,5 @@
-use capture::{Address, Backing, Image};
+use image::Image;
+use linux::{Address, Backing};
 use ruby::HeapPages;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

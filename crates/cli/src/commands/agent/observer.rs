@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use archive::Look;
-use capture::proc::{self, ControlGroup};
 use formats::{
     CaptureMethod, CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess, Owned,
     Place, Report, Snapshot, SnapshotOutcome, Treatment, TreatmentOutcome,
 };
 use ledger::{Extent, Size};
+use linux::proc::{self, ControlGroup};
 use supervise::{Allowance, unix_ms};
 
 use super::archive::Archive;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use capture::proc;
+use linux::proc;
 use sampler::Program;
 use supervise::{Pace, SHARE_OF_CAUSES};
 
@@ -218,6 +218,6 @@ fn who(id: Id, capture: CaptureArguments, is_ended: &AtomicBool) -> Result<Answe
 fn check((pid, started_ticks): Id) -> Result<i32, Failure> {
     match proc::start_time(pid)? {
         started if started == started_ticks => Ok(pid),
-        _ => Err(capture::Error::NoSuchProcess { pid }.into()),
+        _ => Err(linux::Error::NoSuchProcess { pid }.into()),
     }
 }
