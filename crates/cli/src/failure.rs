@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use formats::{RecordingError, SnapshotError};
 use image::CoreError;
 use linux::Address;
+use linux::proc::Obstacle;
 use nix::errno::Errno;
 
 /// The reason why a command failed. Each message states the event, the reason, and a remedy.
@@ -171,8 +172,33 @@ impl From<inferior::Error> for Failure {
     }
 }
 
+/// The ways to give rbloat the right to examine other processes.
+const GRANT: &str = "; in Docker: --cap-add SYS_PTRACE; in Kubernetes: securityContext.capabilities.add: [\"SYS_PTRACE\"], or kubectl \
+                     debug --profile=sysadmin";
+
 /// Returns the advice that follows the message of an error.
-fn advice(error: &linux::Error) -> &'static str {
+fn advice(error: &linux::Error) -> String {
+    match error {
+        linux::Error::NotPermitted { obstacle, .. } => remedy(*obstacle),
+        error => hint(error).into(),
+    }
+}
+
+/// Returns what helps against an obstacle.
+fn remedy(obstacle: Obstacle) -> String {
+    match obstacle {
+        Obstacle::Locked { .. } => String::new(),
+        Obstacle::OthersFiles | Obstacle::NotDumpable => "; run rbloat as root".into(),
+        Obstacle::Forbidden => "; run rbloat as root on the host".into(),
+        Obstacle::OtherUser { .. } => format!("; run rbloat as root or as that user{GRANT}"),
+        Obstacle::Restricted { .. } => {
+            format!("; run rbloat as root, or set /proc/sys/kernel/yama/ptrace_scope to 0{GRANT}")
+        }
+        Obstacle::NoCapability => format!("; run rbloat as root{GRANT}"),
+    }
+}
+
+fn hint(error: &linux::Error) -> &'static str {
     use linux::Error as E;
     match error {
         E::NoSuchProcess { .. } => "; `rbloat` lists the Ruby processes that run",

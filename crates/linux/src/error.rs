@@ -1,5 +1,7 @@
 use std::io;
 
+use crate::proc::Obstacle;
+
 /// The reason why a process cannot be examined. Each message is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -59,14 +61,14 @@ pub enum Error {
         name: String,
     },
     /// The kernel denies permission.
-    #[error("cannot {what} process {pid}: permission denied ({remedy})")]
+    #[error("cannot {what} process {pid}: permission denied ({obstacle})")]
     NotPermitted {
         /// The requested id.
         pid: i32,
         /// The denied operation, as a verb.
         what: &'static str,
-        /// The reason, as far as it can be seen from outside, and the remedy.
-        remedy: String,
+        /// The reason, as far as it can be seen from outside.
+        obstacle: Obstacle,
     },
     /// Its page faults cannot be sampled.
     #[error("cannot sample the page faults of process {pid}: {source}")]

@@ -50,7 +50,9 @@ impl Sysroot {
             Err(Errno::NOSYS | Errno::PERM) if self.is_own => {
                 Ok(rustix::fs::open(path, flags, Mode::empty())?)
             }
-            Err(Errno::NOSYS) => Err(io::Error::other("--sysroot needs openat2(2), of Linux 5.6")),
+            Err(Errno::NOSYS) => Err(io::Error::other(
+                "opening a file beneath another root needs openat2(2), of Linux 5.6",
+            )),
             found => Ok(found?),
         }
     }

@@ -30,7 +30,7 @@ pub use memory::resident_bytes;
 pub use memory::{
     MemoryCounts, Rollup, available_bytes, has_huge_pages, memory_pressure, rollup, rss_bytes,
 };
-pub use rights::{check, wait_until_untraced};
+pub use rights::{Obstacle, check, wait_until_untraced};
 pub(crate) use rights::{check_untraced, not_permitted};
 use stat::{Stat, Status};
 pub use threads::{

@@ -19,10 +19,6 @@ const CAP_SYS_PTRACE: u32 = 19;
 /// The time between two looks at whether a process is still traced.
 const POLL: Duration = Duration::from_millis(2);
 
-/// The ways to give rbloat the right to examine other processes.
-const GRANT: &str = "in Docker: --cap-add SYS_PTRACE; in Kubernetes: securityContext.capabilities.add: \
-                     [\"SYS_PTRACE\"], or kubectl debug --profile=sysadmin";
-
 /// Checks that `pid` is a process that can be captured, without touching it.
 ///
 /// # Errors
@@ -84,7 +80,53 @@ pub fn wait_until_untraced(pid: i32, longest: Duration) -> bool {
 
 /// Returns the error for a refusal by the kernel, with the reason as far as it can be seen from outside.
 pub(crate) fn not_permitted(pid: i32, what: &'static str) -> Error {
-    Error::NotPermitted { pid, what, remedy: remedy(pid) }
+    Error::NotPermitted { pid, what, obstacle: obstacle(pid) }
+}
+
+/// The reason why the kernel refuses, as far as it can be seen from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Obstacle {
+    /// The security module Yama lets nobody stop a process.
+    #[error(
+        "kernel.yama.ptrace_scope is {ptrace_scope}: no process can be stopped, not even by root, until the next reboot"
+    )]
+    Locked {
+        /// Its setting.
+        ptrace_scope: u32,
+    },
+    /// The files of the process belong to another user.
+    #[error(
+        "needs CAP_DAC_READ_SEARCH beside CAP_SYS_PTRACE to open the files of another user's process"
+    )]
+    OthersFiles,
+    /// rbloat has the capability, and is refused nevertheless.
+    #[error(
+        "rbloat has CAP_SYS_PTRACE, so the process is probably in another user namespace, or a security module (SELinux, \
+         AppArmor, seccomp) forbids it"
+    )]
+    Forbidden,
+    /// The process is another user's.
+    #[error("needs CAP_SYS_PTRACE: the process runs as uid {their_uid}, rbloat as uid {own_uid}")]
+    OtherUser {
+        /// The effective user of the process.
+        their_uid: u32,
+        /// Our effective user.
+        own_uid: u32,
+    },
+    /// Yama restricts whom a user may trace.
+    #[error("needs CAP_SYS_PTRACE: kernel.yama.ptrace_scope is {ptrace_scope}")]
+    Restricted {
+        /// Its setting.
+        ptrace_scope: u32,
+    },
+    /// The files of a process that may not be dumped belong to root, regardless of its user.
+    #[error(
+        "needs CAP_SYS_PTRACE: the process is not dumpable (it changed its user or was started with privileges)"
+    )]
+    NotDumpable,
+    /// Nothing else was found.
+    #[error("needs CAP_SYS_PTRACE")]
+    NoCapability,
 }
 
 /// The facts that decide whether a process may be examined.
@@ -101,11 +143,11 @@ struct Rights {
     owner: Option<u32>,
 }
 
-fn remedy(pid: i32) -> String {
+fn obstacle(pid: i32) -> Obstacle {
     let own = status(std::process::id().cast_signed());
     let theirs = status(pid);
     let (Ok(own), Ok(theirs)) = (own, theirs) else {
-        return format!("run rbloat as root; {GRANT}");
+        return Obstacle::NoCapability;
     };
     let has = |capability: u32| own.capeff >> capability & 1 == 1;
     Rights {
@@ -119,49 +161,31 @@ fn remedy(pid: i32) -> String {
         their_uid: theirs.euid,
         owner: fs::metadata(format!("/proc/{pid}/environ")).map(|file| file.uid()).ok(),
     }
-    .remedy()
+    .obstacle()
 }
 
 impl Rights {
-    /// Explains why the kernel refuses, and what helps.
-    fn remedy(&self) -> String {
+    fn obstacle(&self) -> Obstacle {
         let Self { capable, opens_all, ptrace_scope, own_uid, their_uid, owner } = *self;
         if ptrace_scope >= 3 {
-            return format!(
-                "kernel.yama.ptrace_scope is {ptrace_scope}: no process can be stopped, not even by root, \
-                 until the next reboot"
-            );
+            return Obstacle::Locked { ptrace_scope };
         }
         if capable && !opens_all && owner.is_some_and(|owner| owner != own_uid) {
-            return "needs CAP_DAC_READ_SEARCH beside CAP_SYS_PTRACE to open the files of another \
-                    user's process; run rbloat as root"
-                .into();
+            return Obstacle::OthersFiles;
         }
         if capable {
-            return "rbloat has CAP_SYS_PTRACE, so the process is probably in another user namespace, \
-                    or a security module (SELinux, AppArmor, seccomp) forbids it; run rbloat as root \
-                    on the host"
-                .into();
+            return Obstacle::Forbidden;
         }
         if own_uid != their_uid {
-            return format!(
-                "needs CAP_SYS_PTRACE: the process runs as uid {their_uid}, rbloat as uid {own_uid}; run rbloat \
-                 as root or as that user; {GRANT}"
-            );
+            return Obstacle::OtherUser { their_uid, own_uid };
         }
         if ptrace_scope > 0 {
-            return format!(
-                "needs CAP_SYS_PTRACE: kernel.yama.ptrace_scope is {ptrace_scope}; run rbloat as root, \
-                 or set /proc/sys/kernel/yama/ptrace_scope to 0; {GRANT}"
-            );
+            return Obstacle::Restricted { ptrace_scope };
         }
-        // The files of a process that may not be dumped belong to root, regardless of its user.
         if owner == Some(0) && own_uid != 0 {
-            return "needs CAP_SYS_PTRACE: the process is not dumpable (it changed its user or was started \
-                    with privileges); run rbloat as root"
-                .into();
+            return Obstacle::NotDumpable;
         }
-        format!("needs CAP_SYS_PTRACE; run rbloat as root; {GRANT}")
+        Obstacle::NoCapability
     }
 }
 
@@ -170,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_names_the_obstacle_and_the_remedy() {
+    fn a_refusal_has_its_obstacle() {
         let root = Rights {
             capable: true,
             opens_all: true,
@@ -182,22 +206,24 @@ mod tests {
         let ids = Rights { own_uid: 7, their_uid: 7, owner: Some(7), ..root };
         let user = Rights { capable: false, opens_all: false, ..ids };
         let cases = [
-            (Rights { ..root }, "another user namespace"),
-            (Rights { ptrace_scope: 1, ..root }, "another user namespace"),
-            (Rights { ptrace_scope: 3, ..root }, "next reboot"),
+            (Rights { ..root }, Obstacle::Forbidden),
+            (Rights { ptrace_scope: 1, ..root }, Obstacle::Forbidden),
+            (Rights { ptrace_scope: 3, ..root }, Obstacle::Locked { ptrace_scope: 3 }),
             (
                 Rights { opens_all: false, their_uid: 8, owner: Some(8), ..ids },
-                "CAP_DAC_READ_SEARCH",
+                Obstacle::OthersFiles,
             ),
-            (Rights { ..user }, "--cap-add SYS_PTRACE"),
-            (Rights { ..user }, "kubectl debug --profile=sysadmin"),
-            (Rights { their_uid: 8, ptrace_scope: 1, ..user }, "runs as uid 8, rbloat as uid 7"),
-            (Rights { ptrace_scope: 1, ..user }, "ptrace_scope is 1; run rbloat as root"),
-            (Rights { ptrace_scope: 3, ..user }, "next reboot"),
-            (Rights { owner: Some(0), ..user }, "not dumpable"),
+            (Rights { ..user }, Obstacle::NoCapability),
+            (
+                Rights { their_uid: 8, ptrace_scope: 1, ..user },
+                Obstacle::OtherUser { their_uid: 8, own_uid: 7 },
+            ),
+            (Rights { ptrace_scope: 1, ..user }, Obstacle::Restricted { ptrace_scope: 1 }),
+            (Rights { ptrace_scope: 3, ..user }, Obstacle::Locked { ptrace_scope: 3 }),
+            (Rights { owner: Some(0), ..user }, Obstacle::NotDumpable),
         ];
-        for (rights, said) in cases {
-            assert!(rights.remedy().contains(said), "{said}: {}", rights.remedy());
+        for (rights, obstacle) in cases {
+            assert_eq!(rights.obstacle(), obstacle);
         }
     }
 }
