@@ -54,15 +54,16 @@ pub(crate) struct TrimArguments {
 }
 
 pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
-    let pid = crate::process::find(arguments.process.name())?;
+    let target = crate::process::open(arguments.process.name())?;
+    let pid = target.pid();
     if arguments.tree {
         return trim_family(pid, arguments);
     }
     let print = |text: &str| if arguments.json { Ok(()) } else { terminal::print_sentences(text) };
-    let call = AllocatorCall::find(pid)?;
+    let call = AllocatorCall::find(&target)?;
     let progress = Progress::of_capture(pid);
     let how = arguments.capture;
-    let (mut report, ledger) = trimming::predict(pid, &call, how)?;
+    let (mut report, ledger) = trimming::predict(&target, &call, how)?;
     progress.end();
     print(&render::trim_prediction(&report))?;
     if !arguments.dry_run {
@@ -147,9 +148,10 @@ fn trim_member(
     pages: &FamilyPages<'_>,
     arguments: &TrimArguments,
 ) -> Result<(TrimReport, Option<u64>), Failure> {
-    let call = AllocatorCall::find(pid)?;
+    let target = Target::open(pid)?;
+    let call = AllocatorCall::find(&target)?;
     let progress = Progress::of_capture(pid);
-    let predicted = trimming::predict_and(pid, &call, arguments.capture, |state, facts| {
+    let predicted = trimming::predict_and(&target, &call, arguments.capture, |state, facts| {
         let resident = state.pages.as_ref().expect("a captured process has page states");
         pages.parts(index, resident).private_causes(state, facts)[Cause::MallocUnreturned]
     });

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use image::Target;
 use linux::proc;
 use sampler::Program;
 use supervise::{Pace, SHARE_OF_CAUSES};
@@ -178,8 +179,9 @@ impl Captures {
                 Answer::Report(Box::new(report))
             }
             JobKind::Predict => {
-                let call = AllocatorCall::find(pid)?;
-                let (report, _) = trimming::predict(pid, &call, self.capture)?;
+                let target = Target::open(pid)?;
+                let call = AllocatorCall::find(&target)?;
+                let (report, _) = trimming::predict(&target, &call, self.capture)?;
                 Answer::Prediction(Box::new((report, call)))
             }
             JobKind::Trim(prediction) => {
