@@ -30,7 +30,7 @@ impl PageState {
 
     /// Returns true if the page has contents that cannot be read.
     #[must_use]
-    pub fn is_unreadable(self) -> bool {
+    pub fn hides_contents(self) -> bool {
         matches!(self, Self::Swapped | Self::Lost)
     }
 

@@ -252,7 +252,7 @@ impl<'a> Reader<'a> {
     }
 
     fn is_out_of_reach(&self, page: &Range<Address>) -> bool {
-        pages_of(&self.image.state).runs_in(page).any(|run| run.state.is_unreadable())
+        pages_of(&self.image.state).runs_in(page).any(|run| run.state.hides_contents())
     }
 
     fn read_range(&mut self, range: &Range<Address>, each: &mut impl Each) -> bool {

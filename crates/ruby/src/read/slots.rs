@@ -390,7 +390,7 @@ impl Reader<'_, '_> {
         }
         let all = first..first.offset(bytes as u64);
         let states = image.state.pages.as_ref()?;
-        for run in states.runs_in(&all).filter(|run| run.state.is_unreadable()) {
+        for run in states.runs_in(&all).filter(|run| run.state.hides_contents()) {
             let hole = linux::intersection(&run.range, &all);
             self.holes.push((hole.start - first) as usize..(hole.end - first) as usize);
         }

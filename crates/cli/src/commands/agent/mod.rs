@@ -116,8 +116,8 @@ pub(crate) struct AgentArguments {
     /// Push profiles of owners to a server, as pyroscope=URL or parca=URL
     ///
     /// A profile is pushed after each capture with owners, and after growth by code was observed
-    #[arg(long, value_name = "SERVER=URL", value_parser = push::parse_target, hide_short_help = true)]
-    push: Option<push::Target>,
+    #[arg(long, value_name = "SERVER=URL", value_parser = push::parse_endpoint, hide_short_help = true)]
+    push: Option<push::Endpoint>,
     /// The bearer token for that server. Others may not read the file
     #[arg(long, value_name = "FILE", requires = "push", hide_short_help = true)]
     push_token_file: Option<PathBuf>,
