@@ -1,7 +1,7 @@
 use std::cmp::Reverse;
 
-use capture::Origin;
 use formats::{Action, Advice, LargeGem, Report};
+use image::Origin;
 use ledger::{ArenaAccount, Cause, Ledger, OwnerAccount, Retainer, percent};
 
 /// The least saving that is worth a step, in bytes.

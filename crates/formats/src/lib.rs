@@ -41,8 +41,8 @@ pub use confidence::Confidence;
 pub use csv::{CSV_HEAD, csv_line};
 pub use deployment::{Deployment, Platform, Server};
 pub use diff::{
-    ArenaChange, CauseChange, CodeChange, ClassChange, Diff, DiffKind, DiffPoint, DiffVerdict, DominatorChange,
-    Doubt, OwnerChange, PinChange, SizeClassChange, Subject, Trajectory,
+    ArenaChange, CauseChange, ClassChange, CodeChange, Diff, DiffKind, DiffPoint, DiffVerdict,
+    DominatorChange, Doubt, OwnerChange, PinChange, SizeClassChange, Subject, Trajectory,
 };
 pub use family::{
     CopiedOwner, Family, FamilyCause, FamilyDiff, FamilyLimit, FamilyMember, FamilyPoint,
@@ -64,15 +64,15 @@ pub use report::{
     Malloc, MallocTuning, MappedFile, Memsize, Owner, PinRow, ProcessSummary, Report, Ruby,
     SizeClass, ThreadRow, Unread, milliseconds,
 };
-pub use sampler::{Kind as WhoKind, Method as SamplingMethod, UnknownStacks};
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};
 pub use trim::{
     FamilyTrim, TrimConclusion, TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint,
 };
 pub use verdict::{Action, Advice, LargeGem, Verdict};
 pub use who::{
-    Sampling, TaskKind, Who, WhoFrame, WhoKindShare, WhoLine, WhoMachineCode, WhoMethod,
-    WhoOldObjects, WhoOrigin, WhoProcess, WhoShare, WhoStack, WhoTask, WhoTouched,
+    Sampling, SamplingMethod, TaskKind, UnknownStacks, Who, WhoFrame, WhoKind, WhoKindShare,
+    WhoLine, WhoMachineCode, WhoMethod, WhoOldObjects, WhoOrigin, WhoProcess, WhoShare, WhoStack,
+    WhoTask, WhoTouched,
 };
 pub use why::{Why, WhyKind, WhyReferrer, WhySubject};
 

@@ -1,6 +1,7 @@
 //! The state of the garbage collector.
 
-use capture::{Address, Memory};
+use image::Memory;
+use linux::Address;
 
 use crate::interpreter::Interpreter;
 

@@ -18,7 +18,11 @@ fn looks(name: &str, count: u64) -> Vec<Kept> {
 }
 
 /// The same for a running program. It collects garbage before the snapshots that `collects` accepts.
-pub(crate) fn looks_at(mut target: Target, count: u64, collects: impl Fn(u64) -> bool) -> Vec<Kept> {
+pub(crate) fn looks_at(
+    mut target: Target,
+    count: u64,
+    collects: impl Fn(u64) -> bool,
+) -> Vec<Kept> {
     (0..count)
         .map(|number| {
             let steps = (number > 0).then_some("step");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use formats::{Arena, Class, DominatorRow, FileCode, Owner, PinRow, Report, SizeClass};
 use formats::{
-    ArenaChange, CauseChange, CodeChange, ClassChange, DominatorChange, OwnerChange, PinChange,
+    ArenaChange, CauseChange, ClassChange, CodeChange, DominatorChange, OwnerChange, PinChange,
     SizeClassChange, Trajectory,
 };
 use ledger::Cause;

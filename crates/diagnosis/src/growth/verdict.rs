@@ -1,8 +1,8 @@
 //! The verdict on a diff: a pure function of its numbers.
 
 use formats::{
-    CauseChange, ClassChange, CodeChange, Confidence, Diff, DiffKind, DiffPoint, DiffVerdict, Doubt,
-    OwnerChange, Subject, Trajectory,
+    CauseChange, ClassChange, CodeChange, Confidence, Diff, DiffKind, DiffPoint, DiffVerdict,
+    Doubt, OwnerChange, Subject, Trajectory,
 };
 use ledger::{Cause, CauseGroup};
 

@@ -32,7 +32,9 @@ pub fn command_after_diff<'a>(diff: &'a Diff, process: &'a str) -> Vec<&'a str> 
         // The code that touches memory first (`who`) need not be the code that retains it.
         (DiffKind::ManagedLeak, Some(class), _) => vec!["why", process, class],
         (DiffKind::NativeLeak, _, Some(owner)) => vec!["why", process, &owner.owner],
-        (DiffKind::ManagedLeak | DiffKind::NativeLeak | DiffKind::CodeLeak, ..) => vec!["who", process],
+        (DiffKind::ManagedLeak | DiffKind::NativeLeak | DiffKind::CodeLeak, ..) => {
+            vec!["who", process]
+        }
         (DiffKind::Retention, ..) => vec!["trim", process, "--dry-run"],
         (DiffKind::Growth | DiffKind::WarmUp, ..) => vec!["diff", process, "--every", longer(diff)],
         (DiffKind::Stable | DiffKind::Shrank | DiffKind::Difference, ..) => vec!["report", process],
