@@ -1,6 +1,6 @@
 //! Mechanisms of public reports on Ruby's memory, in programs that know the truth: `scenarios/cases`.
 
-use formats::{Report, Why};
+use formats::{Action, Report, Why};
 use testkit::Target;
 
 use crate::owners::retained;
@@ -160,5 +160,50 @@ fn structures_behind_the_class_object_are_named_by_their_type() {
     assert_eq!((tracer.objects, tracer.kind.as_str()), (1, "class"));
     // From 3.4 on the object does not refer to the entries.
     assert!(version >= "3.4" || bytes >= target.number("objects") * 72, "{tracer:?}");
+    assert!(target.finish());
+}
+
+/// The words of the advice that is of a kind.
+fn advice(report: &Report, is_it: impl Fn(&Action) -> bool) -> render::words::AdviceWords {
+    let advice = report.advice.iter().find(|advice| is_it(&advice.action));
+    render::words::advice(advice.unwrap_or_else(|| panic!("{:#?}", report.advice)), report)
+}
+
+/// The advice was RAILS_MAX_THREADS, Puma and Sidekiq, none of which started the threads.
+#[test]
+fn threads_are_advised_by_the_line_that_starts_them() {
+    let (target, report) = case("thread_per_client", "0.5");
+    let words = advice(&report, |it| matches!(it, Action::RunFewerThreads { .. }));
+    let (count, line) = (target.number("objects"), target.number("started"));
+    let started = format!("thread_per_client.rb:{line} started {count} of them.");
+    let is_right = words.action.contains(&started) && words.action.contains("run Client#run (");
+    assert!(is_right && !words.command.contains("Puma"), "{words:?}");
+    let row = report.threads.as_ref().unwrap().iter().find(|row| row.threads == count).unwrap();
+    assert_eq!(row.started_line, Some(line), "{row:?}");
+    assert!(target.finish());
+}
+
+/// The advice was to find out what retains the backtraces, below the path that says so: they refer to most of their memory
+/// indirectly.
+#[test]
+fn advice_has_the_path_that_retains_most_objects() {
+    let (target, report) = case("backtraces", "0.5");
+    let words = advice(&report, |it| matches!(it, Action::ReleaseObjects { .. }));
+    let path = "most of which are retained by Errors::RECENT → Array → RuntimeError → ";
+    assert!(words.action.contains(path), "{words:?}");
+    assert!(target.finish());
+}
+
+/// Stacks of fibers had no advice, and the check promised that RSS falls.
+#[test]
+fn fibers_are_advised_by_what_retains_them() {
+    let (target, report) = case("enumerators", "0.6");
+    let words = advice(&report, |it| matches!(it, Action::EndFibers { .. }));
+    assert!(
+        words.action.contains("retained by OPEN → Array → Feed → Enumerator → Fiber"),
+        "{words:?}"
+    );
+    assert!(words.command.starts_with("Enumerator#rewind"), "{words:?}");
+    assert!(!render::words::verdict(&report).check.contains("RSS should fall"));
     assert!(target.finish());
 }
