@@ -1,8 +1,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use capture::Origin;
 use formats::{Action, Advice, LargeGem, Report, ThreadStarter};
+use image::Origin;
 use ledger::{ArenaAccount, Cause, Gem, Ledger, OwnerAccount, Retainer, percent};
 
 /// The least saving that is worth a step, in bytes.

@@ -16,7 +16,8 @@ mod methods;
 mod running;
 mod stacks;
 
-use capture::{Address, Image};
+use image::Image;
+use linux::Address;
 
 pub use crate::backtrace::closures::closures;
 use crate::backtrace::code::CodeReader;

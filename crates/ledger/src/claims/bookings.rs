@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use allocator::{Extent, HeapMap};
-use capture::{Address, Finding, Pages, ProcessState, Severity, each, intersection};
+use image::{Finding, ProcessState, Severity};
+use linux::{Address, Pages, each, intersection};
 use ruby::{HeapPage, ObjectSpace};
 
 use crate::claims::{Booking, Overlay, Span, book, heap_spans, lies_in, ruby_spans};
@@ -276,13 +277,13 @@ impl Clashes {
 mod tests {
 
     use allocator::{Block, BlockState, Blocks, Header};
-    use capture::{Mapping, Mappings, PageRun, PageState};
+    use linux::{Mapping, Mappings, PageRun, PageState};
     use proptest::prelude::*;
 
     use super::*;
     use crate::ownership::{ObjectCode, Trace};
 
-    const PAGE: u64 = capture::MIN_PAGE_SIZE;
+    const PAGE: u64 = linux::MIN_PAGE_SIZE;
     const START: u64 = 1 << 30;
     const STATES: &[BlockState] = &[
         BlockState::InUse,
@@ -337,7 +338,7 @@ mod tests {
         ) {
             let (state, pages, heap) = heap(&kinds);
             let objects = ObjectSpace::default();
-            let trace = Trace::find(&heap, &objects, &[], None, &capture::SparseRows::default());
+            let trace = Trace::find(&heap, &objects, &[], None, &image::SparseRows::default());
             let code = ObjectCode::default();
             let owners = Owners::new(&heap, &objects, &[], None, &trace, &[], &code);
             let mut stacks: Vec<_> = stacks

@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use allocator::HeapMap;
-use capture::elf::Module;
-use capture::{Address, Image, MIN_PAGE_SIZE, Memory, length};
+use image::elf::Module;
+use image::{Image, Memory};
+use linux::{Address, MIN_PAGE_SIZE, length};
 use ruby::{DataType, ObjectSpace, References, VmStack};
 
 use crate::ownership::address_index::{AddressIndex, Referent};

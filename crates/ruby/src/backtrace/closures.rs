@@ -7,7 +7,8 @@
 
 use std::collections::HashMap;
 
-use capture::{Address, Image, Memory};
+use image::{Image, Memory};
+use linux::Address;
 
 use crate::backtrace::code::CodeReader;
 use crate::layout::class_names::ObjectReader;

@@ -4,7 +4,8 @@
 //! an `st_table` by IDs in 2.7, then a table by the serial numbers of names. From 4.0 on there are numbers in between, so its
 //! place is the first one at which each running thread has such a table or none.
 
-use capture::{Address, Memory};
+use image::Memory;
+use linux::Address;
 
 use crate::layout::st_table::read_pairs;
 use crate::model::named_root::{NamedRoot, RootKind};
