@@ -1,8 +1,9 @@
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
-use formats::{Action, Advice, LargeGem, Report};
+use formats::{Action, Advice, LargeGem, Report, ThreadStarter};
 use image::Origin;
-use ledger::{ArenaAccount, Cause, Ledger, OwnerAccount, Retainer, percent};
+use ledger::{ArenaAccount, Cause, Gem, Ledger, OwnerAccount, Retainer, percent};
 
 /// The least saving that is worth a step, in bytes.
 const MIN_BYTES: u64 = 8 << 20;
@@ -40,7 +41,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
         // A trim returns less than half of it.
         malloc.swap(0, 1);
     }
-    let groups: [(&[Cause], Vec<Option<Advice>>); 9] = [
+    let groups: [(&[Cause], Vec<Option<Advice>>); 10] = [
         (&[MallocUnreturned, MallocFragmented], malloc),
         (&[Cause::RubyFreeSlots], vec![unset_initial_slots(ledger), compact(ledger)]),
         (&[RubyLiveSlots, RubyMalloc], vec![release(ledger)]),
@@ -49,6 +50,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
         (&[Cause::MallocInUse], vec![look_for_native(ledger)]),
         (&[Cause::RubyVm], vec![load_less_code(ledger).filter(|_| cause == Cause::RubyVm)]),
         (&[Cause::StackThreads], vec![run_fewer_threads(ledger)]),
+        (&[Cause::StackFibers], vec![end_fibers(ledger)]),
         (&[Cause::FileShared, Cause::FilePrivate], vec![watch_pss(ledger)]),
     ];
     let mut groups: Vec<_> = groups
@@ -83,7 +85,7 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         }
         Action::RunFewerThreads { .. } => sum(&[Cause::StackThreads]),
         Action::ChangeCode { of, .. } => sum(&[*of]),
-        Action::EnableGc | Action::WatchPss => return None,
+        Action::EnableGc | Action::EndFibers { .. } | Action::WatchPss => return None,
     })
 }
 
@@ -195,7 +197,9 @@ fn release(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.sum(&[Cause::RubyLiveSlots, Cause::RubyMalloc]);
     let class = ledger.managed().next()?;
     // A root that retains the smaller part of the objects does not explain them.
-    let most = class.retainers.first().filter(|it| it.bytes * 2 > class.weight_bytes());
+    let retains_most =
+        |it: &&Retainer| it.bytes * 2 > class.weight_bytes() || it.objects * 2 > class.objects;
+    let most = class.retainers.first().filter(retains_most);
     let action = Action::ReleaseObjects {
         class: class.name.clone(),
         bytes: class.weight_bytes(),
@@ -241,7 +245,49 @@ fn load_less_code(ledger: &Ledger) -> Option<Advice> {
 fn run_fewer_threads(ledger: &Ledger) -> Option<Advice> {
     let threads = ledger.process.threads;
     is_main(ledger, ledger.causes[Cause::StackThreads])
-        .then(|| step(Action::RunFewerThreads { threads }))
+        .then(|| step(Action::RunFewerThreads { threads, starter: starter(ledger) }))
+}
+
+/// The block that started more than half of the threads, and still runs in them.
+fn starter(ledger: &Ledger) -> Option<ThreadStarter> {
+    let groups = ledger.threads.as_ref()?;
+    let mut by_start: BTreeMap<&(String, Option<u32>), u64> = BTreeMap::new();
+    for group in groups {
+        if let Some(started) = &group.started {
+            *by_start.entry(started).or_default() += group.threads;
+        }
+    }
+    let (started, threads) = by_start.into_iter().max_by_key(|(_, threads)| *threads)?;
+    if threads * 2 <= ledger.process.threads {
+        return None;
+    }
+    let place = |path: &str, line: Option<u32>| match line {
+        Some(line) => format!("{path}:{line}"),
+        None => path.to_owned(),
+    };
+    // The largest group comes first.
+    let largest = groups.iter().find(|group| group.started.as_ref() == Some(started));
+    let run = largest.filter(|group| group.threads * 2 > threads).map(|group| {
+        let frame = &group.frame;
+        match &frame.path {
+            Some(path) => format!("{} ({})", frame.label, place(path, frame.line)),
+            None => frame.label.clone(),
+        }
+    });
+    let gem = Gem::of(Some(&started.0));
+    let gem = gem.is_gem().then_some(gem.name);
+    Some(ThreadStarter { place: place(&started.0, started.1), gem, threads, run })
+}
+
+fn end_fibers(ledger: &Ledger) -> Option<Advice> {
+    let fibers = ledger.owners.iter().find(|owner| owner.name == "Fiber")?;
+    let most = fibers.retainers.first().filter(|it| it.objects * 2 > fibers.objects);
+    let action = Action::EndFibers {
+        fibers: fibers.objects,
+        path: most.and_then(|retainer| retainer.path.clone()),
+        are_garbage: most.is_some_and(|retainer| retainer.path.is_none()),
+    };
+    is_main(ledger, ledger.causes[Cause::StackFibers]).then(|| step(action))
 }
 
 fn watch_pss(ledger: &Ledger) -> Option<Advice> {

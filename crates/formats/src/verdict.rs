@@ -97,6 +97,18 @@ pub enum Action {
     RunFewerThreads {
         /// Their number now.
         threads: u64,
+        /// The block that started more than half of them.
+        #[serde(default)]
+        starter: Option<ThreadStarter>,
+    },
+    /// End fibers, or release them.
+    EndFibers {
+        /// The number of Fiber objects.
+        fibers: u64,
+        /// The path that retains more than half of them.
+        path: Option<String>,
+        /// True if more than half of them are garbage.
+        are_garbage: bool,
     },
     /// Watch PSS instead of RSS.
     WatchPss,
@@ -120,4 +132,17 @@ pub struct LargeGem {
     pub gem: String,
     /// The bytes of its bytecode: slots, and resident malloc'ed memory.
     pub bytes: u64,
+}
+
+/// A block that started threads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ThreadStarter {
+    /// Its file and line: `/srv/app/client.rb:9`.
+    pub place: String,
+    /// The gem that the file belongs to; `None` for files of the application.
+    pub gem: Option<String>,
+    /// The number of threads that it started and that still run.
+    pub threads: u64,
+    /// The method that more than half of them run: `Client#run (/srv/app/client.rb:14)`.
+    pub run: Option<String>,
 }

@@ -1,4 +1,3 @@
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::LazyLock;
 
@@ -6,10 +5,10 @@ use allocator::{Allocator, HeapMap, Libc};
 use image::elf::{self, Module};
 use image::{Finding, Image, SparseRows};
 use linux::{Address, both};
-use ruby::{CodePaths, Collector, Depth, Frame, NamedRoot, ObjectSpace, References};
+use ruby::{CodePaths, Collector, Depth, NamedRoot, ObjectSpace, References};
 
 use crate::ownership::{
-    AddressIndex, Edge, PointerGraph, Referent, Trace, current_frames, slot_edges,
+    AddressIndex, Edge, ObjectCode, PointerGraph, Referent, Trace, current_frames, slot_edges,
 };
 
 /// The facts that are read from an image during the capture, and the owners that they lead to: plain data, without the image's
@@ -41,9 +40,8 @@ pub struct Facts {
     pub(crate) named_roots: Vec<NamedRoot>,
     /// The files of bytecode; `None` if owners are not wanted, or they could not be read.
     pub(crate) code_paths: Option<CodePaths>,
-    /// The current method of each thread, by the slot of the Thread object; empty if owners are not wanted, or stacks could
-    /// not be read.
-    pub(crate) current_frames: HashMap<u32, Frame>,
+    /// The methods of threads, and the code of Procs and Methods; empty if owners are not wanted, or they could not be read.
+    pub(crate) object_code: ObjectCode,
     /// Findings on the allocator, pointers, named roots and the files of bytecode.
     pub(crate) findings: Vec<Finding>,
 }
@@ -83,9 +81,9 @@ impl Facts {
                     facts.findings.extend(findings);
                     facts.graph = Some(graph);
                     match code {
-                        Ok((paths, frames)) => {
+                        Ok((paths, object_code)) => {
                             facts.code_paths = Some(paths);
-                            facts.current_frames = frames;
+                            facts.object_code = object_code;
                         }
                         Err(finding) => facts.findings.push(finding),
                     }
@@ -140,7 +138,7 @@ impl Facts {
             trace: Trace::default(),
             named_roots: Vec::new(),
             code_paths: None,
-            current_frames: HashMap::new(),
+            object_code: ObjectCode::default(),
             findings: Vec::new(),
         }
     }
@@ -183,7 +181,7 @@ impl Facts {
             trace: Trace::default(),
             named_roots: Vec::new(),
             code_paths: None,
-            current_frames: HashMap::new(),
+            object_code: ObjectCode::default(),
             findings: finding.into_iter().collect(),
         }
     }
@@ -228,7 +226,7 @@ impl Facts {
         }
         self.named_roots = Vec::new();
         self.code_paths = None;
-        self.current_frames = HashMap::new();
+        self.object_code = ObjectCode::default();
     }
 
     /// Returns true if a part may have been in the middle of a change: a thread was inside malloc, or in a GC that
@@ -245,8 +243,8 @@ fn collector(image: &Image<'_>, heap: &HeapMap, space: &ObjectSpace) -> Option<C
     Collector::read(image, &space.interpreter, heap.header.usable(block).start)
 }
 
-/// The files of bytecode, and the current method of each thread.
-type Code = (CodePaths, HashMap<u32, Frame>);
+/// The files of bytecode, and the code of objects.
+type Code = (CodePaths, ObjectCode);
 
 /// The named roots with findings on them, and code, read at the same time.
 fn roots_and_code(
@@ -255,8 +253,9 @@ fn roots_and_code(
 ) -> ((Vec<NamedRoot>, Vec<Finding>), Result<Code, Finding>) {
     let read_code = || {
         let paths = ruby::code_paths(image, space)?;
-        let frames = current_frames(image, space, &paths);
-        Ok((paths, frames))
+        let current_frames = current_frames(image, space, &paths);
+        let closures = ruby::closures(image, space, &paths);
+        Ok((paths, ObjectCode { current_frames, closures }))
     };
     both(|| ruby::named_roots(image, space), read_code)
 }

@@ -300,7 +300,7 @@ pub(crate) fn owners_of(facts: &Facts) -> Owners<'_> {
         facts.graph.as_ref(),
         &facts.trace,
         &facts.named_roots,
-        &facts.current_frames,
+        &facts.object_code,
     )
 }
 

@@ -16,6 +16,8 @@ pub struct ThreadGroup {
     pub threads: u64,
     /// The names that the program gave to them, each once, ascending.
     pub names: Vec<String>,
+    /// The block that started them: its file and line. `None` if that is unknown, or differs.
+    pub started: Option<(String, Option<u32>)>,
 }
 
 /// The threads of Ruby by the method that they run, the largest group first; `None` if owners were not wanted, or stacks could
@@ -23,11 +25,20 @@ pub struct ThreadGroup {
 pub(crate) fn groups(facts: &Facts) -> Option<Vec<ThreadGroup>> {
     let names = &facts.graph.as_ref()?.thread_names;
     let mut groups: BTreeMap<(&str, Option<&str>, Option<u32>), ThreadGroup> = BTreeMap::new();
-    for (slot, frame) in &facts.current_frames {
+    for (slot, frame) in &facts.object_code.current_frames {
         let place = (frame.label.as_str(), frame.path.as_deref(), frame.line);
-        let new = || ThreadGroup { frame: frame.clone(), threads: 0, names: Vec::new() };
+        let started = started(facts, *slot);
+        let new = || ThreadGroup {
+            frame: frame.clone(),
+            threads: 0,
+            names: Vec::new(),
+            started: started.clone(),
+        };
         let group = groups.entry(place).or_insert_with(new);
         group.threads += 1;
+        if group.started != started {
+            group.started = None;
+        }
         group.names.extend(names.get(slot).cloned());
     }
     let mut groups: Vec<ThreadGroup> = groups.into_values().collect();
@@ -37,4 +48,15 @@ pub(crate) fn groups(facts: &Facts) -> Option<Vec<ThreadGroup>> {
     }
     groups.sort_by_key(|group| Reverse(group.threads));
     (!groups.is_empty()).then_some(groups)
+}
+
+/// The file and line of the block that the thread in a slot runs (`invoke_arg` of `rb_thread_t`), the only Proc to which its
+/// structure refers.
+fn started(facts: &Facts, thread: u32) -> Option<(String, Option<u32>)> {
+    let graph = facts.graph.as_ref()?;
+    let structures = graph.of_slots.of(thread).iter().filter_map(|edge| graph.block(*edge));
+    let slots = structures.flat_map(|structure| graph.slots(structure)).map(|edge| edge.to());
+    let mut procs = slots.filter_map(|slot| facts.object_code.closures.of(slot));
+    let block = procs.next().filter(|block| procs.all(|other| other == *block))?;
+    Some((block.path.clone()?, block.line))
 }

@@ -29,10 +29,17 @@ pub(crate) fn write_threads(report: &Report, out: &mut String, width: usize) -> 
     write_rows(out, &Heads { name: "", figures: &["THREADS"], note: "RUN", lead: "" }, &rows, width)
 }
 
+/// The place that threads run, and the one that started them if it is another one.
 fn place(row: &ThreadRow) -> String {
-    match (&row.path, row.line) {
+    let place = |path: &Option<String>, line| match (path, line) {
         (Some(path), Some(line)) => format!("{path}:{line}"),
         (Some(path), None) => path.clone(),
         (None, _) => String::new(),
+    };
+    let run = place(&row.path, row.line);
+    match place(&row.started_path, row.started_line) {
+        started if started.is_empty() || started == run => run,
+        started if run.is_empty() => format!("started at {started}"),
+        started => format!("{run}, started at {started}"),
     }
 }

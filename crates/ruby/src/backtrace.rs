@@ -6,9 +6,11 @@
 //! | `code` | the methods, files and lines of frames |
 //! | `methods` | the names of methods and of their owners |
 //! | `running` | the stacks of processes that run |
+//! | `closures` | the code of Procs and Methods |
 //! | `at_fault` | the copy of a stack that the kernel makes at a page fault |
 
 mod at_fault;
+mod closures;
 mod code;
 mod methods;
 mod running;
@@ -17,6 +19,7 @@ mod stacks;
 use image::Image;
 use linux::Address;
 
+pub use crate::backtrace::closures::closures;
 use crate::backtrace::code::CodeReader;
 pub use crate::backtrace::running::{ContextPath, NoStack, RunningStack, RunningStacks};
 pub(crate) use crate::backtrace::stacks::StackLayout;

@@ -6,7 +6,7 @@ use image::{Finding, Image, Memory, Severity, Window};
 use linux::Address;
 
 use crate::layout::class_names::{ClassNames, ObjectReader};
-use crate::layout::iseq_location::{self, BODY_BYTES, IseqLocation, LOCATION_BYTES};
+use crate::layout::iseq_location::{self, BODY_BYTES, FirstLine, IseqLocation, LOCATION_BYTES};
 use crate::layout::line_tables::LineTables;
 use crate::model::class::ClassKind;
 use crate::model::code_paths::CodePaths;
@@ -73,6 +73,7 @@ fn read(image: &Image<'_>, space: &ObjectSpace, iseqs: &[Iseq]) -> Option<CodePa
     let samples = samples(image, iseqs, is_marked);
     let location = IseqLocation::derive(reader, &samples)?;
     paths.all.location = Some(location);
+    paths.all.first_line = FirstLine::derive(location, &samples);
     paths.all.lines = LineTables::derive(image, &samples);
     let mut window = Window::new(image, READ_BYTES);
     let (mut marked, mut misfits) = (0_usize, 0_usize);

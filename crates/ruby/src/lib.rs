@@ -53,7 +53,7 @@ mod tests;
 mod word;
 
 pub use backtrace::{
-    ContextPath, NoStack, RunningStack, RunningStacks, backtraces, map_backtraces,
+    ContextPath, NoStack, RunningStack, RunningStacks, backtraces, closures, map_backtraces,
 };
 pub use code_paths::code_paths;
 pub use collector::Collector;
@@ -65,6 +65,7 @@ pub use layout::regexp::{REGEXP_BYTES, pointers_of_regexp};
 pub use layout::st_table::StTable;
 pub use model::backtrace::{Backtrace, Frame};
 pub use model::class::{Class, ClassKind};
+pub use model::closures::{Closure, Closures};
 pub use model::code_paths::CodePaths;
 pub use model::content::{Content, Form};
 pub use model::data_type::{DataObjects, DataType};

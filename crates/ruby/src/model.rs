@@ -2,6 +2,7 @@
 
 pub(crate) mod backtrace;
 pub(crate) mod class;
+pub(crate) mod closures;
 pub(crate) mod code_paths;
 pub(crate) mod content;
 pub(crate) mod data_type;

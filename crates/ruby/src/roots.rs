@@ -1,4 +1,4 @@
-//! Named roots: constants, variables of classes, and global variables, in the program's own words.
+//! Named roots: constants, variables of classes and threads, and global variables, in the program's own words.
 //!
 //! The place of constants, and the names that belong to IDs, are derived from classes whose constants are known: Object
 //! has a constant for each [`Landmark`](crate::interpreter::Landmark), with its name. Roots that fail this check are
@@ -8,6 +8,7 @@ mod class_variables;
 mod constants;
 mod globals;
 mod id_table;
+mod locals;
 pub(crate) mod names;
 pub(crate) mod program;
 pub(crate) mod symbols;
@@ -66,6 +67,15 @@ pub fn named_roots(image: &Image<'_>, space: &ObjectSpace) -> (Vec<NamedRoot>, V
             findings.push(note(what));
         }
     }
+    found.extend(locals::read(&program));
+    let symbols = program.object(program.names.symbols.object().0);
+    found.extend(symbols.map(|value| NamedRoot {
+        kind: RootKind::Table,
+        name: "(symbols)".into(),
+        value,
+        class: None,
+        file: None,
+    }));
     found.sort_unstable();
     (found, findings)
 }
@@ -109,7 +119,7 @@ fn add_roots_of(
             RootKind::Constant if is_global => name,
             RootKind::Constant => format!("{own}::{name}"),
             RootKind::InstanceVariable => format!("{own}.{name}"),
-            RootKind::ClassVariable | RootKind::GlobalVariable => format!("{own}{name}"),
+            _ => format!("{own}{name}"),
         };
         let class = if is_global { None } else { program.object(class.0) };
         found.push(NamedRoot { kind, name, value, class, file });

@@ -1,6 +1,6 @@
 //! Mechanisms of public reports on Ruby's memory, in programs that know the truth: `scenarios/cases`.
 
-use formats::{Action, Diff, DiffKind, Doubt, Report};
+use formats::{Action, Diff, DiffKind, Doubt, Report, Why};
 use ledger::Cause;
 use testkit::Target;
 
@@ -34,6 +34,63 @@ fn garbage(report: &Report, class: &str) -> (u64, u64) {
     (objects, garbage)
 }
 
+/// The path that retains most objects of a class, and the numbers of its objects and of all objects.
+fn path_to(target: &Target, class: &str) -> (String, u64, u64) {
+    let arguments = ["why", "--json", "--max-pause", "10s", &target.pid().to_string(), class];
+    let output = rbloat().args(arguments).output().unwrap();
+    let why: Why = document(&output.stdout);
+    let first = why.paths.first().unwrap();
+    (first.path.clone().unwrap_or_else(|| "(garbage)".into()), first.objects, why.subject.objects)
+}
+
+/// Asserts that a path retains nearly all objects of a class: an old word may seem to retain one. `PLACE` in it is that of the class's line.
+#[track_caller]
+fn assert_path(target: &Target, class: &str, expected: &str) {
+    let name = class.split("::").last().unwrap();
+    let (path, objects, all) = path_to(target, class);
+    let line = target.truth["lines"][name].as_u64().unwrap_or_default();
+    // In 2.7 the array of a finalizer is one of the program's.
+    let path = path.replace("(finalizers) → Array", "(finalizers)");
+    let (before, after) = expected.split_once("PLACE").unwrap_or((expected, ""));
+    let place = path.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+    let is_right = place.is_some_and(|it| it.is_empty() || it.ends_with(&format!(".rb:{line}")));
+    let are_most = objects * 10 >= all * 9;
+    assert!(is_right && are_most, "{class}: {path} ({objects} of {all}), line {line}");
+}
+
+/// Entries of at_exit belonged to classes, because of old words, or to "(variables of libruby)", the name of a thread's
+/// variable was missing, and one Ractor retained the TracePoints of all.
+#[test]
+fn lists_of_the_interpreter_have_names() {
+    let target = Target::scenario("cases/lists", &["--scale", "1"]);
+    assert_path(&target, "Item::AtExit", "(at_exit) → Proc (PLACE) → Item::AtExit");
+    assert_path(&target, "Item::Finalized", "(finalizers) → Proc (PLACE) → Item::Finalized");
+    assert_path(
+        &target,
+        "Item::Traced",
+        "(TracePoints) → TracePoint → Proc (PLACE) → Item::Traced",
+    );
+    assert_path(&target, "Item::Handler", "(signal handlers) → Proc (PLACE) → Item::Handler");
+    let (path, objects, all) = path_to(&target, "Item::Local");
+    let is_right = path.starts_with("POOL → Array → Thread in block ")
+        && path.ends_with(" → [:last_request] → Hash → Item::Local");
+    assert!(is_right && objects * 10 >= all * 9, "{path}: {objects} of {all}");
+    if target.truth["has_ractors"] == true {
+        assert_path(&target, "Item::Message", "SINK → Ractor → (queue) → Item::Message");
+    }
+    assert!(target.finish());
+}
+
+/// The line of a handler is the line to fix, and no path had it.
+#[test]
+fn closures_have_a_place_in_paths() {
+    let target = Target::scenario("cases/methods", &["--scale", "1"]);
+    assert_path(&target, "Dashboard", "Bus::HANDLERS → Array → Proc (PLACE) → Dashboard");
+    assert_path(&target, "Audit", "Bus::HANDLERS → Array → Method Audit#note (PLACE) → Audit");
+    assert_path(&target, "Report", "Bus::HANDLERS → Array → Method Report#note (PLACE) → Report");
+    assert!(target.finish());
+}
+
 /// Variables that a block inside a block captured were called garbage, with high confidence.
 #[test]
 fn closures_retain_the_variables_of_all_blocks_around_them() {
@@ -48,7 +105,7 @@ fn closures_retain_the_variables_of_all_blocks_around_them() {
             "Text::InEnumerator" => "Kept::CLOSURES → Array → Enumerator → ",
             "Text::InMethod" => "Kept::Settings → ",
             "Text::InThread" => "(threads) → Thread in block (2 levels) in ",
-            _ => "Kept::CLOSURES → Array → Proc → ",
+            _ => "Kept::CLOSURES → Array → Proc (",
         };
         let path = roots[0].0.as_deref().unwrap_or("(garbage)");
         let is_right = path.starts_with(closure) && path.ends_with(class);
@@ -245,4 +302,49 @@ fn anonymous_classes_are_a_leak_of_classes() {
     let words = render::words::diff_verdict(&diff).summary;
     let leak = "Managed leak: Class retained by Tracker::DESCENDANTS grows";
     assert!(words.starts_with(leak), "{words}");
+}
+
+/// The words of the advice that is of a kind.
+fn advice(report: &Report, is_it: impl Fn(&Action) -> bool) -> render::words::AdviceWords {
+    let advice = report.advice.iter().find(|advice| is_it(&advice.action));
+    render::words::advice(advice.unwrap_or_else(|| panic!("{:#?}", report.advice)), report)
+}
+
+/// The advice was RAILS_MAX_THREADS, Puma and Sidekiq, none of which started the threads.
+#[test]
+fn threads_are_advised_by_the_line_that_starts_them() {
+    let (target, report) = case("thread_per_client", "0.5");
+    let words = advice(&report, |it| matches!(it, Action::RunFewerThreads { .. }));
+    let (count, line) = (target.number("objects"), target.number("started"));
+    let started = format!("thread_per_client.rb:{line} started {count} of them.");
+    let is_right = words.action.contains(&started) && words.action.contains("run Client#run (");
+    assert!(is_right && !words.command.contains("Puma"), "{words:?}");
+    let row = report.threads.as_ref().unwrap().iter().find(|row| row.threads == count).unwrap();
+    assert_eq!(row.started_line, Some(line), "{row:?}");
+    assert!(target.finish());
+}
+
+/// The advice was to find out what retains the backtraces, below the path that says so: they refer to most of their memory
+/// indirectly.
+#[test]
+fn advice_has_the_path_that_retains_most_objects() {
+    let (target, report) = case("backtraces", "0.5");
+    let words = advice(&report, |it| matches!(it, Action::ReleaseObjects { .. }));
+    let path = "most of which are retained by Errors::RECENT → Array → RuntimeError → ";
+    assert!(words.action.contains(path), "{words:?}");
+    assert!(target.finish());
+}
+
+/// Stacks of fibers had no advice, and the check promised that RSS falls.
+#[test]
+fn fibers_are_advised_by_what_retains_them() {
+    let (target, report) = case("enumerators", "0.6");
+    let words = advice(&report, |it| matches!(it, Action::EndFibers { .. }));
+    assert!(
+        words.action.contains("retained by OPEN → Array → Feed → Enumerator → Fiber"),
+        "{words:?}"
+    );
+    assert!(words.command.starts_with("Enumerator#rewind"), "{words:?}");
+    assert!(!render::words::verdict(&report).check.contains("RSS should fall"));
+    assert!(target.finish());
 }

@@ -122,12 +122,15 @@ fn who_keeps_an_object_is_told_in_words_of_ruby() {
         ("ByClassVariable", "Catalog@@products → Array"),
         ("ByInstance", "Catalog::INSTANCE → Catalog → Hash"),
         ("ByStruct", "HOLDER → Holder → Array"),
-        ("ByBlock", "BLOCK → Proc → Array"),
+        ("ByBlock", "BLOCK → Proc (PLACE) → Array"),
     ] {
         let class = format!("Kept::{class}");
         let owner = owners.iter().find(|owner| owner.owner == class).unwrap();
         let keeper = &owner.kept_by[0];
-        assert_eq!(keeper.path.as_ref(), Some(&format!("{path} → {class}")));
+        let found = keeper.path.as_deref().unwrap_or_default();
+        let (start, end) = path.split_once("PLACE").unwrap_or((path, ""));
+        let is_right = found.starts_with(start) && found.ends_with(&format!("{end} → {class}"));
+        assert!(is_right && (found.len() > path.len() + class.len()), "{found}");
         // A stale word, in the unused part of a table, may seem to retain some of them.
         assert!(keeper.objects * 2 > owner.objects, "{keeper:?} of {}", owner.objects);
     }

@@ -275,14 +275,13 @@ impl Clashes {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
 
     use allocator::{Block, BlockState, Blocks, Header};
     use linux::{Mapping, Mappings, PageRun, PageState};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ownership::Trace;
+    use crate::ownership::{ObjectCode, Trace};
 
     const PAGE: u64 = linux::MIN_PAGE_SIZE;
     const START: u64 = 1 << 30;
@@ -340,8 +339,8 @@ mod tests {
             let (state, pages, heap) = heap(&kinds);
             let objects = ObjectSpace::default();
             let trace = Trace::find(&heap, &objects, &[], None, &image::SparseRows::default());
-            let frames = HashMap::new();
-            let owners = Owners::new(&heap, &objects, &[], None, &trace, &[], &frames);
+            let code = ObjectCode::default();
+            let owners = Owners::new(&heap, &objects, &[], None, &trace, &[], &code);
             let mut stacks: Vec<_> = stacks
                 .into_iter()
                 .map(|(page, count)| {

@@ -4,10 +4,11 @@ use std::ops::Range;
 use allocator::HeapMap;
 use image::elf::Module;
 use linux::{Address, PageRun, Pages, intersection, length};
-use ruby::{Class, ClassKind, CodePaths, Frame, ImemoType, NamedRoot, ObjectSpace, Slot};
+use ruby::{Class, ClassKind, CodePaths, ImemoType, NamedRoot, ObjectSpace, Slot};
 
 use crate::Cause;
 use crate::ownership::graph::PointerGraph;
+use crate::ownership::names::ObjectCode;
 use crate::ownership::object_graph::{ObjectGraph, Paths, Reach};
 use crate::ownership::owner::{OwnerAccount, OwnerKind};
 use crate::ownership::parts::Parts;
@@ -52,7 +53,7 @@ pub(crate) struct Owners<'a> {
     trace: &'a Trace,
     graph: Option<&'a PointerGraph>,
     named_roots: &'a [NamedRoot],
-    current_frames: &'a HashMap<u32, Frame>,
+    code: &'a ObjectCode,
 }
 
 impl<'a> Owners<'a> {
@@ -64,10 +65,10 @@ impl<'a> Owners<'a> {
         graph: Option<&'a PointerGraph>,
         trace: &'a Trace,
         named_roots: &'a [NamedRoot],
-        current_frames: &'a HashMap<u32, Frame>,
+        code: &'a ObjectCode,
     ) -> Self {
         let table = OwnerTable { space, modules, is_traced: graph.is_some() };
-        Self { heap, table, trace, graph, named_roots, current_frames }
+        Self { heap, table, trace, graph, named_roots, code }
     }
 
     /// The cause of a block in use, by its number.
@@ -161,9 +162,9 @@ impl<'a> Owners<'a> {
 
     /// The references between roots, objects and blocks; `None` if pointers were not read.
     pub(crate) fn object_graph(&self) -> Option<ObjectGraph<'_>> {
-        let Self { heap, table, trace, named_roots, current_frames, .. } = self;
+        let Self { heap, table, trace, named_roots, code, .. } = self;
         let graph = self.graph?;
-        Some(ObjectGraph::new(heap, graph, table, trace, named_roots, current_frames))
+        Some(ObjectGraph::new(heap, graph, table, trace, named_roots, code))
     }
 
     /// The accounts of all owners, unsorted and without retainers.

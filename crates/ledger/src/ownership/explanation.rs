@@ -112,7 +112,7 @@ impl Explainer<'_> {
             Node::Slot(slot) => {
                 let is_it = |it: u32| it == slot;
                 (
-                    graph.class_name(slot).to_owned(),
+                    graph.object_name(slot).to_owned(),
                     graph.space.slot_address(slot as usize),
                     1,
                     self.bytes(is_it).1,
@@ -275,7 +275,7 @@ impl Explainer<'_> {
 
     fn name(&self, number: u32) -> &str {
         match self.graph.node(number) {
-            Node::Slot(slot) => self.graph.class_name(slot),
+            Node::Slot(slot) => self.graph.object_name(slot),
             _ => self.graph.root_name(number),
         }
     }

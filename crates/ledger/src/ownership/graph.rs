@@ -8,7 +8,7 @@ use allocator::{Block, HeapMap, thread_locals};
 use image::elf::Module;
 use image::{Finding, Image, Memory, Severity, SparseRows};
 use linux::{Address, MIN_PAGE_SIZE, Thread, both, length};
-use ruby::{Content, DataType, Form, ObjectSpace, References, StTable, VmStack};
+use ruby::{Content, Form, ObjectSpace, References, StTable};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::areas::{areas, live_stacks};
@@ -16,6 +16,7 @@ use crate::ownership::bits::Bits;
 use crate::ownership::edges::{Adjacency, Edge, LIMITS, Limits};
 use crate::ownership::reader::Reader;
 use crate::ownership::slot_edges::edges_and_contents;
+use crate::ownership::structures::{Lists, concurrent_sets, of_structures};
 use crate::ownership::threads::StackOwners;
 use crate::pages::pages_of;
 
@@ -141,6 +142,8 @@ pub(crate) struct PointerGraph {
     pub(crate) concurrent_sets: Bits,
     /// The values of entries whose keys are objects, by key.
     pub(crate) keyed_values: Vec<KeyedValue>,
+    /// Lists of the interpreter.
+    pub(crate) lists: Lists,
     /// Pointers in slots that were not kept.
     dropped_references: u64,
 }
@@ -286,9 +289,9 @@ impl PointerGraph {
         let parts = parts.into_iter().flatten().collect();
         keyed_values.sort_unstable();
         let of_structures = of_structures(space, &addresses);
-        Ok(Self {
+        let mut graph = Self {
             blocks,
-            areas,
+            areas: areas.clone(),
             roots,
             root_objects,
             thread_names: stack_owners.names,
@@ -302,8 +305,11 @@ impl PointerGraph {
             hash_tables,
             concurrent_sets,
             keyed_values,
+            lists: Lists::default(),
             dropped_references,
-        })
+        };
+        graph.lists = Lists::find(image, modules, heap, space, &addresses, &graph);
+        Ok(graph)
     }
 
     /// Returns true if a node is a block whose used part is known from its object.
@@ -411,41 +417,6 @@ pub(crate) fn hosts_heap_page(space: &ObjectSpace, block: Block) -> bool {
     }
     let after = space.pages.partition_point(|page| page.range.start < block.address);
     space.pages.get(after).is_some_and(|page| page.range.start < block.end())
-}
-
-/// The structures of threads, and the blocks with their execution contexts and VM stacks.
-fn of_structures(space: &ObjectSpace, addresses: &AddressIndex<'_>) -> Vec<(u32, u32)> {
-    let block_at = |address: Address| match addresses.at(address) {
-        Referent::Block { number, .. } => Some(number),
-        _ => None,
-    };
-    let of_stack = |stack: &VmStack| {
-        let structure = block_at(stack.structure);
-        [stack.context, stack.start].map(|at| structure.zip(block_at(at)))
-    };
-    let mut found: Vec<_> = space.vm_stacks.iter().flat_map(of_stack).flatten().collect();
-    found.sort_unstable();
-    found
-}
-
-/// The blocks that sets of symbols and deduplicated strings refer to.
-fn concurrent_sets(
-    heap: &HeapMap,
-    space: &ObjectSpace,
-    references: &References,
-    addresses: &AddressIndex<'_>,
-) -> Bits {
-    let mut blocks = Bits::new(heap.block_count());
-    let is_set = |data_type: u32| {
-        space.data_types.get(data_type as usize).is_some_and(DataType::is_concurrent_set)
-    };
-    let sets = space.data_objects.iter().filter(|(_, data_type)| data_type.is_some_and(is_set));
-    for block in
-        sets.flat_map(|(slot, _)| references.of(slot)).filter_map(|(at, _)| addresses.block_at(at))
-    {
-        blocks.insert(block);
-    }
-    blocks
 }
 
 /// The content of the blocks of these hash tables, unless it is known from objects. Memory counts as a table only if it

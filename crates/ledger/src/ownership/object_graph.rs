@@ -5,20 +5,20 @@ mod references;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use paths::Level;
 pub(crate) use paths::{Paths, Reach};
 
 use allocator::HeapMap;
-use ruby::{ClassKind, DataType, Frame, ImemoType, NamedRoot, ObjectSpace, Slot, SlotType};
+use ruby::{ClassKind, DataType, ImemoType, NamedRoot, ObjectSpace, RootKind, Slot, SlotType};
 
 use crate::interpreter::Gem;
 use crate::ownership::bits::Bits;
 use crate::ownership::dominators::Digraph;
 use crate::ownership::graph::{PointerGraph, Root};
+use crate::ownership::names::{ObjectCode, ObjectName, ObjectNames, PARTS};
 use crate::ownership::table::{ANONYMOUS, OwnerTable};
-use crate::ownership::threads::{ThreadName, thread_names};
 use crate::ownership::trace::Trace;
 use crate::ownership::weak::WeakReferences;
 
@@ -29,8 +29,8 @@ pub(crate) enum Node {
     Everything,
     /// All threads.
     Threads,
-    /// All finalizers.
-    Finalizers,
+    /// A list of the interpreter.
+    List(u32),
     /// The memory behind the structures of extensions.
     ExtensionMemory,
     /// A constant or variable with a name.
@@ -43,9 +43,12 @@ pub(crate) enum Node {
 
 pub(crate) const EVERYTHING: u32 = 0;
 const THREADS: u32 = 1;
-const FINALIZERS: u32 = 2;
-const EXTENSION_MEMORY: u32 = 3;
-const FIRST_NAMED: u32 = 4;
+const EXTENSION_MEMORY: u32 = 2;
+const FIRST_LIST: u32 = 3;
+const FIRST_NAMED: u32 = FIRST_LIST + LISTS.len() as u32;
+
+/// The names of the interpreter's lists.
+const LISTS: [&str; 4] = ["(at_exit)", "(finalizers)", "(TracePoints)", "(signal handlers)"];
 
 const UNKNOWN: &str = "(unknown)";
 
@@ -62,6 +65,12 @@ pub(crate) struct ObjectGraph<'a> {
     /// The names of modules' variables.
     variables_of: Vec<String>,
     weak: WeakReferences,
+    /// The objects in the lists of the interpreter.
+    lists: [Vec<u32>; LISTS.len()],
+    /// The blocks with the messages that Ractors have not received yet.
+    ractor_queues: HashSet<u32>,
+    /// The structures of Ractors, which are in a list.
+    ractors: HashSet<u32>,
     threads: Vec<u32>,
     /// The structures of threads (`rb_thread_t`), their execution contexts and VM stacks. Other pointers to them retain
     /// nothing: threads and contexts are in lists, and fibers, mutexes and queues point to their threads, so that a path would
@@ -83,8 +92,7 @@ pub(crate) struct ObjectGraph<'a> {
     with_others: Bits,
     /// The stacks and thread-local variables of threads and fibers, by the slot of these.
     roots_of_objects: Vec<(u32, usize)>,
-    /// The names of threads, by slot: their own, and their current method.
-    thread_names: HashMap<u32, ThreadName>,
+    names: ObjectNames,
 }
 
 impl<'a> ObjectGraph<'a> {
@@ -94,7 +102,7 @@ impl<'a> ObjectGraph<'a> {
         table: &'a OwnerTable<'a>,
         trace: &'a Trace,
         named_roots: &'a [NamedRoot],
-        current_frames: &HashMap<u32, Frame>,
+        code: &ObjectCode,
     ) -> Self {
         let space = table.space;
         let slots = space.slots.len();
@@ -117,7 +125,9 @@ impl<'a> ObjectGraph<'a> {
         let mut global_roots = Vec::new();
         for index in by_preference {
             let root = &named_roots[index as usize];
-            named_slots.insert(root.value);
+            if root.kind != RootKind::Local {
+                named_slots.insert(root.value);
+            }
             match root.class {
                 Some(class) => named_in_classes.push((class, index)),
                 None => global_roots.push(index),
@@ -125,6 +135,16 @@ impl<'a> ObjectGraph<'a> {
         }
         named_in_classes.sort_by_key(|&(class, _)| class);
         let weak = WeakReferences::find(heap, pointers, table, trace);
+        let lists = &pointers.lists;
+        let at_exit = lists.at_exit.iter().map(|&(_, slot)| slot).collect();
+        let ractor_queues = lists.ractor_queues.iter().copied().collect();
+        let ractors = lists.ractors.iter().copied().collect();
+        let lists = [
+            at_exit,
+            weak.finalizers.clone(),
+            lists.trace_points.iter().map(|&(_, slot)| slot).collect(),
+            lists.signal_handlers.clone(),
+        ];
         let objects = pointers.root_objects.iter().enumerate();
         let mut roots_of_objects: Vec<_> =
             objects.filter_map(|(index, object)| Some(((*object)?, index))).collect();
@@ -134,7 +154,7 @@ impl<'a> ObjectGraph<'a> {
         roots_of_objects.iter().for_each(|&(slot, _)| _ = with_others.insert(slot));
         weak.keys().for_each(|slot| _ = with_others.insert(slot));
         let class_of = |slot| class_name(space, slot);
-        let thread_names = thread_names(&pointers.thread_names, current_frames, class_of);
+        let names = ObjectNames::new(&pointers.thread_names, code, class_of);
         let class_slots =
             space.classes.iter().map(|class| space.slot_at(class.address()?)).collect();
         let mut fields_of_classes = Bits::new(slots);
@@ -159,6 +179,9 @@ impl<'a> ObjectGraph<'a> {
                 .map(|module| format!("(variables of {})", module.name))
                 .collect(),
             weak,
+            lists,
+            ractor_queues,
+            ractors,
             with_others,
             threads,
             memory_of_threads,
@@ -168,7 +191,7 @@ impl<'a> ObjectGraph<'a> {
             class_slots,
             named_in_classes,
             roots_of_objects,
-            thread_names,
+            names,
         }
     }
 
@@ -196,8 +219,8 @@ impl<'a> ObjectGraph<'a> {
         match number {
             EVERYTHING => Node::Everything,
             THREADS => Node::Threads,
-            FINALIZERS => Node::Finalizers,
             EXTENSION_MEMORY => Node::ExtensionMemory,
+            number if number < FIRST_NAMED => Node::List(number - FIRST_LIST),
             number if number < self.slot(0) => Node::Named(number - FIRST_NAMED),
             number if number < self.memory(0) => Node::Slot(number - self.slot(0)),
             number => Node::Memory(number - self.memory(0)),
@@ -227,7 +250,7 @@ impl<'a> ObjectGraph<'a> {
                 self.named_roots.get(root as usize).map_or(UNKNOWN, |root| root.name.as_str())
             }
             Node::Threads => "(threads)",
-            Node::Finalizers => "(finalizers)",
+            Node::List(list) => LISTS.get(list as usize).copied().unwrap_or(UNKNOWN),
             Node::ExtensionMemory => "(memory of C extensions)",
             Node::Memory(node) => match self.root_at(node) {
                 Some(Root::Variables(module)) => {
@@ -239,6 +262,20 @@ impl<'a> ObjectGraph<'a> {
             },
             Node::Everything | Node::Slot(_) => UNKNOWN,
         }
+    }
+
+    /// The name of a step of paths at a node that is no root and no object; `None` for most blocks.
+    pub(crate) fn step_name(&self, number: u32) -> Option<&str> {
+        match self.node(number) {
+            Node::Named(_) => Some(self.root_name(number)),
+            Node::Memory(node) if self.ractor_queues.contains(&node) => Some("(queue)"),
+            _ => None,
+        }
+    }
+
+    /// Returns true for named roots that belong to a thread, without which they do not exist.
+    fn is_local(&self, root: u32) -> bool {
+        self.named_roots.get(root as usize).is_some_and(|root| root.kind == RootKind::Local)
     }
 
     /// Returns true for objects of Thread and its subclasses, which wrap the same structure.
@@ -257,18 +294,25 @@ impl<'a> ObjectGraph<'a> {
         self.space.slots.get(slot as usize).map(|it| it.class())
     }
 
-    /// The name of the class of the object in a slot; of a thread its own name and its current method.
-    pub(crate) fn class_name(&self, slot: u32) -> &str {
-        match self.thread_name(slot) {
-            Some(name) => &name.whole,
-            None => class_name(self.space, slot),
-        }
+    /// The name of the object in a slot: of its class, of a thread and its method, or of a Proc's or Method's code.
+    pub(crate) fn object_name(&self, slot: u32) -> &str {
+        self.own_name(slot).map_or_else(|| class_name(self.space, slot), |name| &name.whole)
+    }
+
+    /// The parts of this name.
+    pub(crate) fn parts_of_name(&self, slot: u32) -> [&str; PARTS] {
+        let of_class = || [class_name(self.space, slot), "", ""];
+        self.own_name(slot).map_or_else(of_class, ObjectName::parts)
+    }
+
+    fn own_name(&self, slot: u32) -> Option<&ObjectName> {
+        let is_data = self.space.slots.get(slot as usize)?.kind() == SlotType::DATA;
+        is_data.then(|| self.names.of(slot)).flatten()
     }
 
     /// The name of the thread in a slot; `None` for other objects, and for threads that have none.
-    pub(crate) fn thread_name(&self, slot: u32) -> Option<&ThreadName> {
-        let is_data = self.space.slots.get(slot as usize)?.kind() == SlotType::DATA;
-        is_data.then(|| self.thread_names.get(&slot)).flatten()
+    pub(crate) fn thread_name(&self, slot: u32) -> Option<&ObjectName> {
+        self.names.of_thread(slot)
     }
 
     /// The bytes of the blocks that each of the `wanted` objects refers to, if an object like it owns them: the object's

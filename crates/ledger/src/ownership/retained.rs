@@ -9,6 +9,7 @@ use ruby::RootKind;
 use crate::ownership::bits::Bits;
 use crate::ownership::dominators::{Digraph, Dominators};
 use crate::ownership::graph::{Root, hosts_heap_page};
+use crate::ownership::names::ObjectName;
 use crate::ownership::object_graph::{Node, ObjectGraph, Paths};
 use crate::ownership::owner::Owner;
 use crate::ownership::retainers::Retainers;
@@ -377,12 +378,18 @@ impl Tree<'_> {
                     false if graph.is_visible(slot) => DominatorKind::Objects,
                     false => DominatorKind::Internal,
                 };
-                let thread = graph.thread_name(slot).map(|thread| thread.own.clone());
-                (kind, thread.unwrap_or_else(|| graph.class_name(slot).to_owned()))
+                let thread = graph.thread_name(slot).map(ObjectName::thread);
+                // Several objects have only their class in common.
+                let name = match group.count {
+                    1 => graph.object_name(slot),
+                    _ => graph.parts_of_name(slot)[0],
+                };
+                (kind, thread.unwrap_or_else(|| name.to_owned()))
             }
             (Node::Named(root), _) => {
                 let kind = match graph.named_roots.get(root as usize)?.kind {
                     RootKind::Constant => DominatorKind::Constant,
+                    RootKind::Table => DominatorKind::Other,
                     _ => DominatorKind::Variable,
                 };
                 (kind, graph.root_name(group.largest).to_owned())
@@ -404,7 +411,7 @@ impl Tree<'_> {
         Some(Dominator {
             kind,
             name,
-            method: slot.and_then(|slot| graph.thread_name(slot)?.method.clone()),
+            method: slot.and_then(|slot| Some(graph.thread_name(slot)?.method()?.to_owned())),
             address: slot
                 .filter(|_| group.count == 1)
                 .and_then(|slot| graph.space.slot_address(slot as usize)),

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use linux::both;
 use ruby::Slot;
 
+use crate::ownership::names::PARTS;
 use crate::ownership::object_graph::{Node, ObjectGraph, Paths};
 use crate::ownership::owner::Retainer;
 
@@ -139,24 +140,24 @@ impl<'a> Retainers<'a> {
 
     /// The path that most of these objects have.
     fn typical_path(&self, picks: &[u32], steps: &mut usize) -> String {
-        let mut paths: Vec<(Vec<(&str, usize)>, u32)> = Vec::new();
+        let mut paths: Vec<Vec<Path<'_>>> = Vec::new();
         for &slot in picks {
             let path = self.path(slot, steps);
-            // The numbers of repeated steps may differ, as in a list.
-            let has_names = |(known, _): &&mut (Vec<(&str, usize)>, u32)| {
-                known.iter().map(|step| step.0).eq(path.iter().map(|step| step.0))
+            // The numbers of repeated steps may differ, as in a list, and so may the names of threads and lines of code.
+            let has_names = |known: &&mut Vec<Path<'_>>| {
+                known[0].iter().map(Step::class).eq(path.iter().map(Step::class))
             };
             match paths.iter_mut().find(has_names) {
-                Some((_, count)) => *count += 1,
-                None => paths.push((path, 1)),
+                Some(known) => known.push(path),
+                None => paths.push(vec![path]),
             }
             if *steps > MAX_COMPARED_STEPS {
                 break;
             }
         }
         // The first one of several.
-        let typical = paths.into_iter().rev().max_by_key(|(_, count)| *count);
-        typical.map_or_else(String::new, |(path, _)| shown(path))
+        let typical = paths.into_iter().rev().max_by_key(Vec::len);
+        typical.map_or_else(String::new, |paths| shown(common(&paths)))
     }
 
     /// The path to the object in a slot, as text.
@@ -168,60 +169,100 @@ impl<'a> Retainers<'a> {
     pub(crate) fn path_by(&self, from: u32, to: u32) -> String {
         let mut path = self.path_to_node(from, &mut 0);
         if let Node::Slot(slot) = self.graph.node(to) {
-            add_step(&mut path, self.graph.class_name(slot));
+            add_step(&mut path, self.graph.parts_of_name(slot));
         }
         shown(path)
     }
 
-    /// The path to an object, from its root on: names of classes, each with its number of repetitions. Counts the
-    /// steps.
-    fn path(&self, slot: u32, steps: &mut usize) -> Vec<(&str, usize)> {
+    /// The path to an object, from its root on. Counts the steps.
+    fn path(&self, slot: u32, steps: &mut usize) -> Path<'_> {
         self.path_to_node(self.graph.slot(slot), steps)
     }
 
-    fn path_to_node(&self, number: u32, steps: &mut usize) -> Vec<(&str, usize)> {
-        let mut names: Vec<(&str, usize)> = Vec::new();
+    fn path_to_node(&self, number: u32, steps: &mut usize) -> Path<'_> {
+        let mut path = Path::new();
         let mut at = number;
         let root = self.paths.root(at);
         // No path is longer than the number of nodes.
         for _ in 0..self.graph.len() {
             *steps += 1;
             if Some(at) == root {
-                names.push((self.graph.root_name(at), 1));
+                path.push(Step::of([self.graph.root_name(at), "", ""]));
                 break;
             }
-            // Internal objects mean nothing to the authors of programs, and blocks belong to the objects before them.
-            if let Node::Slot(slot) = self.graph.node(at)
-                && (at == number || self.graph.is_visible(slot))
-            {
-                add_step(&mut names, self.graph.class_name(slot));
+            match self.graph.node(at) {
+                // Internal objects mean nothing to the authors of programs, and blocks belong to the objects before them.
+                Node::Slot(slot) if at == number || self.graph.is_visible(slot) => {
+                    add_step(&mut path, self.graph.parts_of_name(slot));
+                }
+                _ => {
+                    if let Some(name) = self.graph.step_name(at) {
+                        add_step(&mut path, [name, "", ""]);
+                    }
+                }
             }
             match self.paths.parent(at) {
                 Some(parent) => at = parent,
                 None => break,
             }
         }
-        names.reverse();
-        names
+        path.reverse();
+        path
     }
 }
 
-fn add_step<'a>(path: &mut Vec<(&'a str, usize)>, name: &'a str) {
+/// A step of a path: the name of an object, and the number of its repetitions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Step<'a> {
+    parts: [&'a str; PARTS],
+    count: usize,
+}
+
+type Path<'a> = Vec<Step<'a>>;
+
+impl<'a> Step<'a> {
+    fn of(parts: [&'a str; PARTS]) -> Self {
+        Self { parts, count: 1 }
+    }
+
+    /// The part of the name that objects have in common.
+    fn class(&self) -> &'a str {
+        self.parts[0]
+    }
+}
+
+fn add_step<'a>(path: &mut Path<'a>, parts: [&'a str; PARTS]) {
     match path.last_mut() {
         // Objects of one class share its name, and a list may have millions.
-        Some((last, count)) if std::ptr::eq(*last, name) || *last == name => *count += 1,
-        _ => path.push((name, 1)),
+        Some(last) if last.parts == parts => last.count += 1,
+        _ => path.push(Step::of(parts)),
     }
+}
+
+/// The first of these paths, which have the same classes, with the further parts of names that most of them have.
+fn common<'a>(paths: &[Path<'a>]) -> Path<'a> {
+    let mut common = paths[0].clone();
+    for (index, step) in common.iter_mut().enumerate() {
+        for part in 1..PARTS {
+            let of_paths = || paths.iter().map(|path| path[index].parts[part]);
+            let most = of_paths().max_by_key(|it| of_paths().filter(|other| other == it).count());
+            let is_common =
+                |it: &&str| of_paths().filter(|other| other == it).count() * 2 > paths.len();
+            step.parts[part] = most.filter(is_common).unwrap_or_default();
+        }
+    }
+    common
 }
 
 /// A path as text, without the steps in the middle if there are many.
-fn shown(mut path: Vec<(&str, usize)>) -> String {
+fn shown(mut path: Path<'_>) -> String {
     if path.len() > MAX_STEPS {
-        path.splice(MAX_STEPS / 2..path.len() - MAX_STEPS / 2 + 1, [("…", 1)]);
+        let middle = MAX_STEPS / 2..path.len() - MAX_STEPS / 2 + 1;
+        path.splice(middle, [Step::of(["…", "", ""])]);
     }
-    let step = |(name, count): &(&str, usize)| match count {
-        1 => (*name).to_owned(),
-        _ => format!("{name} × {count}"),
+    let step = |step: &Step<'_>| match step.count {
+        1 => step.parts.concat(),
+        count => format!("{} × {count}", step.parts.concat()),
     };
     path.iter().map(step).collect::<Vec<_>>().join(" → ")
 }

@@ -98,7 +98,8 @@ impl OwnerTable<'_> {
         self.data_type(self.class(class)?)
     }
 
-    fn is_interpreter(&self, module: usize) -> bool {
+    /// Returns true for the module of the interpreter.
+    pub(crate) fn is_interpreter(&self, module: usize) -> bool {
         self.modules[module].range.start == self.space.interpreter.range.start
     }
 

@@ -118,45 +118,6 @@ pub(crate) fn current_frames(
     frames.into_iter().collect()
 }
 
-/// The name of a thread in paths.
-#[derive(Debug)]
-pub(crate) struct ThreadName {
-    /// The name of its class, and the name that the program gave it: `Thread "worker-1"`.
-    pub(crate) own: String,
-    /// Its current method: `Billing::Export#run (/srv/app/export.rb:42)`.
-    pub(crate) method: Option<String>,
-    /// Both: `Thread "worker-1" in Billing::Export#run (/srv/app/export.rb:42)`.
-    pub(crate) whole: String,
-}
-
-/// The names of threads, by slot, if they have a name of their own or their current method is known. `class_of` returns the
-/// name of an object's class.
-pub(crate) fn thread_names<'a>(
-    names: &HashMap<u32, String>,
-    current_frames: &HashMap<u32, Frame>,
-    class_of: impl Fn(u32) -> &'a str,
-) -> HashMap<u32, ThreadName> {
-    let slots: HashSet<u32> = names.keys().chain(current_frames.keys()).copied().collect();
-    let name = |slot| {
-        let own = match names.get(&slot) {
-            Some(name) => format!("Thread {name:?}"),
-            None => class_of(slot).to_owned(),
-        };
-        let place = |frame: &Frame| match (&frame.path, frame.line) {
-            (Some(path), Some(line)) => format!("{} ({path}:{line})", frame.label),
-            (Some(path), None) => format!("{} ({path})", frame.label),
-            (None, _) => frame.label.clone(),
-        };
-        let method = current_frames.get(&slot).map(place);
-        let whole = match &method {
-            Some(method) => format!("{own} in {method}"),
-            None => own.clone(),
-        };
-        (slot, ThreadName { own, method, whole })
-    };
-    slots.into_iter().map(name).collect()
-}
-
 /// The part of a thread's name that the kernel keeps. A name counts only if the kernel knows it: the structure of a thread
 /// refers to other strings, such as the value of an ended thread, which are data of the program.
 fn kernel_name(name: &str) -> &[u8] {

@@ -101,6 +101,12 @@ impl Trace {
     fn new(heap: &HeapMap, graph: &PointerGraph, table: &OwnerTable<'_>) -> Self {
         let mut tracer = Tracer::new(heap, graph, table);
         tracer.claim_heap_pages();
+        let is_interpreters =
+            |root: &Root| matches!(root, Root::Variables(module) if table.is_interpreter(*module));
+        if let Some(root) = graph.roots.iter().position(is_interpreters) {
+            let owner = 2 * tracer.trace.classes + root as u32;
+            graph.lists.at_exit.iter().for_each(|&(entry, _)| tracer.reach(entry, owner, false, 1));
+        }
         for table in jit::tables(heap.block_count(), table.space, graph) {
             tracer.reach(table, tracer.trace.jit(), false, 1);
         }

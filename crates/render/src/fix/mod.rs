@@ -117,6 +117,14 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
                 [format!("memleak-bpfcc -p {process}")],
             ),
         ],
+        Action::RunFewerThreads { starter: Some(starter), .. }
+            if !matches!(starter.gem.as_deref(), Some("puma" | "sidekiq")) =>
+        {
+            vec![Block::new(
+                &format!("In the code that starts them ({}):", starter.place),
+                [command.into()],
+            )]
+        }
         Action::RunFewerThreads { .. } => vec![Block::new(
             match deployment.server {
                 Some(Server::Puma) => {
@@ -143,7 +151,10 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
         Action::ReleaseObjects { are_garbage: false, .. } => {
             vec![Block::new("As root, under load:", [command.into()])]
         }
-        Action::ReleaseObjects { .. } | Action::LookForNative | Action::ChangeCode { .. } => {
+        Action::ReleaseObjects { .. }
+        | Action::EndFibers { .. }
+        | Action::LookForNative
+        | Action::ChangeCode { .. } => {
             vec![Block::new("In the program:", [command.into()])]
         }
         Action::LoadLessCode { gems } => {
@@ -200,6 +211,9 @@ fn check(action: &Action) -> &'static str {
             "`rbloat diff PID --every 60s` shows whether native.unreachable still grows."
         }
         Action::LookForNative => "`rbloat report PID` names the owners of this memory.",
+        Action::EndFibers { .. } => {
+            "`rbloat diff PID --every 60s` shows whether stack.fibers still grows."
+        }
         Action::RunFewerThreads { .. } => {
             "the first line of `rbloat report PID` has the number of threads, and stack.threads is lower."
         }

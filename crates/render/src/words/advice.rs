@@ -1,5 +1,7 @@
 use diagnosis::{BACKGROUND_THREAD, JEMALLOC, TWO_ARENAS, Variable};
-use formats::{Action, Advice, CaptureMethod, LargeGem, Maker, ProcessSummary, Report};
+use formats::{
+    Action, Advice, CaptureMethod, LargeGem, Maker, ProcessSummary, Report, ThreadStarter,
+};
 use ledger::{Cause, Count, Size};
 
 use crate::made_by::maker;
@@ -149,11 +151,13 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "a restart. The first use of such a gem takes longer, since it loads the code then. Workers stop sharing \
              a page when they write to it.",
         ),
-        Action::RunFewerThreads { threads } => (
-            format!("Run fewer threads: there are {}.", Count(*threads)),
-            "RAILS_MAX_THREADS, Puma's threads, Sidekiq's concurrency".into(),
-            "less work at the same time.",
-        ),
+        Action::RunFewerThreads { threads, starter } => {
+            let (action, command) = run_fewer_threads(*threads, starter.as_ref());
+            (action, command, "less work at the same time.")
+        }
+        Action::EndFibers { fibers, path, are_garbage } => {
+            end_fibers(*fibers, path.as_deref(), *are_garbage)
+        }
         Action::ChangeCode { of, owner, code } => (
             change_code(*of, owner.as_deref(), code),
             match owner {
@@ -236,6 +240,65 @@ fn release(
             "the pause of another capture.",
         ),
     }
+}
+
+/// The step against threads: of a server's settings, or of the line that starts them.
+fn run_fewer_threads(threads: u64, starter: Option<&ThreadStarter>) -> (String, String) {
+    let fewer = format!("Run fewer threads: there are {}.", Count(threads));
+    let Some(starter) = starter else {
+        return (fewer, "fewer threads where the program or its server starts them".into());
+    };
+    let run =
+        starter.run.as_ref().map_or_else(String::new, |run| format!(" Most of them run {run}."));
+    let by = match &starter.gem {
+        Some(gem) => format!("{gem} ({})", starter.place),
+        None => starter.place.clone(),
+    };
+    let command = match starter.gem.as_deref() {
+        Some("puma") => {
+            "Puma's threads, which many Rails applications set by RAILS_MAX_THREADS".into()
+        }
+        Some("sidekiq") => "Sidekiq's concurrency".into(),
+        Some(gem) => format!("a limit for the threads of {gem}"),
+        None => {
+            "threads that end when their work is done, or a pool with a fixed number of threads"
+                .into()
+        }
+    };
+    (format!("{fewer} {by} started {} of them.{run}", Count(starter.threads)), command)
+}
+
+/// The step against stacks of fibers. Ruby keeps the stacks of ended fibers, so RSS does not fall.
+fn end_fibers(
+    fibers: u64,
+    path: Option<&str>,
+    are_garbage: bool,
+) -> (String, String, &'static str) {
+    let many = format!("{} Fiber objects keep their stacks", Count(fibers));
+    let effect = "Then later fibers use these stacks again, and RSS grows no further";
+    let (step, command, costs) = match path {
+        None if are_garbage => (
+            format!("Run the GC: {many}, and most of these objects are garbage."),
+            "GC.start",
+            "a pause of the program during the collection.",
+        ),
+        None => (
+            format!("End fibers that are no longer needed: {many}."),
+            "let the block of the fiber end, or drop the last reference to it",
+            "a change of the program.",
+        ),
+        Some(path) => (
+            format!(
+                "Release fibers that are no longer needed: {many}, and most of these objects are retained by {path}."
+            ),
+            match path.contains("Enumerator") {
+                true => "Enumerator#rewind after the last next, or each instead of next",
+                false => "let the block of the fiber end, or drop the last reference to it",
+            },
+            "a change of the program.",
+        ),
+    };
+    (format!("{step} {effect}."), command.into(), costs)
 }
 
 /// "rouge takes 9.1 MiB, and that of mail 4.2 MiB".

@@ -246,11 +246,20 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                     Size(threads),
                     counted(count, "thread")
                 ),
-                vec![format!(
-                    "{} of stack are resident for each thread on average",
-                    Size(threads / count.max(1))
-                )],
-                "RSS should fall when threads or fibers end.".into(),
+                match cause {
+                    Cause::StackFibers => fiber_evidence(report),
+                    _ => vec![format!(
+                        "{} of stack are resident for each thread on average",
+                        Size(threads / count.max(1))
+                    )],
+                },
+                match cause {
+                    Cause::StackFibers => {
+                        "stack.fibers should not grow while the number of Fiber objects stays the same."
+                    }
+                    _ => "RSS should fall when threads end.",
+                }
+                .into(),
             )
         }
         Cause::FilePrivate | Cause::FileShared => (
@@ -314,6 +323,16 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             "a report in which malloc and Ruby could both be read names the cause.".into(),
         ),
     }
+}
+
+/// The number of fibers. Ruby keeps the stacks of fibers that ended.
+fn fiber_evidence(report: &Report) -> Vec<String> {
+    let fibers = report.owners.iter().flatten().find(|owner| owner.owner == "Fiber");
+    let words = |fibers: &Owner| {
+        let many = counted(fibers.objects, "Fiber object");
+        format!("there are {many}, and Ruby keeps the stacks of ended fibers for new ones")
+    };
+    fibers.map(words).into_iter().collect()
 }
 
 /// The reason for which memory could not be accounted for.
@@ -445,10 +464,21 @@ fn uncollected(report: &Report) -> &'static str {
 
 /// The class that holds most of the verdict's memory, if one does.
 fn main_class(report: &Report) -> String {
-    let first = report.ruby.as_ref().and_then(|ruby| ruby.classes.first());
+    // Memory of internal objects is no part of the verdict's.
+    let of_owners = managed(report).next();
+    let first = match of_owners {
+        Some(owner) => Some((&owner.owner, owner.objects, owner.slot_bytes, held_bytes(owner))),
+        None => report
+            .ruby
+            .as_ref()
+            .and_then(|ruby| ruby.classes.first())
+            .map(|class| (&class.name, class.objects, class.slot_bytes, class.malloc_bytes)),
+    };
     match first {
-        Some(class) if total([class.slot_bytes, class.malloc_bytes]) > report.verdict.bytes / 2 => {
-            format!(", most of them by {} {}", Count(class.objects), class.name)
+        Some((name, objects, slots, malloc))
+            if total([slots, malloc]) > report.verdict.bytes / 2 =>
+        {
+            format!(", most of them by {} {name}", Count(objects))
         }
         _ => String::new(),
     }

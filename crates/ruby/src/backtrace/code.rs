@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use image::Memory;
 use linux::Address;
 
-use crate::backtrace::methods::{Method, Methods};
+use crate::backtrace::methods::Methods;
 use crate::backtrace::stacks::{ControlFrame, Environment};
 use crate::layout::class_names::ObjectReader;
-use crate::layout::iseq_location::{self, BODY_BYTES, IseqLocation, LOCATION_BYTES};
+use crate::layout::iseq_location::{self, BODY_BYTES, FirstLine, IseqLocation, LOCATION_BYTES};
 use crate::layout::line_tables::{Instructions, LineTables};
 use crate::model::backtrace::Frame;
 use crate::model::code_paths::CodePaths;
@@ -31,6 +31,7 @@ const MAX_CODES: usize = 1 << 20;
 #[derive(Debug, Clone)]
 pub(crate) struct CodeReader {
     location: IseqLocation,
+    first_line: Option<FirstLine>,
     lines: Option<LineTables>,
     methods: Methods,
     all: Vec<Code>,
@@ -67,8 +68,9 @@ impl CodeReader {
         paths: &CodePaths,
     ) -> Option<Self> {
         let methods = Methods::derive(Program::read(space, reader)?, space.imemo_types?);
-        let (location, lines) = (paths.location?, paths.lines);
-        Some(Self { location, lines, methods, all: Vec::new(), known: HashMap::new() })
+        let CodePaths { location, first_line, lines, .. } = *paths;
+        let (all, known) = (Vec::new(), HashMap::new());
+        Some(Self { location: location?, first_line, lines, methods, all, known })
     }
 
     /// The place of a frame; `None` for frames that backtraces leave out. `environment_at` reads an environment.
@@ -94,8 +96,7 @@ impl CodeReader {
     pub(crate) fn frame(&self, reader: ObjectReader<'_>, place: Place) -> Option<Frame> {
         let method = place.method.and_then(|method| self.methods.get(method));
         let Some((code, position)) = place.code else {
-            let Method { owner, name } = method?;
-            let label = owner.clone().unwrap_or_default() + name.as_ref()?;
+            let label = method?.label()?;
             return Some(Frame { label, path: None, line: None });
         };
         let code = self.all.get(code as usize)?;
@@ -105,6 +106,22 @@ impl CodeReader {
             path: code.path.clone(),
             line: self.lines.and_then(|lines| lines.line(reader.image, &code.body, position)),
         })
+    }
+
+    /// The path of an iseq, and its first line; `None` for other objects.
+    pub(crate) fn source(
+        &self,
+        reader: ObjectReader<'_>,
+        iseq: Address,
+    ) -> Option<(Option<String>, Option<u32>)> {
+        let code = self.read(reader, iseq)?;
+        let line = self.first_line.and_then(|form| form.read(self.location, &code.body));
+        Some((code.path, line.filter(|line| *line > 0)))
+    }
+
+    /// The methods.
+    pub(crate) fn methods(&mut self) -> &mut Methods {
+        &mut self.methods
     }
 
     /// The number of the code that a frame runs, and the position in it.

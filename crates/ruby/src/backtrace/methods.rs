@@ -36,6 +36,13 @@ pub(crate) struct Method {
     pub(crate) name: Option<String>,
 }
 
+impl Method {
+    /// Its name with that of its owner: `Billing::Export#run`.
+    pub(crate) fn label(&self) -> Option<String> {
+        Some(self.owner.clone().unwrap_or_default() + self.name.as_ref()?)
+    }
+}
+
 /// Reads methods, and keeps them.
 #[derive(Debug, Clone)]
 pub(crate) struct Methods {
@@ -99,7 +106,7 @@ impl Methods {
     }
 
     /// The number of the method of this entry.
-    fn number(&mut self, reader: ObjectReader<'_>, entry: Address) -> Option<u32> {
+    pub(crate) fn number(&mut self, reader: ObjectReader<'_>, entry: Address) -> Option<u32> {
         let mut bytes = [0; ENTRY_BYTES];
         reader.image.read_exact(entry, &mut bytes).ok()?;
         // The first word has flags of the garbage collector.

@@ -95,7 +95,7 @@ struct Stack {
 pub(crate) struct StackLayout {
     pub(crate) context_at: usize,
     /// The offset of the pointer to the thread in its context.
-    thread_at: usize,
+    pub(crate) thread_at: usize,
     frame_bytes: usize,
     max_frames: usize,
 }

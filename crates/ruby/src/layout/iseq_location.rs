@@ -36,6 +36,36 @@ impl IseqLocation {
     }
 }
 
+/// The form of the first line in a location (`first_lineno`): an Integer of Ruby's up to 3.1, a C `int` from 3.2 on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FirstLine {
+    Integer,
+    Int,
+}
+
+impl FirstLine {
+    /// The form in which at least nine in ten of these bodies have the line with which the position of their code begins
+    /// (`code_location`), too.
+    pub(crate) fn derive(location: IseqLocation, bodies: &[Vec<u8>]) -> Option<Self> {
+        [Self::Integer, Self::Int].into_iter().find(|form| {
+            let is_it = |body: &&Vec<u8>| form.read(location, body).is_some();
+            bodies.iter().filter(is_it).count() * 10 >= bodies.len() * 9
+        })
+    }
+
+    /// The first line of the code with this body.
+    pub(crate) fn read(self, location: IseqLocation, body: &[u8]) -> Option<u32> {
+        const LINE: usize = 24;
+        // Between the two is the number of a node.
+        let (line, position) = match self {
+            Self::Integer => (word(body, location.0 + LINE) >> 1, LINE + 12),
+            Self::Int => (word(body, location.0 + LINE) & u64::from(u32::MAX), LINE + 8),
+        };
+        let begins_at = word(body, location.0 + position) & u64::from(u32::MAX);
+        u32::try_from(line).ok().filter(|_| line == begins_at)
+    }
+}
+
 /// The object that is the path of this location; `None` if it is no location.
 pub(crate) fn path(reader: ObjectReader<'_>, location: &[u8]) -> Option<Address> {
     let [path, base_label, label] =

@@ -1,4 +1,4 @@
-use crate::layout::iseq_location::IseqLocation;
+use crate::layout::iseq_location::{FirstLine, IseqLocation};
 use crate::layout::line_tables::LineTables;
 
 /// The paths that bytecode was compiled from.
@@ -8,8 +8,10 @@ pub struct CodePaths {
     pub paths: Vec<String>,
     /// The slots of iseqs, ascending, and the index of each one's path.
     pub(crate) iseqs: Vec<(u32, u32)>,
-    /// The places of paths and labels, and of lines, for [`backtraces`](crate::backtraces).
+    /// The places of paths and labels, and of lines, for [`backtraces`](crate::backtraces) and
+    /// [`closures`](crate::closures()).
     pub(crate) location: Option<IseqLocation>,
+    pub(crate) first_line: Option<FirstLine>,
     pub(crate) lines: Option<LineTables>,
 }
 

@@ -12,9 +12,13 @@ pub enum RootKind {
     /// A global variable: `$items`. Variables whose value Ruby's own code computes when it is asked
     /// are left out (`$LOAD_PATH`, `$~`, from 3.0 on `$stdout`).
     GlobalVariable,
+    /// A fiber-local variable of a thread that runs, as `Thread#[]` returns it: `[:request]`.
+    Local,
+    /// A table of the interpreter: `(symbols)`.
+    Table,
 }
 
-/// A constant or variable that refers to an object.
+/// A constant, variable or table that refers to an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NamedRoot {
     /// Its kind.
@@ -25,7 +29,7 @@ pub struct NamedRoot {
     pub name: String,
     /// The object, an index into [`ObjectSpace::slots`](crate::ObjectSpace::slots).
     pub value: u32,
-    /// The slot of its class or module; `None` for global variables, and for constants of Object.
+    /// The slot of its class, module or thread; `None` for global variables, tables, and constants of Object.
     pub class: Option<u32>,
     /// The path of the file in which a constant was set; `None` for variables, and for Ruby's own constants.
     pub file: Option<Arc<str>>,

@@ -112,6 +112,13 @@ impl Symbols {
         })
     }
 
+    /// The object with all names.
+    pub(crate) fn object(&self) -> Address {
+        match self.place {
+            Place::Array(object) | Place::Directory(object) => object,
+        }
+    }
+
     /// The name with this serial number.
     pub(crate) fn name(&self, reader: ObjectReader<'_>, serial: u32) -> Option<String> {
         if let Some(known) = self.known.borrow().get(&serial) {

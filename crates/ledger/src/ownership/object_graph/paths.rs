@@ -14,8 +14,8 @@ pub(super) enum Level {
     Named,
     /// Threads, and references of the structures of threads and fibers.
     Threads,
-    /// Finalizers of objects.
-    Finalizers,
+    /// Lists of the interpreter, such as finalizers.
+    Lists,
     /// Variables of libraries, and thread-local ones.
     Variables,
     /// Stacks and registers, whose words may be long out of use.
@@ -31,7 +31,7 @@ pub(super) enum Level {
 const LEVELS: [Level; 7] = [
     Level::Named,
     Level::Threads,
-    Level::Finalizers,
+    Level::Lists,
     Level::Variables,
     Level::Stacks,
     Level::Uncertain,
@@ -197,6 +197,7 @@ impl Search<'_> {
             Node::Slot(_) => false,
             // The stack of a thread belongs to it.
             Node::Memory(node) => graph.root_at(node).is_some() && from == EVERYTHING,
+            Node::Named(root) => !graph.is_local(root),
             _ => true,
         };
         self.paths.levels[place] = level;
@@ -226,7 +227,8 @@ impl Search<'_> {
             // Nothing leads to the class of these roots, for example the singleton class of an object.
             for index in 0..self.graph.named_roots.len() as u32 {
                 let number = FIRST_NAMED + index;
-                if self.paths.level(number) == Level::Unreached {
+                let is_missing = self.paths.level(number) == Level::Unreached;
+                if is_missing && !self.graph.is_local(index) {
                     self.paths.orphans.push(number);
                     self.visit(number, EVERYTHING, level);
                     self.follow(level);

@@ -9,7 +9,7 @@ use crate::ownership::owner::Owner;
 use crate::ownership::weak::WeakReferences;
 
 use super::paths::{Level, Paths};
-use super::{EXTENSION_MEMORY, FINALIZERS, FIRST_NAMED, Node, ObjectGraph, THREADS};
+use super::{EXTENSION_MEMORY, FIRST_LIST, FIRST_NAMED, Node, ObjectGraph, THREADS};
 
 impl ObjectGraph<'_> {
     /// Calls `each` with the nodes that a node refers to.
@@ -31,9 +31,9 @@ impl ObjectGraph<'_> {
             Node::Threads => {
                 self.threads.iter().for_each(|&slot| each(self.slot(slot), Level::Threads));
             }
-            Node::Finalizers => {
-                let finalizers = &self.weak.finalizers;
-                finalizers.iter().for_each(|&slot| each(self.slot(slot), Level::Finalizers));
+            Node::List(list) => {
+                let slots = self.lists.get(list as usize).into_iter().flatten();
+                slots.for_each(|&slot| each(self.slot(slot), Level::Lists));
             }
             Node::Named(root) => {
                 if let Some(root) = self.named_roots.get(root as usize) {
@@ -67,7 +67,7 @@ impl ObjectGraph<'_> {
     fn of_everything(&self, mut each: impl FnMut(u32, Level)) {
         self.global_roots.iter().for_each(|index| each(FIRST_NAMED + index, Level::Named));
         each(THREADS, Level::Threads);
-        each(FINALIZERS, Level::Finalizers);
+        (FIRST_LIST..FIRST_NAMED).for_each(|list| each(list, Level::Lists));
         for (index, &root) in self.pointers.roots.iter().enumerate() {
             if self.pointers.root_objects[index].is_none() {
                 each(self.memory(self.pointers.root(index)), level_of(root));
@@ -129,7 +129,7 @@ impl ObjectGraph<'_> {
     }
 
     fn of_memory(&self, node: u32, mut each: impl FnMut(u32, Level)) {
-        if self.weak.is_weak_table(node) {
+        if self.weak.is_weak_table(node) || self.pointers.lists.has_entry(node) {
             return;
         }
         for block in values_of(&self.pointers.of_structures, node) {
@@ -151,7 +151,8 @@ impl ObjectGraph<'_> {
         }
         for edge in self.pointers.edges(node) {
             let to = edge.to();
-            if self.memory_of_threads.contains(to) {
+            let is_next_ractor = self.ractors.contains(&to) && self.ractors.contains(&node);
+            if self.memory_of_threads.contains(to) || is_next_ractor {
                 continue;
             }
             let its = self.trace.owner_of(to as usize);

@@ -1,0 +1,295 @@
+//! Structures of the interpreter that are known by their layout.
+
+use std::ops::Range;
+
+use allocator::HeapMap;
+use image::elf::Module;
+use image::{Image, Memory};
+use linux::{Address, MIN_PAGE_SIZE, length};
+use ruby::{DataType, ObjectSpace, References, VmStack};
+
+use crate::ownership::address_index::{AddressIndex, Referent};
+use crate::ownership::bits::Bits;
+use crate::ownership::graph::PointerGraph;
+
+/// `struct end_proc_data` (eval_jump.c): a function, its argument, and the next one.
+const END_PROC_BYTES: u64 = 24;
+/// `rb_event_hook_t` (vm_core.h): flags, events, the function, its argument, the next one, a thread and a line.
+const EVENT_HOOK_BYTES: u64 = 48;
+/// The flags of a hook (`RUBY_EVENT_HOOK_FLAG_...` in vm_core.h).
+const HOOK_FLAGS: u32 = 7;
+/// `struct rb_ractor_queue` (ractor_core.h, 3.0 to 3.4): the messages, then the first, their number and the room for them.
+const QUEUE_BYTES: u64 = 24;
+/// The least and the largest size of a message (`struct rb_ractor_basket`).
+const MESSAGE_BYTES: [u64; 2] = [24, 48];
+/// Bytes that malloc may add to a block because the rest would be too small for another one.
+const MAX_REST_BYTES: u64 = 16;
+/// More words than a Ractor's structure has.
+const MAX_RACTOR_BYTES: u64 = 4 << 10;
+/// Bytes of variables that are read at a time.
+const READ_BYTES: usize = 64 << 10;
+
+/// Lists of the interpreter whose entries retain objects. Nothing else refers to the entries, so words elsewhere that have their
+/// addresses are old.
+#[derive(Debug, Default)]
+pub(crate) struct Lists {
+    /// The blocks of `at_exit` and the slots that they refer to, in the order of the list.
+    pub(crate) at_exit: Vec<(u32, u32)>,
+    /// The hooks of TracePoints that are enabled, and the slots of these.
+    pub(crate) trace_points: Vec<(u32, u32)>,
+    /// The procs that handle signals.
+    pub(crate) signal_handlers: Vec<u32>,
+    /// The blocks with the messages that Ractors have not received yet.
+    pub(crate) ractor_queues: Vec<u32>,
+    /// The structures of Ractors.
+    pub(crate) ractors: Vec<u32>,
+    /// The blocks of `at_exit` and of hooks.
+    entries: Bits,
+}
+
+impl Lists {
+    pub(crate) fn find(
+        image: &Image<'_>,
+        modules: &[Module],
+        heap: &HeapMap,
+        space: &ObjectSpace,
+        addresses: &AddressIndex<'_>,
+        graph: &PointerGraph,
+    ) -> Self {
+        let finder = Finder { image, heap, space, addresses, graph };
+        let at_exit = finder.at_exit(space.interpreter.module_among(modules));
+        let mut entries = Bits::new(heap.block_count());
+        let trace_points = finder.trace_points();
+        for &(block, _) in at_exit.iter().chain(&trace_points) {
+            entries.insert(block);
+        }
+        let ractors: Vec<u32> = finder.structures_of("ractor").collect();
+        Self {
+            at_exit,
+            trace_points,
+            signal_handlers: finder.signal_handlers(),
+            ractor_queues: ractors.iter().flat_map(|&it| finder.ractor_queues(it)).collect(),
+            ractors,
+            entries,
+        }
+    }
+
+    /// Returns true for the blocks of these lists.
+    pub(crate) fn has_entry(&self, block: u32) -> bool {
+        self.entries.contains(block)
+    }
+}
+
+struct Finder<'a> {
+    image: &'a Image<'a>,
+    heap: &'a HeapMap,
+    space: &'a ObjectSpace,
+    addresses: &'a AddressIndex<'a>,
+    graph: &'a PointerGraph,
+}
+
+impl Finder<'_> {
+    /// The entries of `at_exit`, to which a variable of the interpreter refers. A list counts only as a whole: each entry must
+    /// have a function, and one must be the interpreter's with a Proc.
+    fn at_exit(&self, interpreter: Option<&Module>) -> Vec<(u32, u32)> {
+        let mut found = Vec::new();
+        let Some(interpreter) = interpreter else { return found };
+        let mut visited = Bits::new(self.heap.block_count());
+        for range in &interpreter.variables {
+            self.each_word(range, |word| {
+                if let Some(list) = self.end_procs(word, &interpreter.range, &mut visited) {
+                    found.extend(list);
+                }
+            });
+        }
+        found
+    }
+
+    fn end_procs(
+        &self,
+        first: u64,
+        interpreter: &Range<Address>,
+        visited: &mut Bits,
+    ) -> Option<Vec<(u32, u32)>> {
+        let (mut list, mut has_proc) = (Vec::new(), false);
+        let mut next = first;
+        while next != 0 {
+            let (number, [function, argument, after]) = self.block_with(next, END_PROC_BYTES)?;
+            let is_new = visited.insert(number);
+            if !is_new || !self.is_code(function) {
+                return None;
+            }
+            match self.addresses.at(Address(argument)) {
+                Referent::Slot(slot) => {
+                    let is_own = interpreter.contains(&Address(function));
+                    has_proc |= is_own && self.is_of_type(slot, "proc");
+                    list.push((number, slot));
+                }
+                _ if argument.is_multiple_of(8) && argument > MAX_SPECIAL => return None,
+                _ => {}
+            }
+            next = after;
+        }
+        has_proc.then_some(list)
+    }
+
+    /// The TracePoints to which hooks of events refer.
+    fn trace_points(&self) -> Vec<(u32, u32)> {
+        let mut found = Vec::new();
+        if self.objects_of("tracepoint").next().is_none() {
+            return found;
+        }
+        for (number, block) in self.heap.all_blocks() {
+            let usable = self.heap.header.usable(block);
+            let node = number as u32;
+            if !block.state().is_in_use() || !self.fits(length(&usable), EVENT_HOOK_BYTES) {
+                continue;
+            }
+            let slots = self.graph.slots(node).iter().map(|edge| edge.to());
+            let trace_point = slots.into_iter().find(|&slot| self.is_of_type(slot, "tracepoint"));
+            let Some((slot, address)) =
+                trace_point.and_then(|it| Some((it, self.space.slot_address(it as usize)?)))
+            else {
+                continue;
+            };
+            let Some((_, [head, function, argument])) =
+                self.block_with(usable.start.0, EVENT_HOOK_BYTES)
+            else {
+                continue;
+            };
+            let is_hook = head as u32 & !HOOK_FLAGS == 0 && head >> 32 != 0;
+            if is_hook && self.is_code(function) && argument == address.0 {
+                found.push((node, slot));
+            }
+        }
+        found
+    }
+
+    /// The procs to which the structure of the VM itself refers (`trap_list` of `rb_vm_t`).
+    fn signal_handlers(&self) -> Vec<u32> {
+        let slots = self.structures_of("VM").flat_map(|block| self.graph.slots(block));
+        slots.map(|edge| edge.to()).filter(|&slot| self.is_of_type(slot, "proc")).collect()
+    }
+
+    /// The blocks with messages to which the structure of a Ractor refers.
+    fn ractor_queues(&self, structure: u32) -> Vec<u32> {
+        let Some(block) = self.heap.block(structure as usize) else { return Vec::new() };
+        let usable = self.heap.header.usable(block);
+        let words = self.words(usable.start, length(&usable).min(MAX_RACTOR_BYTES));
+        let queues = words.windows(QUEUE_BYTES as usize / 8);
+        queues.filter_map(|words| self.messages(words)).collect()
+    }
+
+    /// The block with the messages of the queue with these words.
+    fn messages(&self, words: &[u64]) -> Option<u32> {
+        let [messages, first, room] = words.try_into().ok()?;
+        let (first, count, room) = (first as u32, (first >> 32) as u32, room as u32);
+        let number = self.addresses.block_at(Address(messages))?;
+        let usable = length(&self.heap.header.usable(self.heap.block(number as usize)?));
+        let [least, most] = MESSAGE_BYTES.map(|bytes| bytes * u64::from(room));
+        let fits = (least..=most + MIN_PAGE_SIZE).contains(&usable);
+        (room > 0 && first < room && count <= room && fits).then_some(number)
+    }
+
+    /// The objects that wrap a structure with this name.
+    fn objects_of(&self, name: &'static str) -> impl Iterator<Item = u32> + '_ {
+        let is_it = move |data_type: u32| {
+            let data_type = self.space.data_types.get(data_type as usize);
+            data_type.is_some_and(|it| it.name.as_deref() == Some(name))
+        };
+        let objects = self.space.data_objects.iter();
+        objects.filter(move |(_, data_type)| data_type.is_some_and(is_it)).map(|(slot, _)| slot)
+    }
+
+    /// The structures with this name that objects wrap.
+    fn structures_of(&self, name: &'static str) -> impl Iterator<Item = u32> + '_ {
+        let edges = self.objects_of(name).flat_map(|slot| self.graph.of_slots.of(slot));
+        edges.filter_map(|edge| self.graph.block(*edge))
+    }
+
+    fn is_of_type(&self, slot: u32, name: &str) -> bool {
+        self.space.data_type_of(slot).is_some_and(|it| it.name.as_deref() == Some(name))
+    }
+
+    /// The block that begins at `at`, and its first words, if it has the size of a structure of these bytes.
+    fn block_with(&self, at: u64, bytes: u64) -> Option<(u32, [u64; 3])> {
+        let number = self.addresses.block_at(Address(at))?;
+        let usable = self.heap.header.usable(self.heap.block(number as usize)?);
+        let words = self.words(usable.start, 24).try_into().ok()?;
+        self.fits(length(&usable), bytes).then_some((number, words))
+    }
+
+    /// Returns true if a block with so many usable bytes may have been requested with `bytes`.
+    fn fits(&self, usable: u64, bytes: u64) -> bool {
+        let least = self.heap.usable_bytes_for(bytes);
+        (least..=least + MAX_REST_BYTES).contains(&usable)
+    }
+
+    fn is_code(&self, word: u64) -> bool {
+        let mapping = self.image.state.mappings.find(Address(word));
+        mapping.is_some_and(|mapping| mapping.executable)
+    }
+
+    /// The words from `at` on; empty if they cannot be read.
+    fn words(&self, at: Address, bytes: u64) -> Vec<u64> {
+        let mut buffer = vec![0; bytes as usize];
+        match self.image.read_exact(at, &mut buffer) {
+            Ok(()) => words_of(&buffer).collect(),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// Calls `each` with the words of a range that can be read.
+    fn each_word(&self, range: &Range<Address>, mut each: impl FnMut(u64)) {
+        let mut buffer = vec![0; READ_BYTES];
+        let mut at = range.start;
+        while at < range.end {
+            let bytes = (range.end - at).min(READ_BYTES as u64);
+            let read = self.image.read(at, &mut buffer[..bytes as usize]);
+            words_of(&buffer[..read]).for_each(&mut each);
+            at = at.offset(bytes);
+        }
+    }
+}
+
+/// The largest value that is no object: `nil`, `true`, `undef` and the like.
+const MAX_SPECIAL: u64 = 0x34;
+
+fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+}
+
+/// The structures of threads, and the blocks with their execution contexts and VM stacks.
+pub(crate) fn of_structures(space: &ObjectSpace, addresses: &AddressIndex<'_>) -> Vec<(u32, u32)> {
+    let block_at = |address: Address| match addresses.at(address) {
+        Referent::Block { number, .. } => Some(number),
+        _ => None,
+    };
+    let of_stack = |stack: &VmStack| {
+        let structure = block_at(stack.structure);
+        [stack.context, stack.start].map(|at| structure.zip(block_at(at)))
+    };
+    let mut found: Vec<_> = space.vm_stacks.iter().flat_map(of_stack).flatten().collect();
+    found.sort_unstable();
+    found
+}
+
+/// The blocks that sets of symbols and deduplicated strings refer to.
+pub(crate) fn concurrent_sets(
+    heap: &HeapMap,
+    space: &ObjectSpace,
+    references: &References,
+    addresses: &AddressIndex<'_>,
+) -> Bits {
+    let mut blocks = Bits::new(heap.block_count());
+    let is_set = |data_type: u32| {
+        space.data_types.get(data_type as usize).is_some_and(DataType::is_concurrent_set)
+    };
+    let sets = space.data_objects.iter().filter(|(_, data_type)| data_type.is_some_and(is_set));
+    for block in
+        sets.flat_map(|(slot, _)| references.of(slot)).filter_map(|(at, _)| addresses.block_at(at))
+    {
+        blocks.insert(block);
+    }
+    blocks
+}

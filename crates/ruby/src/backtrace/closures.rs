@@ -1,0 +1,147 @@
+//! The code of Procs, Methods and UnboundMethods.
+//!
+//! A Proc (`rb_proc_t` in vm_core.h) begins with its block: `self`, the environment, the code, and the kind of block; the same
+//! from 2.7 to 4.1. A Method (`struct METHOD` in proc.c) has its method entry among its first words. The definition of a method
+//! refers to its bytecode in its second word (`rb_method_definition_t` in method.h), or to the Proc of `define_method`.
+//! Nothing is accepted unless the code is bytecode, or the entry a method entry.
+
+use std::collections::HashMap;
+
+use image::{Image, Memory};
+use linux::Address;
+
+use crate::backtrace::code::CodeReader;
+use crate::layout::class_names::ObjectReader;
+use crate::model::closures::{Closure, Closures};
+use crate::model::code_paths::CodePaths;
+use crate::model::imemo::ImemoType;
+use crate::object_space::ObjectSpace;
+use crate::word::{word, words};
+
+/// The names of the types of Procs and of Methods.
+const PROC: &str = "proc";
+const METHOD: &str = "method";
+/// The last two words of `struct RTypedData`: flags, from 4.0 on with the type, and the structure or a pointer to it.
+const FLAGS: u64 = 24;
+const DATA: u64 = 32;
+/// The words of a block, and its kind if it has bytecode (`block_type_iseq`).
+const BLOCK_BYTES: usize = 32;
+const ISEQ_BLOCK: u32 = 0;
+/// The first words of a Method, among which is its entry.
+const METHOD_BYTES: usize = 48;
+/// The words of a method entry up to its definition.
+const DEFINITION: u64 = 16;
+/// The word of a definition that refers to the code.
+const CODE: u64 = 8;
+/// More pieces of code than a program has; further ones are unknown.
+const MAX_CODES: usize = 1 << 20;
+
+/// Reads the code of all Procs, Methods and UnboundMethods; nothing if names or the places of paths could not be derived.
+///
+/// `image` is the one that `space` and `paths` were read from, of the same instant.
+#[must_use]
+pub fn closures(image: &Image<'_>, space: &ObjectSpace, paths: &CodePaths) -> Closures {
+    let reader = ObjectReader::new(image, &space.slot_index, &space.slots);
+    let Some(code) = CodeReader::derive(reader, space, paths) else { return Closures::default() };
+    let mut found = Finder { space, reader, code, known: HashMap::new(), all: Vec::new() };
+    let objects = space.data_objects.iter().filter_map(|(slot, data_type)| {
+        let is_live = space.slots.get(slot as usize)?.is_live();
+        let name = space.data_types.get(data_type? as usize)?.name.as_deref();
+        let at = space.slot_address(slot as usize).filter(|_| is_live)?;
+        let code = match name {
+            Some(PROC) => found.of_proc(at),
+            Some(METHOD) => found.of_method(at),
+            _ => None,
+        };
+        Some((slot, code?))
+    });
+    let slots = objects.collect();
+    Closures { slots, all: found.all }
+}
+
+struct Finder<'a> {
+    space: &'a ObjectSpace,
+    reader: ObjectReader<'a>,
+    code: CodeReader,
+    /// The index of the code of each iseq and method entry.
+    known: HashMap<Address, Option<u32>>,
+    all: Vec<Closure>,
+}
+
+impl Finder<'_> {
+    fn of_proc(&mut self, object: Address) -> Option<u32> {
+        let iseq = self.iseq_of_proc(object)?;
+        self.index(iseq, |finder| {
+            let (path, line) = finder.code.source(finder.reader, iseq)?;
+            Some(Closure { method: None, path, line })
+        })
+    }
+
+    fn of_method(&mut self, object: Address) -> Option<u32> {
+        let mut bytes = [0; METHOD_BYTES];
+        let at = structure(self.reader.image, object)?;
+        self.reader.image.read_exact(at, &mut bytes).ok()?;
+        let entry = words(&bytes).map(Address).find(|&it| self.is(it, ImemoType::Ment))?;
+        self.index(entry, |finder| {
+            let number = finder.code.methods().number(finder.reader, entry);
+            let method = finder.code.methods().get(number?)?.label()?;
+            let (path, line) = finder.source_of_method(entry).unwrap_or_default();
+            Some(Closure { method: Some(method), path, line })
+        })
+    }
+
+    fn iseq_of_proc(&self, object: Address) -> Option<Address> {
+        let mut block = [0; BLOCK_BYTES];
+        let at = structure(self.reader.image, object)?;
+        self.reader.image.read_exact(at, &mut block).ok()?;
+        (word(&block, 24) as u32 == ISEQ_BLOCK).then(|| Address(word(&block, 16)))
+    }
+
+    fn source_of_method(&self, entry: Address) -> Option<(Option<String>, Option<u32>)> {
+        let image = self.reader.image;
+        let definition = image.read_address(entry.offset(DEFINITION)).ok()?;
+        let code =
+            image.read_address(definition.offset(CODE)).ok().filter(|_| definition.0 != 0)?;
+        let is_proc =
+            |slot| self.space.data_type_of(slot).and_then(|it| it.name.as_deref()) == Some(PROC);
+        let iseq = match self.space.slot_at(code).filter(|&slot| is_proc(slot)) {
+            Some(_) => self.iseq_of_proc(code)?,
+            None => code,
+        };
+        self.code.source(self.reader, iseq)
+    }
+
+    fn is(&self, at: Address, kind: ImemoType) -> bool {
+        self.space.imemo_types.and_then(|types| types.at(self.reader, at)) == Some(kind)
+    }
+
+    /// The index of the code at `at`.
+    fn index(
+        &mut self,
+        at: Address,
+        read: impl FnOnce(&mut Self) -> Option<Closure>,
+    ) -> Option<u32> {
+        if let Some(known) = self.known.get(&at) {
+            return *known;
+        }
+        let closure = if self.all.len() < MAX_CODES { read(self) } else { None };
+        let index = closure.map(|closure| {
+            self.all.push(closure);
+            self.all.len() as u32 - 1
+        });
+        self.known.insert(at, index);
+        index
+    }
+}
+
+/// The structure of a T_DATA object, which may be in its slot (from 3.3 on).
+fn structure(image: &Image<'_>, object: Address) -> Option<Address> {
+    let flags = image.read_u64(object.offset(FLAGS)).ok()?;
+    // Up to 3.4 the flags are 1 or 3. From 4.0 on the lowest bit of the type has the same meaning as bit 1 before.
+    let is_embedded = if flags < 8 { flags & 2 != 0 } else { flags & 1 != 0 };
+    let at = object.offset(DATA);
+    match is_embedded {
+        true => Some(at),
+        false => image.read_address(at).ok().filter(|it| it.0 != 0 && it.is_aligned(8)),
+    }
+}

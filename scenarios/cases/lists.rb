@@ -1,0 +1,108 @@
+# frozen_string_literal: true
+
+# Objects that only lists of the interpreter retain: at_exit, finalizers, TracePoints, signal handlers, local variables of
+# threads, and the queue of a Ractor. Each list has a class of its own. The public reports: vmware-archive/rbvmomi#156,
+# teampoltergeist/poltergeist#817, meh/ruby-thread#30, mizzy/specinfra#13, getsentry/sentry-ruby#805,
+# steveklabnik/request_store#23, ruby/ruby#5973.
+
+require_relative "../lib/scenario"
+
+# Otherwise Ruby warns that finalizers refer to their objects.
+$VERBOSE = nil
+
+# What the lists retain.
+module Item
+  # The lines of the blocks.
+  LINES = { AtExit: __LINE__ + 16, Finalized: __LINE__ + 23, Traced: __LINE__ + 30, Handler: __LINE__ + 37 }.freeze
+
+  # Has a text of its own.
+  class Base
+    def initialize
+      @text = rand.to_s.ljust(2000, "x")
+    end
+
+    def call(*)
+      @text.size
+    end
+  end
+
+  # Closes itself at the end of the program.
+  class AtExit < Base
+    def keep
+      at_exit { call }
+    end
+  end
+
+  # Is captured by its own finalizer, so it lives forever.
+  class Finalized < Base
+    def keep
+      ObjectSpace.define_finalizer(self, proc { call })
+    end
+  end
+
+  # Listens to an event that does not occur.
+  class Traced < Base
+    def keep
+      TracePoint.new(:class) { call }.enable
+    end
+  end
+
+  # Handles a signal.
+  class Handler < Base
+    def keep
+      trap("USR1") { call }
+    end
+  end
+
+  # Is in a variable of the thread that runs.
+  class Local < Base
+    def keep
+      Thread.current[:last_request] = { body: self }
+    end
+  end
+
+  Message = Class.new(Base)
+end
+
+# A pool of threads, which wait.
+POOL = []
+JOBS = Queue.new
+DONE = Queue.new
+
+def pool(count)
+  count.times do
+    POOL << Thread.new do
+      while (job = JOBS.pop)
+        job.call
+        job = nil
+        DONE << true
+      end
+    end
+  end
+end
+
+# All threads of the pool keep an item.
+def in_pool(count)
+  pool(count)
+  ready = Queue.new
+  go = Queue.new
+  count.times { JOBS << -> { [Item::Local.new.keep.size, ready << true, go.pop] } }
+  count.times { ready.pop }
+  count.times { go << true }
+  count.times { DONE.pop }
+end
+
+Scenario.run(expect: "ruby.malloc") do |scale|
+  count = (50 * scale).ceil
+  in_pool(count)
+  # In a fiber, because its stack disappears with all stale words.
+  Fiber.new do
+    count.times { [Item::AtExit, Item::Finalized, Item::Traced].each { |kind| kind.new.keep } }
+    Item::Handler.new.keep
+  end.resume
+  if defined?(Ractor)
+    SINK = Ractor.new { loop { sleep } }
+    count.times { SINK.send(Item::Message.new) }
+  end
+  { objects: count, lines: Item::LINES, has_ractors: !defined?(Ractor).nil? }
+end
