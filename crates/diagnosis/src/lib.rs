@@ -23,7 +23,7 @@ pub use comparison::{Workload, compare};
 pub use family::{FamilyFacts, FamilyFrames, GroupFacts, MemberAccount, family};
 pub use family_growth::family_growth;
 pub use fix::{BACKGROUND_THREAD, GEM, JEMALLOC, TWO_ARENAS, Variable, steps};
-pub use growth::{growth, has_more_objects, largest_native_owner, least_growth, totals};
+pub use growth::{growth, has_more_objects, least_growth, native_owner_of_verdict, totals};
 pub use made_by::{made_by, made_pages, name_code, touched_by};
 pub use place::{ContainerIds, container_ids, container_of_log, role, service};
 pub use series::{Basis, LatestFigures, MemorySeries, growth_per_minute, top_causes};

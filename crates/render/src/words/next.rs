@@ -26,7 +26,7 @@ pub fn command_after(report: &Report, is_process: bool) -> &'static str {
 pub fn command_after_diff<'a>(diff: &'a Diff, process: &'a str) -> Vec<&'a str> {
     let verdict = &diff.verdict;
     let class = verdict.class.as_deref();
-    let held = diagnosis::largest_native_owner(diff);
+    let held = diagnosis::native_owner_of_verdict(diff);
     let held = held.filter(|owner| owner.cause == Some(Cause::NativeHeld));
     match (verdict.kind, class, held) {
         // The code that touches memory first (`who`) need not be the code that retains it.
@@ -34,6 +34,7 @@ pub fn command_after_diff<'a>(diff: &'a Diff, process: &'a str) -> Vec<&'a str> 
         (DiffKind::NativeLeak, _, Some(owner)) => vec!["why", process, &owner.owner],
         (DiffKind::ManagedLeak | DiffKind::NativeLeak, ..) => vec!["who", process],
         (DiffKind::Retention, ..) => vec!["trim", process, "--dry-run"],
+        (DiffKind::Growth, ..) if verdict.cause == Some(Cause::Unknown) => vec!["who", process],
         (DiffKind::Growth | DiffKind::WarmUp, ..) => vec!["diff", process, "--every", longer(diff)],
         (DiffKind::Stable | DiffKind::Shrank | DiffKind::Difference, ..) => vec!["report", process],
     }
