@@ -17,6 +17,7 @@ use crate::ownership::bits::Bits;
 use crate::ownership::edges::{Adjacency, Edge, LIMITS, Limits};
 use crate::ownership::reader::Reader;
 use crate::ownership::slot_edges::edges_and_contents;
+use crate::ownership::spare::Spare;
 use crate::ownership::threads::StackOwners;
 use crate::pages::pages_of;
 
@@ -142,6 +143,8 @@ pub(crate) struct PointerGraph {
     pub(crate) concurrent_sets: Bits,
     /// The values of entries whose keys are objects, by key.
     pub(crate) keyed_values: Vec<KeyedValue>,
+    /// Large objects that use a small part of their memory.
+    pub(crate) spare: Spare,
     /// Pointers in slots that were not kept.
     dropped_references: u64,
 }
@@ -284,7 +287,6 @@ impl PointerGraph {
         let corrected: Vec<u32> = tables.into_iter().map(|(index, _)| index).collect();
         let mut is_corrected = Bits::new(heap.block_count());
         corrected.iter().for_each(|&index| _ = is_corrected.insert(index));
-        let parts = parts.into_iter().flatten().collect();
         keyed_values.sort_unstable();
         let of_structures = of_structures(space, &addresses);
         Ok(Self {
@@ -293,7 +295,8 @@ impl PointerGraph {
             roots,
             root_objects,
             thread_names: stack_owners.names,
-            parts,
+            parts: parts.into_iter().flatten().collect(),
+            spare: Spare::read(image, heap, space, &of_slots),
             of_slots,
             of_structures,
             known,
