@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use capture::{Address, Image, MIN_PAGE_SIZE, ProcessState, length};
+use image::{Image, ProcessState};
+use linux::{Address, MIN_PAGE_SIZE, length};
 use formats::{Capture, CaptureMethod, Snapshot};
 use ledger::{Extent, Facts, Ledger};
 use render::TextOptions;

@@ -6,7 +6,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
-use capture::{Sysroot, open_core};
+use image::open_core;
+use linux::Sysroot;
 use libfuzzer_sys::fuzz_target;
 use rbloat_fuzz::{examine, patches, process};
 use testkit::{CoreWriter, SyntheticCore};

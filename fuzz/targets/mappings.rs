@@ -3,13 +3,13 @@
 
 #![no_main]
 
-use capture::{Address, Mapping, Mappings, length};
+use linux::{Address, Mapping, Mappings, length};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &[u8]| {
     match Mappings::parse(text) {
         Ok(mappings) => check(&mappings),
-        Err(error) => assert!(!error.to_string().contains(capture::is_control)),
+        Err(error) => assert!(!error.to_string().contains(linux::is_control)),
     }
 });
 

@@ -8,9 +8,9 @@ use std::time::Instant;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let pid = std::env::args().nth(1).ok_or("which process?")?.parse()?;
-    let frozen = capture::freeze(pid, capture::PATIENCE)?;
+    let frozen = image::freeze(pid, linux::PATIENCE)?;
     let begun = Instant::now();
-    let modules = capture::elf::modules(frozen.image());
+    let modules = image::elf::modules(frozen.image());
     let have_modules = Instant::now();
     let found = allocator::find_allocator(frozen.image(), &modules, None);
     let have_allocator = Instant::now();
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{} in {} heaps: {:?}", arena.address, arena.heaps, arena.totals);
     }
     println!("all: {:?}", heap.totals);
-    println!("trimmable: {}", heap.trimmable.iter().map(capture::length).sum::<u64>());
+    println!("trimmable: {}", heap.trimmable.iter().map(linux::length).sum::<u64>());
     for finding in &heap.findings {
         println!("{finding}");
     }

@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use capture::Address;
+use linux::Address;
 
 use crate::{Block, BlockState};
 

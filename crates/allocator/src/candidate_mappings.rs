@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use capture::{Address, Backing, Image, Mapping, length};
+use image::Image;
+use linux::{Address, Backing, Mapping, length};
 
 /// Returns true if malloc may have obtained this mapping.
 pub(crate) fn is_candidate(mapping: &Mapping) -> bool {

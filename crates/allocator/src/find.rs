@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use capture::arch::RETURN_ADDRESS_BYTES;
-use capture::elf::Module;
-use capture::{Address, Finding, Image, Memory, Severity, Unreadable};
+use image::elf::Module;
+use image::{Finding, Image, Memory, Severity, Unreadable};
+use linux::Address;
+use linux::arch::RETURN_ADDRESS_BYTES;
 
 /// The C library of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +98,7 @@ pub struct ServingAllocator<'m> {
 }
 
 /// Finds the allocator that serves malloc in `image`. `modules` must be in the order in which the dynamic linker
-/// searches them (as [`capture::elf::modules`] returns them).
+/// searches them (as [`image::elf::modules`] returns them).
 ///
 /// `caller` is the module whose memory is examined. Its calls of `malloc` lead to the module that the dynamic
 /// linker resolved its reference to. If it has no such reference, or the reference is not resolved yet, the first

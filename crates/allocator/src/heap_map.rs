@@ -1,6 +1,7 @@
 use std::ops::Range;
 
-use capture::{Address, Finding};
+use image::Finding;
+use linux::Address;
 
 use crate::{Blocks, TrimCall};
 
@@ -352,7 +353,7 @@ impl HeapMap {
     #[must_use]
     pub fn requested_bytes(&self, block: Block) -> u64 {
         const WORD: u64 = 8;
-        let usable = capture::length(&self.header.usable(block));
+        let usable = linux::length(&self.header.usable(block));
         if block.state() == BlockState::Mmapped {
             // It is not recycled memory.
             return usable;
@@ -389,7 +390,7 @@ mod tests {
         let usable = heap.usable_bytes_for(request);
         let bytes = usable + heap.header.bytes - heap.header.lent;
         let block = Block::new(Address(0x1000), bytes, BlockState::InUse);
-        assert_eq!(capture::length(&heap.header.usable(block)), usable);
+        assert_eq!(linux::length(&heap.header.usable(block)), usable);
         (usable, heap.requested_bytes(block))
     }
 

@@ -4,8 +4,8 @@
 //! allocator. Each allocator has a module of its own: adding one takes a module and a line in [`walk`].
 //!
 //! ```no_run
-//! let frozen = capture::freeze(4242, capture::PATIENCE)?;
-//! let modules = capture::elf::modules(frozen.image());
+//! let frozen = image::freeze(4242, linux::PATIENCE)?;
+//! let modules = image::elf::modules(frozen.image());
 //! let found = allocator::find_allocator(frozen.image(), &modules, None);
 //! let heap = allocator::walk(frozen.image(), &found)?;
 //! println!("{} bytes are in use", heap.totals.in_use_bytes);

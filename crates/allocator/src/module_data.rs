@@ -1,5 +1,6 @@
-use capture::elf::Module;
-use capture::{Address, Memory, Unreadable};
+use image::elf::Module;
+use image::{Memory, Unreadable};
+use linux::Address;
 
 /// More bytes than the data of any C library or allocator has.
 const MAX_DATA: u64 = 16 << 20;

@@ -1,7 +1,8 @@
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
 
-use capture::{Address, Image, MIN_PAGE_SIZE, Memory, Unreadable};
+use image::{Image, Memory, Unreadable};
+use linux::{Address, MIN_PAGE_SIZE};
 
 use crate::candidate_mappings::{is_candidate, lies_in_memory};
 

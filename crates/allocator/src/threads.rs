@@ -9,10 +9,9 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use capture::elf::Module;
-use capture::{
-    Address, Image, Mapping, Memory, ProcessState, Thread, intersection, length, range_at,
-};
+use image::elf::Module;
+use image::{Image, Memory, ProcessState};
+use linux::{Address, Mapping, Thread, intersection, length, range_at};
 
 use crate::HeapMap;
 

@@ -1,4 +1,4 @@
-use capture::{Argument, SystemCall};
+use linux::{Argument, SystemCall};
 
 use crate::Allocator;
 

@@ -1,4 +1,4 @@
-use capture::Image;
+use image::Image;
 
 use crate::{Allocator, HeapMap, ServingAllocator, glibc, jemalloc, musl};
 

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use allocator::{Allocator, Block, BlockState, Extent, ExtentState, HeapMap};
-use capture::arch::page_size;
-use capture::{Address, Finding, ProcessState, elf, length};
+use image::{Finding, ProcessState, elf};
+use linux::arch::page_size;
+use linux::{Address, length};
 use testkit::Target;
 
 static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -48,7 +49,7 @@ fn start_under(library: Option<&Path>, settings: &str, arguments: &[&str]) -> Ta
 }
 
 fn walk(target: &Target) -> (HeapMap, ProcessState) {
-    let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
+    let frozen = image::freeze(target.pid(), linux::PATIENCE).unwrap();
     let modules = elf::modules(frozen.image());
     let found = allocator::find_allocator(frozen.image(), &modules, None);
     assert_eq!(found.allocator, Allocator::Jemalloc);

@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use allocator::{Block, BlockState, Error, ExtentState, HeapMap};
-use capture::{Address, elf};
+use image::elf;
+use linux::Address;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use testkit::{
@@ -238,7 +239,7 @@ fn a_count_that_differs_by_a_page() {
             memory.write_u64(at, memory.word(at) + 1);
             let heap = walk(memory).unwrap();
             let name = format!("arena {}", truth.arenas[arena].number);
-            let names_it = |it: &capture::Finding| it.to_string().contains(&name);
+            let names_it = |it: &image::Finding| it.to_string().contains(&name);
             assert!(heap.findings.iter().any(names_it), "{build:?} {count}: {:?}", heap.findings);
             assert!(!heap.arenas[arena].walked);
             for (mut walked, mut expected) in walked(&heap).into_iter().zip(expected(&truth)) {

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use allocator::{Allocator, BlockState, HeapMap, ThreadList, Totals};
-use capture::{Address, ProcessState, Thread, elf};
+use image::{ProcessState, elf};
+use linux::{Address, Thread};
 use serde_json::Value;
 use testkit::Target;
 
@@ -18,7 +19,7 @@ fn start(scenario: &[&str]) -> Target {
 }
 
 fn walk(target: &Target) -> (HeapMap, ProcessState) {
-    let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
+    let frozen = image::freeze(target.pid(), linux::PATIENCE).unwrap();
     let modules = elf::modules(frozen.image());
     let found = allocator::find_allocator(frozen.image(), &modules, None);
     let malloc = allocator::walk(frozen.image(), &found).unwrap();
@@ -75,7 +76,7 @@ fn assert_walked(malloc: &HeapMap, truth: &Value, foreign_bytes: u64) {
 
 /// Checks invariants of every walk, even of a process that is never idle.
 fn assert_consistent(malloc: &HeapMap) {
-    let mut end = capture::Address(0);
+    let mut end = linux::Address(0);
     for extent in &malloc.extents {
         assert!(end <= extent.range.start && extent.range.start < extent.range.end);
         end = extent.range.end;
@@ -198,7 +199,7 @@ fn a_process_that_never_stands_still() {
 #[test]
 fn the_library_and_the_allocator_are_named() {
     let target = start(&["single", "10", "10"]);
-    let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
+    let frozen = image::freeze(target.pid(), linux::PATIENCE).unwrap();
     let modules = elf::modules(frozen.image());
     let libc = allocator::libc(frozen.image(), &modules).to_string();
     assert!(libc.starts_with("glibc 2."), "{libc}");
@@ -216,7 +217,7 @@ fn another_allocator_is_recognised() {
         .arg(&*HEAPS)
         .args(["single", "10", "10"]);
     let target = Target::start(&mut command);
-    let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
+    let frozen = image::freeze(target.pid(), linux::PATIENCE).unwrap();
     let modules = elf::modules(frozen.image());
     let found = allocator::find_allocator(frozen.image(), &modules, None);
     assert_eq!(found.allocator, Allocator::Jemalloc);
@@ -232,7 +233,7 @@ fn a_reference_that_no_call_has_resolved_yet_is_followed_as_the_dynamic_linker_w
         let mut command = testkit::command("env");
         command.arg(format!("LD_PRELOAD={}", jemalloc.display())).arg(&lazy).args(arguments);
         let target = Target::start(&mut command);
-        let image = capture::look(target.pid()).unwrap();
+        let image = image::look(target.pid()).unwrap();
         let modules = elf::modules(&image);
         let found = allocator::find_allocator(&image, &modules, modules.first());
         assert_eq!(found.allocator, Allocator::Jemalloc);
@@ -247,8 +248,8 @@ fn listed_and_true(
     list: &mut ThreadList,
     known: &[Address],
 ) -> [BTreeSet<(i32, Address)>; 2] {
-    let running = capture::look(pid).unwrap();
-    let frozen = capture::freeze(pid, capture::PATIENCE).unwrap();
+    let running = image::look(pid).unwrap();
+    let frozen = image::freeze(pid, linux::PATIENCE).unwrap();
     let threads = frozen.image().state.threads.iter();
     let expected: BTreeSet<_> = threads.map(|it| (it.tid, it.descriptor_base())).collect();
     frozen.thaw().unwrap();
@@ -269,7 +270,7 @@ fn threads_that_begin_later_and_those_of_forked_children_are_listed() {
         sleep 0.01 while Dir.children(\"/proc/#{child}/task\").size < 2
         puts \"ready {\\\"child\\\": #{child}}\"; $stdout.flush; $stdin.read";
     let mut target = Target::ruby(program);
-    let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
+    let frozen = image::freeze(target.pid(), linux::PATIENCE).unwrap();
     let mut list = ThreadList::derive(frozen.image()).unwrap();
     let known: Vec<Address> =
         frozen.image().state.threads.iter().map(Thread::descriptor_base).collect();
@@ -285,7 +286,7 @@ fn threads_that_begin_later_and_those_of_forked_children_are_listed() {
     let [listed, expected] = listed_and_true(child, &mut list, &known);
     assert_eq!(listed, expected);
     assert!(expected.len() >= 2, "{expected:?}");
-    let running = capture::look(child).unwrap();
+    let running = image::look(child).unwrap();
     for &(tid, descriptor) in &expected {
         assert!(list.is(&running, descriptor, tid));
         assert!(!list.is(&running, descriptor, tid + 1));

@@ -7,7 +7,8 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use allocator::{Allocator, BlockState, HeapMap};
-use capture::{Address, elf, intersection, length};
+use image::elf;
+use linux::{Address, intersection, length};
 use testkit::Target;
 
 /// The program `mallocs` with musl; none if there is no compiler for that. It is compiled once: a program that another
@@ -32,7 +33,7 @@ fn start() -> Option<Target> {
 }
 
 fn walk(target: &Target) -> HeapMap {
-    let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
+    let frozen = image::freeze(target.pid(), linux::PATIENCE).unwrap();
     let modules = elf::modules(frozen.image());
     let found = allocator::find_allocator(frozen.image(), &modules, None);
     assert_eq!(found.allocator, Allocator::Musl);
@@ -45,7 +46,7 @@ fn walk(target: &Target) -> HeapMap {
 #[test]
 fn no_stack_is_memory_of_malloc() {
     let Some(target) = start() else { return };
-    let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
+    let frozen = image::freeze(target.pid(), linux::PATIENCE).unwrap();
     let modules = elf::modules(frozen.image());
     let stacks = allocator::thread_stacks(frozen.image(), &modules);
     frozen.thaw().unwrap();

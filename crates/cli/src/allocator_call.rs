@@ -1,7 +1,8 @@
 use allocator::{Allocator, TrimCall};
-use capture::elf::Module;
-use capture::{Address, Argument, Identity, Image, SystemCall, Target, proc};
+use image::elf::Module;
+use image::{Image, Target};
 use inferior::{Error, ForkedCopy, FunctionCall};
+use linux::{Address, Argument, Identity, SystemCall, proc};
 
 use crate::failure::Failure;
 
@@ -17,9 +18,8 @@ pub(crate) struct AllocatorCall {
 }
 
 impl AllocatorCall {
-    /// Finds the call of the process's allocator.
-    pub(crate) fn find(pid: i32) -> Result<Self, Failure> {
-        let target = Target::open(pid)?;
+    /// Finds the call of the target's allocator.
+    pub(crate) fn find(target: &Target) -> Result<Self, Failure> {
         let image = target.image();
         let (allocator, module) = serving(image, target.modules());
         let found = allocator.trim_call().and_then(|call| {
@@ -28,6 +28,7 @@ impl AllocatorCall {
         });
         let Some((TrimCall { arguments, shown, system_calls, .. }, function)) = found else {
             // If the process has ended meanwhile, that is the reason: this read fails.
+            let pid = target.pid();
             proc::rollup(pid)?;
             return Err(Failure::NoTrim { pid, allocator: allocator.to_string() });
         };

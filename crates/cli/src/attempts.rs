@@ -3,12 +3,13 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use capture::live::on_a_thread_of_its_own;
-use capture::proc::{ControlGroup, wait_until_untraced};
-use capture::{Image, PauseFactors, ProcessState, Target, Thawed, both};
 use formats::{Capture, CaptureMethod, Unread, milliseconds};
+use image::{Image, ProcessState, Target, Thawed};
 use inferior::{EndedCopy, ForkPlan, ForkedCopy, MemoryLimits, Refusal};
 use ledger::{Extent, Facts};
+use linux::on_a_thread_of_its_own;
+use linux::proc::{ControlGroup, wait_until_untraced};
+use linux::{PauseFactors, both};
 use render::words;
 
 use crate::allocator_call::AllocatorCall;
@@ -239,7 +240,7 @@ impl<'a> Examination<'a> {
         call: Option<&'a AllocatorCall>,
     ) -> Self {
         let own_bytes = own_bytes(target.image().state.process.rss_bytes, detail);
-        let factors = PauseFactors::of(target);
+        let factors = target.pause_factors();
         let max_pause = how.max_pause.unwrap_or_else(|| max_pause(factors.resident_bytes));
         Self { target, how, owners: detail.owners, call, own_bytes, factors, max_pause }
     }
@@ -384,7 +385,7 @@ impl<'a> Examination<'a> {
         copy_is_slow: bool,
         read: impl FnOnce(&Image<'_>) -> T,
     ) -> Result<(Result<T, Unread>, Thawed), Failure> {
-        let frozen = capture::freeze_target(self.target, self.max_pause)?;
+        let frozen = image::freeze_target(self.target, self.max_pause)?;
         let expected = self.expected_walk();
         // The deadline is for wrong estimates. If the estimate already exceeds it, do not begin.
         let has_time = frozen.time_left().is_none_or(|left| expected <= left);
@@ -446,7 +447,7 @@ fn no_copy(refusal: &Refusal) -> String {
 
 /// Returns true if another try some milliseconds later may succeed.
 fn is_transient(failure: &Failure) -> bool {
-    use capture::Error as E;
+    use linux::Error as E;
     match failure {
         Failure::Capture(error) => {
             matches!(error, E::DoesNotStop { .. } | E::NewThreads { .. } | E::Traced { .. })

@@ -2,15 +2,19 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use capture::Address;
 use formats::{RecordingError, SnapshotError};
+use image::CoreError;
+use linux::Address;
+use linux::proc::Obstacle;
 use nix::errno::Errno;
 
 /// The reason why a command failed. Each message states the event, the reason, and a remedy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("{}{}", .0, advice(.0))]
-    Capture(capture::Error),
+    Capture(linux::Error),
+    #[error(transparent)]
+    Core(CoreError),
     #[error(transparent)]
     CopyLost(inferior::Error),
     #[error(
@@ -153,8 +157,8 @@ pub(crate) enum Failure {
     Output(#[from] io::Error),
 }
 
-impl From<capture::Error> for Failure {
-    fn from(error: capture::Error) -> Self {
+impl From<linux::Error> for Failure {
+    fn from(error: linux::Error) -> Self {
         Self::Capture(error)
     }
 }
@@ -168,9 +172,34 @@ impl From<inferior::Error> for Failure {
     }
 }
 
+/// The ways to give rbloat the right to examine other processes.
+const GRANT: &str = "; in Docker: --cap-add SYS_PTRACE; in Kubernetes: securityContext.capabilities.add: [\"SYS_PTRACE\"], or kubectl \
+                     debug --profile=sysadmin";
+
 /// Returns the advice that follows the message of an error.
-fn advice(error: &capture::Error) -> &'static str {
-    use capture::Error as E;
+fn advice(error: &linux::Error) -> String {
+    match error {
+        linux::Error::NotPermitted { obstacle, .. } => remedy(*obstacle),
+        error => hint(error).into(),
+    }
+}
+
+/// Returns what helps against an obstacle.
+fn remedy(obstacle: Obstacle) -> String {
+    match obstacle {
+        Obstacle::Locked { .. } => String::new(),
+        Obstacle::OthersFiles | Obstacle::NotDumpable => "; run rbloat as root".into(),
+        Obstacle::Forbidden => "; run rbloat as root on the host".into(),
+        Obstacle::OtherUser { .. } => format!("; run rbloat as root or as that user{GRANT}"),
+        Obstacle::Restricted { .. } => {
+            format!("; run rbloat as root, or set /proc/sys/kernel/yama/ptrace_scope to 0{GRANT}")
+        }
+        Obstacle::NoCapability => format!("; run rbloat as root{GRANT}"),
+    }
+}
+
+fn hint(error: &linux::Error) -> &'static str {
+    use linux::Error as E;
     match error {
         E::NoSuchProcess { .. } => "; `rbloat` lists the Ruby processes that run",
         E::Itself { .. } => "; give the id of a Ruby process",
@@ -209,13 +238,13 @@ impl From<Outcome> for ExitCode {
 impl Failure {
     /// Returns true if the process has ended.
     pub(crate) fn is_end(&self) -> bool {
-        use capture::Error as E;
+        use linux::Error as E;
         matches!(self, Self::Capture(E::NoSuchProcess { .. } | E::Ended { .. } | E::Zombie { .. }))
     }
 
     /// Returns true if it is no news about a process of a list: it has ended, or is one of those without memory.
     pub(crate) fn is_without_memory(&self) -> bool {
-        self.is_end() || matches!(self, Self::Capture(capture::Error::KernelThread { .. }))
+        self.is_end() || matches!(self, Self::Capture(linux::Error::KernelThread { .. }))
     }
 
     /// Returns the message for a list of several processes: it names the process once.
@@ -226,7 +255,7 @@ impl Failure {
 
     /// The exit status, as `rbloat --help` documents it.
     pub(crate) fn exit_code(&self) -> ExitCode {
-        use capture::Error as E;
+        use linux::Error as E;
         ExitCode::from(match self {
             Self::OneSource
             | Self::ManySources(_)
@@ -247,12 +276,9 @@ impl Failure {
                 | E::Thread { .. }
                 | E::Zombie { .. }
                 | E::KernelThread { .. }
-                | E::Itself { .. }
-                | E::CoreFile { .. }
-                | E::NoCore { .. }
-                | E::ForeignCore { .. }
-                | E::DamagedCore { .. },
+                | E::Itself { .. },
             )
+            | Self::Core(_)
             | Self::NotRuby { .. }
             | Self::NotInContainer { .. }
             | Self::Ambiguous { .. }

@@ -30,7 +30,7 @@ use arguments::Arguments;
 use failure::Failure;
 
 fn main() -> ExitCode {
-    capture::return_freed_memory();
+    linux::return_freed_memory();
     isolation::set_panic_hook();
     let arguments = Arguments::read(std::env::args_os()).unwrap_or_else(|error| refuse(&error));
     terminal::set(arguments.color, arguments.quiet);

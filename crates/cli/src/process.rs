@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use capture::{Image, Target};
+use image::{Image, Target};
 
 use crate::arguments::ProcessName;
 use crate::failure::Failure;
@@ -30,7 +30,7 @@ pub(crate) fn open(name: ProcessName) -> Result<Target, Failure> {
         ProcessName::NamespacePid(pid) => in_container(pid)?,
         ProcessName::Command(word) => return Ok(Target::open(by_command(word)?)?),
     };
-    capture::check(pid)?;
+    linux::check(pid)?;
     let target = Target::open(pid)?;
     match ruby::find_in(target.image(), target.modules()) {
         Some(_) => Ok(target),
@@ -53,7 +53,7 @@ pub(crate) fn ruby(pid: i32) -> Result<Option<Target>, Failure> {
 /// Returns the process with the id `namespace_pid` inside its container. If there are several, it must be the only Ruby
 /// process among them.
 fn in_container(namespace_pid: i32) -> Result<i32, Failure> {
-    let pids = capture::proc::processes_by_namespace_pid(namespace_pid)?;
+    let pids = linux::proc::processes_by_namespace_pid(namespace_pid)?;
     match pids[..] {
         [] => return Err(Failure::NotInContainer { namespace_pid }),
         [pid] => return Ok(pid),
@@ -64,7 +64,7 @@ fn in_container(namespace_pid: i32) -> Result<i32, Failure> {
         match ruby(pid) {
             Ok(Some(target)) => candidates.push((pid, command(target.image()))),
             // A process that rbloat may not read could be the right one.
-            Err(Failure::Capture(capture::Error::NotPermitted { .. })) => {
+            Err(Failure::Capture(linux::Error::NotPermitted { .. })) => {
                 candidates.push((pid, "permission denied".into()))
             }
             Err(failure) if !failure.is_without_memory() => {
@@ -114,11 +114,11 @@ fn with_word(word: String) -> Result<Vec<(i32, String)>, Failure> {
         return Err(Failure::NoName);
     }
     let (mut candidates, mut refusal) = (Vec::new(), None);
-    for pid in capture::proc::processes()? {
+    for pid in linux::proc::processes()? {
         // Processes may have ended meanwhile.
-        let Ok(line) = capture::proc::command_line(pid) else { continue };
+        let Ok(line) = linux::proc::command_line(pid) else { continue };
         // Another rbloat may read one of them.
-        let is_copy = || capture::proc::member(pid).is_none_or(|member| member.is_copy);
+        let is_copy = || linux::proc::member(pid).is_none_or(|member| member.is_copy);
         if !has_word(&line, &word) || is_copy() {
             continue;
         }

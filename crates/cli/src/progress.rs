@@ -29,7 +29,7 @@ impl Progress {
     /// Shows that process `pid` is read, before it is paused.
     pub(crate) fn of_capture(pid: i32) -> Self {
         let mut progress = Self::new();
-        progress.bytes = capture::proc::resident_bytes(pid).unwrap_or(0);
+        progress.bytes = linux::proc::resident_bytes(pid).unwrap_or(0);
         progress.show(&format!(
             "reading process {pid}: {}{}",
             Size(progress.bytes),

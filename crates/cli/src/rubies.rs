@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use capture::proc::{self, ControlGroup, GroupMemory, Member, Rollup};
+use linux::proc::{self, ControlGroup, GroupMemory, Member, Rollup};
 use supervise::Pace;
 
 use crate::failure::Failure;
@@ -217,7 +217,7 @@ impl Known {
                 let fast_bytes = member.rss_bytes;
                 self.ruby = Some(Ruby { command, group_path, fast_bytes, ..Ruby::default() });
             }
-            Err(Failure::Capture(capture::Error::NotPermitted { .. })) => self.is_refused = true,
+            Err(Failure::Capture(linux::Error::NotPermitted { .. })) => self.is_refused = true,
             Err(failure) if !failure.is_without_memory() => {
                 self.is_refused = true;
                 complain(failure.about(member.pid).to_string());

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 
-use capture::proc;
 use clap::Args;
 use formats::{SamplingMethod, Snapshot, Who};
+use linux::proc;
 
 use crate::failure::Failure;
 

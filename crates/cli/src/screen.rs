@@ -245,7 +245,7 @@ impl Backend for Output {
             }
             // The last barrier, should a symbol not have passed the filter for text.
             let symbol = cell.symbol();
-            let symbol = if symbol.chars().any(capture::is_control) { "?" } else { symbol };
+            let symbol = if symbol.chars().any(linux::is_control) { "?" } else { symbol };
             self.pending.extend(symbol.as_bytes());
             // A terminal may draw other characters two columns wide.
             cursor = symbol.is_ascii().then_some((x + 1, y));
@@ -448,7 +448,7 @@ mod tests {
         assert_ne!(modes(), before);
         // One of a single process is that process's failure, whatever thread it is of.
         let panics = || -> Result<(), Failure> { panic!("on purpose") };
-        let panics_on_a_thread = || capture::both(|| (), panics).1;
+        let panics_on_a_thread = || linux::both(|| (), panics).1;
         for examine in [&panics as &dyn Fn() -> Result<(), Failure>, &panics_on_a_thread] {
             let failure = crate::isolation::isolated(42, examine).unwrap_err().to_string();
             assert!(

@@ -5,10 +5,11 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use capture::proc::{self, Member, Rollup};
-use capture::{Core, CoreFile, Finding, Severity, Sysroot, Target, both, one_line};
 use formats::{Capture, CaptureMethod, Family, FamilyMemory, Report, Snapshot, SnapshotError, Why};
+use image::{Core, CoreError, CoreFile, Finding, Severity, Target};
 use ledger::{Explanation, Extent, Facts, Ledger, NoExplanation, Subject};
+use linux::proc::{self, Member, Rollup};
+use linux::{Sysroot, both, one_line};
 
 use crate::arguments::{CaptureArguments, RetainedArguments, SourceName};
 use crate::attempts::{self, Captured};
@@ -273,15 +274,15 @@ impl CoreSource {
     /// Reads the headers, and opens the files that the process had mapped.
     fn read(self) -> Result<Taken, Failure> {
         let Self { path, file, sysroot, started } = self;
-        let core = Box::new(capture::read_core(file, &sysroot).map_err(not_a_core)?);
+        let core = Box::new(image::read_core(file, &sysroot).map_err(not_a_core)?);
         Ok(Taken::Core { path, core, started })
     }
 }
 
-fn not_a_core(error: capture::Error) -> Failure {
+fn not_a_core(error: CoreError) -> Failure {
     match error {
-        capture::Error::NoCore { path, what } => Failure::NoSource { path, what },
-        error => error.into(),
+        CoreError::NoCore { path, what } => Failure::NoSource { path, what },
+        error => Failure::Core(error),
     }
 }
 

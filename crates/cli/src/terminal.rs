@@ -123,7 +123,7 @@ pub(crate) fn erase(lines: usize) -> io::Result<()> {
 
 /// Escapes all characters but line breaks, styles, and plain text: no other sequence reaches a terminal.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
-    let is_special = |it: char| it != '\n' && capture::is_control(it);
+    let is_special = |it: char| it != '\n' && linux::is_control(it);
     if !text.contains(is_special) {
         return text.into();
     }

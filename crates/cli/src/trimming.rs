@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use capture::proc::rss_bytes;
-use capture::{ProcessState, Target};
 use formats::{TrimOutcome, TrimReport};
+use image::{ProcessState, Target};
 use inferior::{CallOutcome, Refusal};
 use ledger::{Facts, Ledger};
+use linux::proc::rss_bytes;
 
 use crate::allocator_call::AllocatorCall;
 use crate::arguments::CaptureArguments;
@@ -22,22 +22,22 @@ const CALL: Duration = Duration::from_secs(60);
 
 /// Predicts the effect of the call: for glibc from its heap, for another allocator by a call in a forked copy.
 pub(crate) fn predict(
-    pid: i32,
+    target: &Target,
     call: &AllocatorCall,
     how: CaptureArguments,
 ) -> Result<(TrimReport, Ledger), Failure> {
-    predict_and(pid, call, how, |_, _| ()).map(|(report, ledger, ())| (report, ledger))
+    predict_and(target, call, how, |_, _| ()).map(|(report, ledger, ())| (report, ledger))
 }
 
 /// Like [`predict`]. Also returns what `account` makes of the capture.
 pub(crate) fn predict_and<T: Send>(
-    pid: i32,
+    target: &Target,
     call: &AllocatorCall,
     how: CaptureArguments,
     account: impl FnOnce(&ProcessState, &Facts) -> T + Send,
 ) -> Result<(TrimReport, Ledger, T), Failure> {
-    let captured = attempts::take_and_try(&Target::open(pid)?, how, Detail::CAUSES, Some(call))?;
-    captured.check_read(pid)?;
+    let captured = attempts::take_and_try(target, how, Detail::CAUSES, Some(call))?;
+    captured.check_read(target.pid())?;
     let Captured { facts, state, tried_bytes, .. } = captured;
     let (ledger, expected, account) = Sandbox::of_analyses(how.sandbox).run(|| {
         let ledger = Ledger::draw_up(&state, &facts);

@@ -8,8 +8,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use capture::proc::{self, Tree};
 use formats::Who;
+use linux::proc::{self, Tree};
 use sampler::{Profile, Program, Sampler};
 
 use crate::arguments::CaptureArguments;
@@ -78,7 +78,7 @@ impl Watch {
     /// The result for a program that ended before it could be observed.
     pub(crate) fn nothing(pid: i32, command: &[OsString]) -> Who {
         let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
-        diagnosis::who(pid, &capture::one_line(&words.join(" ")), &Profile::default())
+        diagnosis::who(pid, &linux::one_line(&words.join(" ")), &Profile::default())
     }
 
     /// Uses what was derived of a capture of the process.

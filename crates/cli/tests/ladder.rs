@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cargo_metadata::{CargoOpt, DependencyKind, MetadataCommand};
 
 /// Each crate, and the lower crates that it may use.
-const LADDER: [(&str, &[&str]); 13] = [
+const LADDER: [(&str, &[&str]); 14] = [
     (
         "rbloat",
         &[
@@ -19,26 +19,28 @@ const LADDER: [(&str, &[&str]); 13] = [
             "sampler",
             "ruby",
             "inferior",
-            "capture",
+            "image",
+            "linux",
         ],
     ),
-    ("rbloat-supervise", &["diagnosis", "formats", "capture"]),
+    ("rbloat-supervise", &["diagnosis", "formats", "linux"]),
     ("rbloat-archive", &["diagnosis", "formats"]),
-    ("rbloat-render", &["diagnosis", "formats", "ledger", "capture"]),
-    ("rbloat-diagnosis", &["formats", "ledger", "allocator", "sampler", "capture"]),
-    ("rbloat-formats", &["ledger", "sampler", "capture"]),
-    ("rbloat-ledger", &["allocator", "ruby", "capture"]),
-    ("rbloat-allocator", &["capture"]),
-    ("rbloat-ruby", &["capture"]),
-    ("rbloat-inferior", &["capture"]),
-    ("rbloat-sampler", &["allocator", "ruby", "capture"]),
-    ("rbloat-capture", &[]),
+    ("rbloat-render", &["diagnosis", "formats", "ledger", "linux"]),
+    ("rbloat-diagnosis", &["formats", "ledger", "allocator", "sampler", "image", "linux"]),
+    ("rbloat-formats", &["ledger", "sampler", "image", "linux"]),
+    ("rbloat-ledger", &["allocator", "ruby", "image", "linux"]),
+    ("rbloat-allocator", &["image", "linux"]),
+    ("rbloat-ruby", &["image", "linux"]),
+    ("rbloat-inferior", &["image", "linux"]),
+    ("rbloat-sampler", &["allocator", "ruby", "image", "linux"]),
+    ("rbloat-image", &["linux"]),
+    ("rbloat-linux", &[]),
     // The tests share it. Nothing else may depend on it.
-    ("rbloat-testkit", &["capture"]),
+    ("rbloat-testkit", &["image", "linux"]),
 ];
 
 /// The crates that may use `unsafe`.
-const MAY_BE_UNSAFE: [&str; 2] = ["rbloat-capture", "rbloat-inferior"];
+const MAY_BE_UNSAFE: [&str; 2] = ["rbloat-inferior", "rbloat-linux"];
 
 #[test]
 fn no_crate_knows_one_that_it_must_not() {

@@ -1,6 +1,5 @@
 use std::cmp::Reverse;
 
-use capture::Origin;
 use formats::{Action, Advice, LargeGem, Report};
 use ledger::{
     ArenaAccount, Cause, Ledger, OwnerAccount, Retainer, SpareAccount, SpareKind, percent,

@@ -1,6 +1,6 @@
-use capture::ProcessInfo;
 use formats::{Deployment, Platform, Server};
 use ledger::Ledger;
+use linux::ProcessInfo;
 
 use crate::fix::REPLACED_VARIABLES;
 

@@ -3,16 +3,16 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use capture::Finding;
-use capture::proc::{GroupMemory, KernelMemory};
 use formats::{
     Capture, CauseRow, CopiedOwner, Family, FamilyCause, FamilyMember, FamilyServer, FamilyStep,
     FindingRow, Group, GroupParts, IdenticalPages, LateCode, LateFile, LateGem, MemberWrite,
     OtherProcess, WriteRow, WrittenOwner,
 };
+use image::Finding;
 use ledger::{
     Cause, Causes, CodeFileAccount, Gem, MemberAccounts, OwnerAccount, Write, WriteAccount, percent,
 };
+use linux::proc::{GroupMemory, KernelMemory};
 
 use crate::{MIN_BYTES, MIN_SHARE};
 
@@ -88,7 +88,7 @@ pub struct MemberAccount {
     /// Its command line.
     pub command: String,
     /// The kernel's counts of its memory, taken at the same time as those of the other members.
-    pub rollup: capture::proc::Rollup,
+    pub rollup: linux::proc::Rollup,
     /// Its capture, and the accounts of its memory; `None` if it could not be read.
     pub read: Option<(Capture, MemberAccounts)>,
 }

@@ -3,11 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use capture::Address;
 use formats::{
     Action, Advice, MadeBy, MadePages, Maker, Owner, Report, Snapshot, Who, WhoStack, WhoTouched,
 };
 use ledger::{Area, Cause, Gem, MapBlock, MemoryMap, PageUse, Use};
+use linux::Address;
 
 /// Smaller parts of a process get no row.
 const MIN_BYTES: u64 = 1 << 20;

@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
-use capture::arch;
 use formats::TriedSetting;
+use linux::arch;
 
 /// A setting under which the command runs; ordered from the simplest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

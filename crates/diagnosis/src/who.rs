@@ -34,12 +34,12 @@ pub fn who(pid: i32, command: &str, profile: &Profile) -> Who {
         command: command.to_owned(),
         elapsed_ms: milliseconds(profile.elapsed),
         sampling: Sampling {
-            method: profile.method,
+            method: profile.method.into(),
             samples: profile.samples,
             lost: profile.lost,
             copied: profile.copied,
             torn: profile.torn,
-            unknown_stacks: profile.unknown_stacks,
+            unknown_stacks: profile.unknown_stacks.into(),
             prompt_bytes: growth.iter().map(|it| it.prompt_bytes).sum(),
             interval_ms: profile.interval.map(milliseconds),
         },
@@ -231,7 +231,7 @@ fn threads(profile: &Profile) -> Vec<WhoShare> {
 
 fn kinds(growth: &[Growth]) -> Vec<WhoKindShare> {
     let rows = shares(growth, |it| it.kind).into_iter();
-    rows.map(|(kind, bytes)| WhoKindShare { kind, bytes }).collect()
+    rows.map(|(kind, bytes)| WhoKindShare { kind: kind.into(), bytes }).collect()
 }
 
 fn machine_code(profile: &Profile) -> Vec<WhoMachineCode> {

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use capture::proc::GroupMemory;
 use ledger::Cause;
+use linux::proc::GroupMemory;
 
 use crate::{Arena, CauseRow, Confidence, Owner, Report};
 

@@ -64,15 +64,15 @@ pub use report::{
     MallocTuning, MappedFile, Memsize, Owner, PinRow, ProcessSummary, Report, Ruby, SizeClass,
     ThreadRow, UnknownRow, Unread, milliseconds,
 };
-pub use sampler::{Kind as WhoKind, Method as SamplingMethod, UnknownStacks};
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};
 pub use trim::{
     FamilyTrim, TrimConclusion, TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint,
 };
 pub use verdict::{Action, Advice, LargeGem, Verdict};
 pub use who::{
-    Sampling, TaskKind, Who, WhoFrame, WhoKindShare, WhoLine, WhoMachineCode, WhoMethod,
-    WhoOldObjects, WhoOrigin, WhoProcess, WhoShare, WhoStack, WhoTask, WhoTouched,
+    Sampling, SamplingMethod, TaskKind, UnknownStacks, Who, WhoFrame, WhoKind, WhoKindShare,
+    WhoLine, WhoMachineCode, WhoMethod, WhoOldObjects, WhoOrigin, WhoProcess, WhoShare, WhoStack,
+    WhoTask, WhoTouched,
 };
 pub use why::{Why, WhyKind, WhyReferrer, WhySubject};
 

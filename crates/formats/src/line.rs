@@ -2,7 +2,7 @@
 //!
 //! Sizes are bytes, times are milliseconds. Fields may be added; none is renamed.
 
-use capture::proc::GroupMemory;
+use linux::proc::GroupMemory;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! The size of a page in a document, which documents for pages of 4 KiB leave out.
 
-use capture::MIN_PAGE_SIZE;
+use linux::MIN_PAGE_SIZE;
 
 /// The size in documents without one.
 pub(crate) fn smallest() -> u64 {

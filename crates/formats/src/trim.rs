@@ -125,7 +125,7 @@ impl TrimReport {
     /// A report of a prediction, without an outcome.
     #[must_use]
     pub fn new(
-        process: &capture::ProcessInfo,
+        process: &linux::ProcessInfo,
         allocator: String,
         function: String,
         expected: TrimExpectation,

@@ -1,6 +1,6 @@
 //! JSON from a file that anyone may have written.
 
-use capture::is_control;
+use linux::is_control;
 use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserializer, de};
 

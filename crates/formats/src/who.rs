@@ -50,10 +50,7 @@ impl Who {
         }
         let head: Head = untrusted::parse_addresses(json)?;
         if head.kind != Self::KIND {
-            return Err(format!(
-                "it is the document of `rbloat {}`",
-                capture::one_line(&head.kind)
-            ));
+            return Err(format!("it is the document of `rbloat {}`", linux::one_line(&head.kind)));
         }
         untrusted::parse_addresses(json)
     }
@@ -63,14 +60,61 @@ impl Who {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Who")]
 pub struct Sampling {
-    pub method: sampler::Method,
+    pub method: SamplingMethod,
     pub samples: u64,
     pub lost: u64,
     pub copied: u64,
     pub torn: u64,
-    pub unknown_stacks: sampler::UnknownStacks,
+    pub unknown_stacks: UnknownStacks,
     pub prompt_bytes: u64,
     pub interval_ms: Option<f64>,
+}
+
+/// The way in which growth is noticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SamplingMethod {
+    /// By events of the kernel for page faults.
+    PageFaults,
+    /// By such events, without those inside of system calls.
+    UserPageFaults,
+    /// By the number of page faults of each thread, read again and again.
+    Polling,
+}
+
+impl From<sampler::Method> for SamplingMethod {
+    fn from(method: sampler::Method) -> Self {
+        match method {
+            sampler::Method::PageFaults => Self::PageFaults,
+            sampler::Method::UserPageFaults => Self::UserPageFaults,
+            sampler::Method::Polling => Self::Polling,
+        }
+    }
+}
+
+/// The numbers of samples without a stack, by the reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UnknownStacks {
+    /// The layouts of the process were not known yet, or it does not run Ruby.
+    pub not_derived: u64,
+    /// The thread had ended, or the code that it ran.
+    pub ended: u64,
+    /// The thread was not found in the list of threads.
+    pub not_found: u64,
+    /// The thread runs no Ruby, or did not run it yet.
+    pub no_ruby: u64,
+    /// A part of the stack could not be read.
+    pub unreadable: u64,
+    /// The stack was read too late: the thread already waited.
+    pub late: u64,
+}
+
+impl From<sampler::UnknownStacks> for UnknownStacks {
+    fn from(stacks: sampler::UnknownStacks) -> Self {
+        let sampler::UnknownStacks { not_derived, ended, not_found, no_ruby, unreadable, late } =
+            stacks;
+        Self { not_derived, ended, not_found, no_ruby, unreadable, late }
+    }
 }
 
 /// The rise of the number of old objects of a process.
@@ -116,8 +160,39 @@ pub struct WhoLine {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Who")]
 pub struct WhoKindShare {
-    pub kind: sampler::Kind,
+    pub kind: WhoKind,
     pub bytes: u64,
+}
+
+/// The purpose of memory, as far as its address tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WhoKind {
+    /// The heap of brk(2): glibc's main arena.
+    MainHeap,
+    /// glibc's other arenas.
+    Arena,
+    /// Ruby's heap pages.
+    HeapPages,
+    /// Other anonymous memory: large chunks with a mapping of their own, stacks, other allocators.
+    Mapping,
+    /// Pages of files.
+    File,
+    /// Memory that is not mapped any more.
+    Unknown,
+}
+
+impl From<sampler::Kind> for WhoKind {
+    fn from(kind: sampler::Kind) -> Self {
+        match kind {
+            sampler::Kind::MainHeap => Self::MainHeap,
+            sampler::Kind::Arena => Self::Arena,
+            sampler::Kind::HeapPages => Self::HeapPages,
+            sampler::Kind::Mapping => Self::Mapping,
+            sampler::Kind::File => Self::File,
+            sampler::Kind::Unknown => Self::Unknown,
+        }
+    }
 }
 
 /// The place of machine code.

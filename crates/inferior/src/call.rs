@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use capture::live::LiveMemory;
-use capture::live::tracee::{Event, Resume, Wait, resume, wait_for_stop};
-use capture::{Address, Argument, Identity, Memory, SystemCall, proc};
+use image::LiveMemory;
+use image::Memory;
+use linux::tracee::{Event, Resume, Wait, resume, wait_for_stop};
+use linux::{Address, Argument, Identity, SystemCall, proc};
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 pub enum Error {
     /// The process could not be captured.
     #[error(transparent)]
-    Capture(#[from] capture::Error),
+    Capture(#[from] linux::Error),
     /// The copy was killed, but not by us. The process runs on.
     #[error(
         "the forked copy of process {pid} was killed while rbloat read it; the process itself runs on"
@@ -142,8 +142,8 @@ impl Refusal {
     }
 
     /// Returns the function that makes a refusal of an error that is the reason for the failure of `step`.
-    pub(crate) fn capture_failed(step: &'static str) -> impl Fn(capture::Error) -> Self {
-        use capture::Error as E;
+    pub(crate) fn capture_failed(step: &'static str) -> impl Fn(linux::Error) -> Self {
+        use linux::Error as E;
         move |error| {
             let errno = match &error {
                 E::NoSuchProcess { .. } | E::Ended { .. } | E::Zombie { .. } => Some(Errno::ESRCH),
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn the_reason_of_a_failed_capture_is_kept() {
-        use capture::Error as E;
+        use linux::Error as E;
         let file = || "/proc/7/maps".to_owned();
         let source = std::io::Error::from(Errno::EIO);
         for (error, errno) in [

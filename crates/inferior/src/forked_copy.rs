@@ -16,15 +16,13 @@ use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use capture::arch::Registers;
-use capture::live::tracee::{Wait, wait, wait_for_stop};
-use capture::live::{
-    BlockedSignals, LiveMemory, PageScope, Pagemap, ReadingPriority, Stop, StoppedProcess,
-};
-use capture::proc::{self, Rollup};
-use capture::{
-    Address, Identity, Image, Mappings, Pages, PauseFactors, ProcessState, SystemCall, Target, both,
-};
+use image::{Image, ProcessState, Target};
+use image::{LiveMemory, StoppedProcess};
+use linux::arch::Registers;
+use linux::proc::{self, Rollup};
+use linux::tracee::{Wait, wait, wait_for_stop};
+use linux::{Address, Identity, Mappings, Pages, PauseFactors, SystemCall, both};
+use linux::{BlockedSignals, PageScope, Pagemap, ReadingPriority, Stop};
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
@@ -186,7 +184,7 @@ pub fn fork(
     let (pid, program) = (target.pid(), target.program());
     let process = &target.image().state.process;
     let blocked = BlockedSignals::requests_to_end();
-    capture::check(pid)?;
+    linux::check(pid)?;
     let before = plan.before.lock().unwrap_or_else(PoisonError::into_inner).take();
     let mut stopped =
         StoppedProcess::stop(program, process, max_pause, PageScope::NotCopiedByFork, before)?;
@@ -272,7 +270,7 @@ fn open_copy(
     pid: i32,
     state: &ProcessState,
     scope: PageScope,
-) -> Result<(Option<Pages>, LiveMemory), capture::Error> {
+) -> Result<(Option<Pages>, LiveMemory), linux::Error> {
     let pages = match &state.pages {
         Some(pages) if scope == PageScope::NotCopiedByFork => {
             Some(Pagemap::open(pid)?.complete(&state.mappings, pages)?)

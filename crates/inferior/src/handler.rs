@@ -3,12 +3,12 @@
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use capture::arch::{self, CLONE_FUNCTION, Registers, SYSTEM_CALL_BYTES, SYSTEM_CALL_RETURN};
-use capture::live::tracee::{Event, Resume, Wait, resume, wait_for_stop};
-use capture::live::{Pagemap, Stop};
-use capture::{
-    Address, Error, Identity, Memory, SystemCall, Target, Unreadable, arch::page_size, proc,
-};
+use image::{Memory, Target, Unreadable};
+use linux::arch::page_size;
+use linux::arch::{self, CLONE_FUNCTION, Registers, SYSTEM_CALL_BYTES, SYSTEM_CALL_RETURN};
+use linux::tracee::{Event, Resume, Wait, resume, wait_for_stop};
+use linux::{Address, Error, Identity, SystemCall, proc};
+use linux::{Pagemap, Stop};
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
@@ -19,7 +19,7 @@ use crate::{Refusal, safe_point, seccomp};
 /// The time to stop one thread, while the others run on, and to take it to its handler.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The time for a system call that has begun.
-const MAX_CALL: Duration = capture::PATIENCE;
+const MAX_CALL: Duration = linux::PATIENCE;
 /// The time in which a thread that is late should stop, so that it can be detached.
 const DETACHING: Duration = Duration::from_millis(20);
 /// The maximum number of other signals and stops before the expected one.

@@ -6,8 +6,8 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use capture::live::RealTimePriority;
-use capture::proc::{self, ControlGroup, MemoryCounts};
+use linux::RealTimePriority;
+use linux::proc::{self, ControlGroup, MemoryCounts};
 
 use crate::handle::ProcessHandle;
 

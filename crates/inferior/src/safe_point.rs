@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use capture::arch::{Cpu, Registers, SIGNAL_FRAME_BYTES, system_calls};
-use capture::live::Pagemap;
-use capture::{Address, Backing, Mappings, proc};
+use linux::Pagemap;
+use linux::arch::{Cpu, Registers, SIGNAL_FRAME_BYTES, system_calls};
+use linux::{Address, Backing, Mappings, proc};
 
 use crate::Refusal;
 
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_stack_near_its_end_has_no_room() {
-        let stack = capture::Mapping::anonymous(Address(0x10_0000)..Address(0x20_0000));
+        let stack = linux::Mapping::anonymous(Address(0x10_0000)..Address(0x20_0000));
         let mappings = Mappings::new(vec![stack]);
         assert_eq!(room_below(&mappings, Address(0x10_1000)), 0x1000);
         assert_eq!(room_below(&mappings, Address(0x30_0000)), 0);

@@ -6,8 +6,8 @@
 
 use std::fs;
 
-use capture::SystemCall;
-use capture::arch::AUDIT_ARCH;
+use linux::SystemCall;
+use linux::arch::AUDIT_ARCH;
 use nix::errno::Errno;
 
 /// PTRACE_SECCOMP_GET_FILTER of linux/ptrace.h.
@@ -145,7 +145,7 @@ mod tests {
     fn clone(flags: u64) -> SystemCall {
         SystemCall {
             number: libc::SYS_clone,
-            instruction: Some(capture::Address(0x7f00_0000_1234)),
+            instruction: Some(linux::Address(0x7f00_0000_1234)),
             arguments: [flags, 1, 2, 3, 4, 5].map(Some),
         }
     }

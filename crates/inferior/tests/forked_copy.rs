@@ -6,8 +6,9 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use capture::{Address, Image, Memory, PATIENCE, PauseFactors, elf, freeze, look};
+use image::{Image, Memory, elf, freeze, look};
 use inferior::{CallOutcome, Error, ForkPlan, ForkedCopy, FunctionCall, Refusal};
+use linux::{Address, PATIENCE};
 use testkit::Target;
 
 /// The signal for which CRuby has a handler that does nothing.
@@ -18,9 +19,9 @@ const WAITING: &str = "
   puts 'ready {}'; $stdout.flush; $stdin.read";
 
 /// The target as rbloat examines it, and the plan of a copy.
-fn plan(target: &Target) -> Result<(capture::Target, ForkPlan), Refusal> {
-    let examined = capture::Target::open(target.pid()).unwrap();
-    let plan = ForkPlan::make(&examined, PauseFactors::of(&examined), SIGNAL, 0)?;
+fn plan(target: &Target) -> Result<(image::Target, ForkPlan), Refusal> {
+    let examined = image::Target::open(target.pid()).unwrap();
+    let plan = ForkPlan::make(&examined, examined.pause_factors(), SIGNAL, 0)?;
     Ok((examined, plan))
 }
 
@@ -442,7 +443,7 @@ fn a_copy_that_takes_longer_than_the_limit_is_used() {
                 Ok(Ok(forked)) => break forked,
                 // On a busy machine it may not begin in time.
                 Ok(Err(refusal)) if !is_readable(&events) && refusal.is_transient() => {}
-                Err(Error::Capture(capture::Error::DoesNotStop { .. })) => {}
+                Err(Error::Capture(linux::Error::DoesNotStop { .. })) => {}
                 other => {
                     is_over.store(true, Ordering::SeqCst);
                     panic!("{:?}", other.map(|copy| copy.map(drop)))

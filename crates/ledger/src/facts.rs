@@ -3,8 +3,9 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use allocator::{Allocator, HeapMap, Libc};
-use capture::elf::{self, Module};
-use capture::{Address, Finding, Image, SparseRows, both};
+use image::elf::{self, Module};
+use image::{Finding, Image, SparseRows};
+use linux::{Address, both};
 use ruby::{CodePaths, Depth, Frame, NamedRoot, ObjectSpace, References};
 
 use crate::ownership::{

@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use capture::{Address, Mapping, is_control};
+use linux::{Address, Mapping, is_control};
 
 use crate::Cause;
 
@@ -135,7 +135,7 @@ fn most_frequent(numbers: &[u64]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use capture::{Address, Backing};
+    use linux::{Address, Backing};
 
     fn mapping(path: &str, file_offset: u64) -> Mapping {
         let backing = Backing::File(path.into());

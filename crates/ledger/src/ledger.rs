@@ -2,7 +2,8 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use allocator::{Allocator, HeapMap, Libc, Totals, Tuning};
-use capture::{Address, Finding, Origin, Pages, ProcessInfo, ProcessState, Severity, both};
+use image::{Finding, Origin, ProcessState, Severity};
+use linux::{Address, Pages, ProcessInfo, both};
 use ruby::{ObjectSpace, SlotState};
 
 use crate::claims::{Booking, book_all};

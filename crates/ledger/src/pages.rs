@@ -1,6 +1,7 @@
 use std::sync::LazyLock;
 
-use capture::{Pages, ProcessState};
+use image::ProcessState;
+use linux::Pages;
 
 /// The page states, which every capture of a stopped process and every core has.
 pub(crate) fn pages_of(state: &ProcessState) -> &Pages {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use allocator::{BlockState, Extent, ExtentState, HeapMap};
-use capture::{Address, PageRun, ProcessState, intersection, length};
+use image::ProcessState;
+use linux::{Address, PageRun, intersection, length};
 
 use crate::ownership::{AccountIndex, OwnerAccount, OwnerKind, Owners};
 use crate::pages::pages_of;

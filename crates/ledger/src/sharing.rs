@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
-use capture::live::PageFrame;
-use capture::{Address, Machine, Memory, PageRun, PageState, Pages, ProcessState};
+use image::{Memory, ProcessState};
+use linux::PageFrame;
+use linux::{Address, Machine, PageRun, PageState, Pages};
 
 use crate::ledger::{bytecode_of, causes_of, owners_of};
 use crate::{Causes, CodeFileAccount, Facts, OwnerAccount, WriteAccount, writes};
@@ -326,7 +327,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use capture::MIN_PAGE_SIZE;
+    use linux::MIN_PAGE_SIZE;
 
     /// Members with these frames at the pages 0, 1, 2 …; none for 0. Each page is anonymous.
     fn frames(members: &[Vec<u64>]) -> Vec<Vec<PageFrame>> {

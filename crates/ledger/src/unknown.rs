@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use capture::{Address, Mapping, Mappings, is_control, length};
+use linux::{Address, Mapping, Mappings, is_control, length};
 
 /// Anonymous mappings with the same permissions, of which rbloat does not know what a part is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,7 @@ fn beside(range: &Range<Address>, mappings: &Mappings) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use capture::Backing;
+    use linux::Backing;
 
     #[test]
     fn mappings_with_the_same_permissions_are_summed_up() {

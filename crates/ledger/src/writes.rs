@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use allocator::{Block, BlockState, HeapMap};
-use capture::{Address, Memory, Pages, ProcessState};
+use image::{Memory, ProcessState};
+use linux::{Address, Pages};
 use ruby::{HeapPage, ObjectHead, ObjectSpace, SlotState, SlotType};
 
 use crate::ownership::{AccountIndex, Owners};

@@ -6,8 +6,9 @@ mod interpreter;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use capture::{Address, Image, Mapping};
+use image::Image;
 use ledger::{Cause, Facts, Ledger, OwnerAccount, OwnerKind};
+use linux::{Address, Mapping};
 use proptest::prelude::*;
 use testkit::{ElfModule, GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory, Word};
 

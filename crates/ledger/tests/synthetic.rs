@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use capture::arch::Cpu;
-use capture::{Address, Image, Machine, Origin, Severity, Sysroot};
+use image::{Image, Origin, Severity};
 use ledger::{Cause, Extent, Facts, Ledger, MemoryMap, PageUse, Use};
+use linux::arch::Cpu;
+use linux::{Address, Machine, Sysroot};
 use proptest::prelude::*;
 use testkit::{
     CoreWriter, GlibcRelease, JemallocHeap, JemallocRelease, MallocHeap, PagesUse, RegionUse,
@@ -82,7 +83,7 @@ fn assert_same(ledger: &Ledger, memory_map: &MemoryMap) {
     assert_eq!(memory_map.resident_bytes(), ledger.rss_bytes);
     let pages = memory_map.areas.iter().flat_map(|area| memory_map.pages(area));
     let unreturned = pages.filter(|(_, used)| *used == PageUse::Unreturned);
-    let unreturned: u64 = unreturned.map(|(range, _)| capture::length(&range)).sum();
+    let unreturned: u64 = unreturned.map(|(range, _)| linux::length(&range)).sum();
     assert_eq!(unreturned, ledger.causes[Cause::MallocUnreturned]);
 
     let mut owned = vec![(0, 0, 0); ledger.owners.len()];
@@ -204,10 +205,10 @@ proptest! {
         let runs: Vec<_> = image.state.pages.as_ref().unwrap().iter().cloned().collect();
         for (place, word) in damage {
             let run = place.get(&runs);
-            let words = capture::length(&run.range) / 8;
+            let words = linux::length(&run.range) / 8;
             memory.write_u64(run.range.start.0 + word % words * 8, word.rotate_left(17));
         }
-        let state = capture::ProcessState { pages: image.state.pages.clone(), ..image.state };
+        let state = image::ProcessState { pages: image.state.pages.clone(), ..image.state };
         let damaged = Image::new(state, memory);
         let pages = damaged.state.pages.as_ref().unwrap();
         let resident = pages.resident_bytes(&(Address(0)..Address(u64::MAX)));
@@ -228,7 +229,7 @@ fn the_map_of_a_core_that_is_cut_short_balances() {
     let sysroot = Sysroot::open(Some(&folder.path().join("empty")));
     for eighths in 1..8 {
         std::fs::write(&path, &bytes[..bytes.len() * eighths / 8]).unwrap();
-        let core = capture::open_core(&path, &sysroot).unwrap().image;
+        let core = image::open_core(&path, &sysroot).unwrap().image;
         assert!(draw_up(&core).rss_bytes < draw_up(&image).rss_bytes);
     }
 }
@@ -250,7 +251,7 @@ proptest! {
         SyntheticCore::new(writer, &memory, &image.state.threads).write(&path);
         // The core contains all of its libraries. None of this machine's libraries may be used instead.
         let sysroot = Sysroot::open(Some(&folder.path().join("empty")));
-        let core = capture::open_core(&path, &sysroot).unwrap().image;
+        let core = image::open_core(&path, &sysroot).unwrap().image;
         let dumped = draw_up(&core);
         prop_assert_eq!(&dumped.ruby, &alive.ruby);
         let totals = |ledger: &Ledger| ledger.malloc.as_ref().map(|malloc| malloc.totals);
@@ -280,7 +281,7 @@ proptest! {
             *place.get_mut(&mut bytes) = byte;
         }
         std::fs::write(&path, &bytes).unwrap();
-        if let Ok(core) = capture::open_core(&path, &sysroot) {
+        if let Ok(core) = image::open_core(&path, &sysroot) {
             let damaged = draw_up(&core.image);
             prop_assert_eq!(damaged.causes.total(), damaged.rss_bytes);
         }

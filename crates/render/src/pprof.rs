@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use capture::one_line;
 use formats::{Container, Node, NodeProcess, Owned, Owner, Who};
+use linux::one_line;
 
 use crate::who::name as frame_name;
 

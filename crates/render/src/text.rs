@@ -171,7 +171,7 @@ pub fn quoted(word: &str) -> Cow<'_, str> {
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.into();
     }
-    format!("'{}'", word.replace(capture::is_control, " ").replace('\'', "'\\''")).into()
+    format!("'{}'", word.replace(linux::is_control, " ").replace('\'', "'\\''")).into()
 }
 
 #[cfg(test)]

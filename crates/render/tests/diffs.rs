@@ -1,12 +1,12 @@
 //! Verdicts of `rbloat diff` on reports whose numbers the test sets.
 
-use capture::Address;
 use diagnosis::growth;
 use formats::{
     CaptureMethod, Class, Confidence, Diff, DiffKind, Doubt, KeptBy, PinRow, Report, SizeClass,
     Snapshot, Subject,
 };
 use ledger::{Area, AreaKind, Cause, Columns, MemoryMap};
+use linux::Address;
 use render::words::{command_after_diff, diff_verdict};
 
 const HOUR_MS: u64 = 3_600_000;

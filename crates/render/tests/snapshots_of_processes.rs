@@ -1,8 +1,8 @@
 //! Files of snapshots: they are read back as written, and all others are rejected.
 
-use capture::Address;
 use formats::{FORMAT, Report, Snapshot, SnapshotError};
 use ledger::{Area, AreaKind, Columns, MemoryMap, PageUse};
+use linux::Address;
 use proptest::prelude::*;
 
 /// A number in the encoding of columns, written for the test: seven bits a byte, the lowest first.

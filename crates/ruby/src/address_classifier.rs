@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use capture::{Address, AddressMap, Mapping, Mappings};
+use linux::{Address, AddressMap, Mapping, Mappings};
 
 use crate::model::heap_page::HeapPage;
 use crate::model::slot_index::SlotIndex;
@@ -60,7 +60,7 @@ impl<'a> AddressClassifier<'a> {
         for page in pages {
             granules.set(&(page.range.start..page.range.start.offset(1)), HEAP_PAGE);
         }
-        let page_bytes = pages.first().map_or(0, |page| capture::length(&page.range));
+        let page_bytes = pages.first().map_or(0, |page| linux::length(&page.range));
         let index = SlotIndex::new(page_log2, pages);
         Self { granule_log2: page_log2, page_bytes, granules, index, pages, mappings }
     }

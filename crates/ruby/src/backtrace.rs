@@ -14,7 +14,8 @@ mod methods;
 mod running;
 mod stacks;
 
-use capture::{Address, Image};
+use image::Image;
+use linux::Address;
 
 use crate::backtrace::code::CodeReader;
 pub use crate::backtrace::running::{ContextPath, NoStack, RunningStack, RunningStacks};

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use capture::{Address, Finding, Image, Memory, Severity, Window};
+use image::{Finding, Image, Memory, Severity, Window};
+use linux::Address;
 
 use crate::layout::class_names::{ClassNames, ObjectReader};
 use crate::layout::iseq_location::{self, BODY_BYTES, IseqLocation, LOCATION_BYTES};

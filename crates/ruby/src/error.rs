@@ -1,6 +1,6 @@
 use std::fmt;
 
-use capture::Address;
+use linux::Address;
 
 /// Why the Ruby side of a process could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

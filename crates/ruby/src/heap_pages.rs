@@ -1,6 +1,7 @@
 //! Heap pages of processes that run.
 
-use capture::{Address, Image, Memory};
+use image::{Image, Memory};
+use linux::Address;
 
 use crate::layout::page_descriptor::MAX_START;
 use crate::object_space::ObjectSpace;

@@ -1,7 +1,8 @@
 use std::ops::Range;
 
-use capture::elf::{self, Module};
-use capture::{Address, Image, Memory, one_line};
+use image::elf::{self, Module};
+use image::{Image, Memory};
+use linux::{Address, one_line};
 
 use crate::error::Error;
 use crate::word::words;
@@ -149,7 +150,7 @@ impl Interpreter {
     /// The words of its variables: each part of its module with the address of its first word.
     pub(crate) fn variables(&self, image: &Image<'_>) -> impl Iterator<Item = (Address, Vec<u64>)> {
         self.variables.iter().map(|range| {
-            let mut bytes = vec![0; capture::length(range).min(MAX_VARIABLES) as usize];
+            let mut bytes = vec![0; linux::length(range).min(MAX_VARIABLES) as usize];
             let read = image.read(range.start, &mut bytes);
             (range.start, words(&bytes[..read]).collect())
         })

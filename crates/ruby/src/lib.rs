@@ -24,7 +24,7 @@
 //! | `backtrace` | the VM stacks of threads, and the methods that they run, with their files and lines |
 //!
 //! ```no_run
-//! let frozen = capture::freeze(4242, capture::PATIENCE).unwrap();
+//! let frozen = image::freeze(4242, linux::PATIENCE).unwrap();
 //! let space = ruby::read(frozen.image()).unwrap();
 //! for (kind, slots) in space.counts() {
 //!     println!("{slots} {kind}");

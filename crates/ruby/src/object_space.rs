@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use capture::{Address, Finding, Image};
+use image::{Finding, Image};
+use linux::Address;
 
 use crate::backtrace::StackLayout;
 use crate::code_paths::Iseq;

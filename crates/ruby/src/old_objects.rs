@@ -1,4 +1,5 @@
-use capture::{Address, Image, Memory};
+use image::{Image, Memory};
+use linux::Address;
 
 use crate::layout::heap_layout::SpaceMembers;
 use crate::layout::page_finder::{words_around, words_around_start};

@@ -3,7 +3,8 @@ mod data_types;
 mod references;
 pub(crate) mod slots;
 
-use capture::{Address, Finding, Image, Severity};
+use image::{Finding, Image, Severity};
+use linux::Address;
 
 use crate::areas::transient_heap::TransientHeap;
 use crate::areas::{fiber_stacks, jit_code, mark_stack};
@@ -140,7 +141,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
 /// The malloc'ed memory of the garbage collector of which only a part is in use.
 fn collector_memory(image: &Image<'_>, spaces: &[SpaceMembers]) -> Vec<(Address, Content)> {
     let arrays = spaces.iter().map(|space| {
-        let words = capture::length(&space.page_array) / 8;
+        let words = linux::length(&space.page_array) / 8;
         (space.page_array.start, Content::new(Form::Words, words))
     });
     let chunks = mark_stack::find(image, spaces).into_iter().map(|at| (at, Content::MARK_STACK));

@@ -15,7 +15,8 @@ pub(crate) mod symbols;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use capture::{Address, Finding, Image, Severity};
+use image::{Finding, Image, Severity};
+use linux::Address;
 
 use crate::layout::class_names::ObjectReader;
 use crate::model::named_root::{NamedRoot, RootKind};

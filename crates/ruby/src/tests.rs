@@ -1,6 +1,7 @@
 //! Layouts that are wrong on purpose: each must lead to an error, never to other numbers.
 
-use capture::{Address, Image};
+use image::Image;
+use linux::Address;
 use testkit::{RubyHeap, RubyRelease, Word};
 
 use crate::error::Failure;

@@ -9,7 +9,8 @@ mod owners;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use capture::{Address, PATIENCE, freeze};
+use image::freeze;
+use linux::{Address, PATIENCE};
 use ruby::{Class, Error, ObjectSpace, Slot, SlotState, SlotType};
 use serde_json::Value;
 use testkit::Target;
@@ -337,10 +338,10 @@ fn fibers_have_stacks_of_their_own() {
     frozen.thaw().unwrap();
     assert!(stacks.len() >= 101, "{} stacks", stacks.len());
     assert!(stacks.windows(2).all(|two| two[0].end < two[1].start));
-    let bytes: BTreeSet<u64> = stacks.iter().map(capture::length).collect();
+    let bytes: BTreeSet<u64> = stacks.iter().map(linux::length).collect();
     assert_eq!(bytes.len(), 1, "all are of one size: {bytes:?}");
     let in_page = |stack: &std::ops::Range<Address>| {
-        space.pages.iter().any(|page| !capture::intersection(&page.range, stack).is_empty())
+        space.pages.iter().any(|page| !linux::intersection(&page.range, stack).is_empty())
     };
     assert!(!stacks.iter().any(in_page));
 
@@ -379,7 +380,7 @@ fn the_transient_heap_is_found_where_there_is_one() {
     let has_one = space.interpreter.version.as_str() < "3.3";
     assert_eq!(space.transient_heap.is_some(), has_one);
     if let Some(heap) = &space.transient_heap {
-        assert_eq!(capture::length(heap), 32 << 20);
+        assert_eq!(linux::length(heap), 32 << 20);
         assert!(space.references.iter().all(|(_, to, _)| !heap.contains(&to)), "they were read");
     }
     let kind = |slot: u32| space.slots[slot as usize].kind();
@@ -446,7 +447,7 @@ fn code_of_a_jit_compiler_is_as_large_as_it_says() {
         // Once more, since the reporting code may have been compiled itself.
         let size = target.next_truth()["code"].as_u64().unwrap();
         let space = space_of(&target).unwrap();
-        let found: Vec<u64> = space.jit_code.iter().map(capture::length).collect();
+        let found: Vec<u64> = space.jit_code.iter().map(linux::length).collect();
         assert_eq!(found, [size], "{options:?}");
         assert!(target.finish());
     }
@@ -480,9 +481,9 @@ fn an_interpreter_is_found_in_a_process_that_runs_on() {
     let target = Target::ruby(
         "puts \"ready {\\\"patch\\\": #{RUBY_VERSION.split('.')[2]}}\"; $stdout.flush; $stdin.read",
     );
-    let interpreter = ruby::find(&capture::look(target.pid()).unwrap()).expect("it is a Ruby");
+    let interpreter = ruby::find(&image::look(target.pid()).unwrap()).expect("it is a Ruby");
     assert!(interpreter.version.ends_with(&format!(".{}", target.number("patch"))));
-    let own = capture::look(std::process::id().cast_signed()).unwrap();
+    let own = image::look(std::process::id().cast_signed()).unwrap();
     assert_eq!(ruby::find(&own), None, "this is no Ruby");
     assert_eq!(ruby::read(&own).unwrap_err(), Error::NotRuby);
     assert!(target.finish());

@@ -17,7 +17,7 @@ mod random;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use capture::Address;
+use linux::Address;
 use ruby::{Error, ObjectSpace, SlotState};
 use testkit::{RubyHeap, RubyRelease, RubyTruth, Shift, SyntheticMemory, Word};
 
@@ -265,8 +265,8 @@ fn another_garbage_collector_and_no_ruby_are_errors_of_their_own() {
     assert_eq!(nothing.unwrap_err(), Error::NotRuby);
     lively(RubyRelease::V3_4).write(&mut memory);
     let mut library =
-        capture::Mapping::anonymous(Address(0x7f40_0000_0000)..Address(0x7f40_0000_1000));
-    library.backing = capture::Backing::File("/usr/lib/ruby/gc/librubygc.mmtk.so".into());
+        linux::Mapping::anonymous(Address(0x7f40_0000_0000)..Address(0x7f40_0000_1000));
+    library.backing = linux::Backing::File("/usr/lib/ruby/gc/librubygc.mmtk.so".into());
     memory.mappings.push(library);
     let error = ruby::read(&memory.image()).unwrap_err();
     assert!(

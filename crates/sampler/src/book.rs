@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use capture::{Address, arch::page_size};
+use linux::Address;
+use linux::arch::page_size;
 use ruby::Frame;
 
 use crate::kind::Kind;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use capture::proc::own_thread_cpu_time;
+use linux::proc::own_thread_cpu_time;
 
 /// The share of a processor.
 const SHARE: f64 = 0.005;

@@ -3,9 +3,9 @@
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-use capture::live::bpf::StackCopies;
-use capture::live::page_faults::{Fault, FaultRecord, PageFaults, real_time_priority};
-use capture::{Error, proc};
+use linux::bpf::StackCopies;
+use linux::page_faults::{Fault, FaultRecord, PageFaults, real_time_priority};
+use linux::{Error, proc};
 use ruby::ContextPath;
 
 use crate::profile::Method;

@@ -1,14 +1,9 @@
-use capture::{Address, Backing, Image};
+use image::Image;
+use linux::{Address, Backing};
 use ruby::HeapPages;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 /// The purpose of memory, as far as its address tells.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-#[schemars(rename = "WhoKind")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// The heap of brk(2): glibc's main arena.
     MainHeap,

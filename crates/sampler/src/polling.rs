@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use capture::proc::{self, Tree};
+use linux::proc::{self, Tree};
 
 /// The time between two looks, if they cost at most [`SHARE`] of a processor.
 const INTERVAL: Duration = Duration::from_millis(20);

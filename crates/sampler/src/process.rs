@@ -2,8 +2,10 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use capture::live::{MappingQuery, Pagemap, page_faults};
-use capture::{Address, Backing, Image, Mapping, arch::page_size, proc};
+use image::Image;
+use linux::arch::page_size;
+use linux::{Address, Backing, Mapping, proc};
+use linux::{MappingQuery, Pagemap, page_faults};
 use ruby::{ContextPath, NoStack, RunningStack};
 
 use crate::book::Access;
@@ -113,7 +115,7 @@ impl Process {
 
     /// Uses what was derived of a program, if the process runs it.
     pub(crate) fn learn(&mut self, program: Program) {
-        self.image = capture::look(self.pid).ok();
+        self.image = image::look(self.pid).ok();
         let is_its = self.image.as_ref().is_some_and(|image| program.stacks.is_of(image));
         if is_its {
             self.threads = program.threads.clone();
@@ -207,7 +209,7 @@ impl Process {
     fn look_again(&mut self, budget: &mut Budget) {
         budget.spend(|| match (&mut self.image, proc::mappings(self.pid, false)) {
             (Some(image), Ok(mappings)) => image.state.mappings = mappings,
-            (image, _) => *image = capture::look(self.pid).ok(),
+            (image, _) => *image = image::look(self.pid).ok(),
         });
     }
 
@@ -279,7 +281,7 @@ impl Process {
         match self.mapping(at).map(|mapping| &mapping.backing) {
             Some(Backing::File(path)) => {
                 let name = path.file_name().unwrap_or(path.as_os_str());
-                MachineCode::Library(capture::one_line(&Path::new(name).to_string_lossy()))
+                MachineCode::Library(linux::one_line(&Path::new(name).to_string_lossy()))
             }
             Some(_) => MachineCode::Generated,
             None => MachineCode::Unknown,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use capture::proc;
+use linux::proc;
 
 use crate::process::Process;
 

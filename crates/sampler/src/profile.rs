@@ -1,8 +1,6 @@
 use std::time::Duration;
 
 use ruby::Frame;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::kind::Kind;
 
@@ -46,9 +44,7 @@ pub struct Profile {
 }
 
 /// The way in which growth is noticed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(rename = "SamplingMethod")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Method {
     /// By events of the kernel for page faults.
     #[default]
@@ -71,7 +67,7 @@ pub(crate) enum UnknownStack {
 }
 
 /// The numbers of samples without a stack, by the reason.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UnknownStacks {
     /// The layouts of the process were not known yet, or it does not run Ruby.
     pub not_derived: u64,

@@ -1,7 +1,8 @@
 use std::collections::HashMap;
 
 use allocator::ThreadList;
-use capture::{Address, Image, Thread};
+use image::Image;
+use linux::{Address, Thread};
 use ruby::{HeapPages, OldObjects, RunningStacks, Slot, SlotState};
 
 /// Everything that is derived of a program, by which its threads are followed while it runs. Processes that it forks have the

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
-use capture::Error;
-use capture::live::page_faults::is_forbidden;
+use linux::Error;
+use linux::page_faults::is_forbidden;
 
 use crate::account::Account;
 use crate::budget::Budget;
@@ -249,7 +249,7 @@ mod tests {
     use crate::book::tests::sample;
     use crate::kind::Kind;
     use crate::profile::MachineCode;
-    use capture::arch::page_size;
+    use linux::arch::page_size;
 
     /// The period was changed, and forks were looked at, with real-time priority.
     #[test]

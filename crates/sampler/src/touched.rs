@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use capture::arch::page_size;
+use linux::arch::page_size;
 
 use crate::profile::{Touched, TouchedPage};
 

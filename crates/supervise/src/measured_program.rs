@@ -8,10 +8,10 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use capture::live::unblock_signals;
-use capture::proc::Member;
 use diagnosis::Environment;
 use formats::{EndReason, RunPoint};
+use linux::proc::Member;
+use linux::unblock_signals;
 
 use crate::Error;
 use crate::orphans::Orphans;
@@ -320,7 +320,7 @@ impl<'a> MeasuredProgram<'a> {
             return self.samples.last().map_or(0, |sample| sample.rss_bytes);
         }
         let exact =
-            |member: &Member| capture::proc::rss_bytes(member.pid).unwrap_or(member.rss_bytes);
+            |member: &Member| linux::proc::rss_bytes(member.pid).unwrap_or(member.rss_bytes);
         self.command.members.iter().map(exact).sum()
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use capture::live::tracee::has_ended;
+use linux::tracee::has_ended;
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
@@ -36,5 +36,5 @@ impl Orphans {
 }
 
 fn children() -> Vec<i32> {
-    capture::proc::children(std::process::id().cast_signed())
+    linux::proc::children(std::process::id().cast_signed())
 }

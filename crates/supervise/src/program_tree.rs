@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-use capture::proc::{Member, Tree};
+use linux::proc::{Member, Tree};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgid};
 

@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
-use capture::live::tracee::has_ended;
-use capture::proc::signal_sets;
+use linux::proc::signal_sets;
+use linux::tracee::has_ended;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill, raise};

@@ -2,7 +2,8 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
-use capture::{Address, Backing, Mapping, Memory, Thread, length};
+use image::Memory;
+use linux::{Address, Backing, Mapping, Thread, length};
 
 use crate::SyntheticMemory;
 

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
-use capture::arch::{Cpu, Relocations};
-use capture::{Address, Backing, Mapping};
+use linux::arch::{Cpu, Relocations};
+use linux::{Address, Backing, Mapping};
 
 use crate::SyntheticMemory;
 

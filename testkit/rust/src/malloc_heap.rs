@@ -10,7 +10,7 @@ mod writing;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use capture::{Machine, Thread};
+use linux::{Machine, Thread};
 
 use libc::SyntheticLibc;
 

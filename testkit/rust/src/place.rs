@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use capture::arch;
+use linux::arch;
 
 use crate::skip::skip;
 

@@ -1,9 +1,7 @@
 use std::collections::BTreeMap;
 
-use capture::{
-    Address, Image, MIN_PAGE_SIZE, Machine, Mapping, Mappings, Memory, PageRun, PageState, Pages,
-    ProcessState, Source,
-};
+use image::{Image, Memory, ProcessState, Source};
+use linux::{Address, MIN_PAGE_SIZE, Machine, Mapping, Mappings, PageRun, PageState, Pages};
 
 /// The bytes that are kept together, whatever the pages of the machine are.
 const PART: usize = MIN_PAGE_SIZE as usize;

@@ -1,6 +1,6 @@
 //! The allocator that is found among synthetic modules, in states that the dynamic linker leaves.
 
-use capture::{Severity, elf};
+use image::{Severity, elf};
 use testkit::{ElfModule, SyntheticMemory};
 
 use super::*;

@@ -1,4 +1,5 @@
-use capture::{Finding, Image, Severity, Window, length};
+use image::{Finding, Image, Severity, Window};
+use linux::length;
 
 use crate::Arena;
 use crate::glibc::arena_list::ArenaList;

@@ -7,9 +7,10 @@
 
 use std::collections::HashSet;
 
-use capture::arch::USER_SPACE_END;
-use capture::elf::Module;
-use capture::{Address, Image, Memory};
+use image::elf::Module;
+use image::{Image, Memory};
+use linux::Address;
+use linux::arch::USER_SPACE_END;
 
 use crate::candidate_mappings::mmapped_memory;
 use crate::glibc::Error;

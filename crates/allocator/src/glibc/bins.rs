@@ -3,7 +3,7 @@
 //! Every chunk that its neighbour calls free must be in exactly one bin, and no other chunk may be in one. The
 //! links were read together with the headers, so nothing is read from the target here.
 
-use capture::{Address, length};
+use linux::{Address, length};
 
 use crate::glibc::inconsistency::Inconsistency;
 use crate::glibc::segment::{Links, Segment};

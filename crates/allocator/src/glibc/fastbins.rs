@@ -1,7 +1,7 @@
 //! The fastbins of an arena: singly linked lists of small chunks. Each list holds chunks of one size.
 //! Neighbouring chunks treat the members as in use.
 
-use capture::Memory;
+use image::Memory;
 
 use crate::BlockState;
 use crate::glibc::inconsistency::Inconsistency;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use capture::{Address, Image, Memory, Window};
+use image::{Image, Memory, Window};
+use linux::Address;
 
 use crate::candidate_mappings::lies_in_memory;
 use crate::glibc::arena_list::{ArenaList, MIN_HEAP_ALIGNMENT};
@@ -93,8 +94,8 @@ fn find(
 /// The number of heaps of arenas other than the main one, estimated from mappings alone. Other large mappings
 /// may count too.
 #[must_use]
-pub fn count_heaps(mappings: &capture::Mappings) -> usize {
-    let is_heap = |mapping: &&capture::Mapping| {
+pub fn count_heaps(mappings: &linux::Mappings) -> usize {
+    let is_heap = |mapping: &&linux::Mapping| {
         let is_aligned = mapping.range.start.is_aligned(HEAP_ALIGNMENTS[0]);
         is_aligned && mapping.writable && mapping.is_private_anonymous()
     };

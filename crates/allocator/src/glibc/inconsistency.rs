@@ -1,4 +1,5 @@
-use capture::{Address, Unreadable};
+use image::Unreadable;
+use linux::Address;
 
 /// A place in an arena that contradicts another one or cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! The singly linked lists of fastbins and thread caches.
 
-use capture::{Address, Memory, Unreadable};
+use image::{Memory, Unreadable};
+use linux::Address;
 
 use crate::glibc::inconsistency::Inconsistency;
 use crate::glibc::layout::HEADER;

@@ -8,7 +8,8 @@
 
 use std::ops::Range;
 
-use capture::{Address, Backing, Image, Memory, Window, length};
+use image::{Image, Memory, Window};
+use linux::{Address, Backing, length};
 
 use crate::candidate_mappings::{is_candidate, mmapped_memory, touched_pages};
 use crate::glibc::inconsistency::Inconsistency;

@@ -11,7 +11,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use capture::{Address, Finding, Image, MIN_PAGE_SIZE, Memory, Severity, Window, length};
+use image::{Finding, Image, Memory, Severity, Window};
+use linux::{Address, MIN_PAGE_SIZE, length};
 
 use crate::candidate_mappings::{mmapped_memory, touched_pages};
 use crate::glibc::layout::{HEADER, IS_MMAPPED, MINSIZE};

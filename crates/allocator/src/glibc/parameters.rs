@@ -1,6 +1,7 @@
 //! Finds glibc's parameters (`mp_`) in the data of a C library that was stripped of its symbols.
 
-use capture::{Address, Image, arch};
+use image::Image;
+use linux::{Address, arch};
 
 use crate::Tuning;
 use crate::candidate_mappings::is_candidate;

@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use capture::{Address, length};
+use linux::{Address, length};
 
 use crate::{BlockState, Blocks};
 

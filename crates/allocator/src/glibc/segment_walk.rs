@@ -1,7 +1,8 @@
 //! Walks the chunks of a segment from header to header. Each header has the size of its chunk, and a flag that is set
 //! if the chunk before it is in use.
 
-use capture::{Address, MIN_PAGE_SIZE, Unreadable, Window};
+use image::{Unreadable, Window};
+use linux::{Address, MIN_PAGE_SIZE};
 
 use crate::glibc::inconsistency::Inconsistency;
 use crate::glibc::layout::{HEADER, IS_MMAPPED, MINSIZE, NON_MAIN_ARENA, PREV_INUSE};

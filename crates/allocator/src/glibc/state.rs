@@ -1,4 +1,5 @@
-use capture::{Address, Memory};
+use image::Memory;
+use linux::Address;
 
 use crate::glibc::inconsistency::Inconsistency;
 use crate::glibc::layout::{BINS, HEADER, NFASTBINS, NONCONTIGUOUS_BIT, StateLayout};

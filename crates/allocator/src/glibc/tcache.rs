@@ -4,8 +4,9 @@
 //! A thread finds its cache through a thread-local variable without a symbol. It is one of some dozen words of the C
 //! library: the word that leads to a chunk of a cache's size in every thread that has a cache.
 
-use capture::elf::Module;
-use capture::{Address, Finding, Image, Memory, Severity, Thread};
+use image::elf::Module;
+use image::{Finding, Image, Memory, Severity};
+use linux::{Address, Thread};
 
 use crate::glibc::inconsistency::Inconsistency;
 use crate::glibc::layout::{CacheLayout, HEADER, Layouts, MINSIZE};

@@ -3,11 +3,9 @@
 
 use std::ops::Range;
 
-use capture::arch::Cpu;
-use capture::{
-    Address, Finding, Image, Machine, Mapping, Mappings, PageRun, PageState, Pages, Severity, elf,
-    length,
-};
+use image::{Finding, Image, Severity, elf};
+use linux::arch::Cpu;
+use linux::{Address, Machine, Mapping, Mappings, PageRun, PageState, Pages, length};
 use proptest::prelude::*;
 use testkit::{ChunkUse, GlibcRelease, MallocHeap, MallocTruth, SyntheticChunk, SyntheticMemory};
 

@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use capture::{Address, Image, MIN_PAGE_SIZE, Memory};
+use image::{Image, Memory};
+use linux::{Address, MIN_PAGE_SIZE};
 
 /// The first bytes of a descriptor, among which its members are searched for.
 const SEARCHED_BYTES: u64 = 0x600;

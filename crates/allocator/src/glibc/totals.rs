@@ -1,7 +1,7 @@
 //! Sums as malloc_info(3) counts them. It knows no thread caches: it counts their chunks as in use, and so it
 //! does with fenceposts and glibc's own structures.
 
-use capture::length;
+use linux::length;
 
 use crate::{HeapMap, Totals};
 

@@ -7,8 +7,9 @@
 
 use std::ops::Range;
 
-use capture::elf::Module;
-use capture::{Address, Backing, Image, Memory, Unreadable};
+use image::elf::Module;
+use image::{Image, Memory, Unreadable};
+use linux::{Address, Backing};
 
 use crate::glibc::layout::{MALLOC_CHUNK, MINSIZE};
 use crate::{Block, BlockState, HeapMap};

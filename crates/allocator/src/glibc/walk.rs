@@ -1,7 +1,8 @@
 use std::ops::Range;
 
-use capture::elf::Module;
-use capture::{Address, Finding, Image, Severity, each};
+use image::elf::Module;
+use image::{Finding, Image, Severity};
+use linux::{Address, each};
 
 use crate::glibc::arena::walk_arena;
 use crate::glibc::arena_list::{find_arenas, find_unlinked};

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use capture::{Address, Unreadable, arch};
+use image::Unreadable;
+use linux::{Address, arch};
 
 use crate::ExtentState;
 use crate::jemalloc::layout::{ArenaLayout, MAX_ARENAS};

@@ -1,6 +1,7 @@
 use std::ops::Range;
 
-use capture::{Address, Unreadable, arch};
+use image::Unreadable;
+use linux::{Address, arch};
 
 use crate::ExtentState;
 use crate::jemalloc::layout::{DescriptorLayout, MAX_BITMAP_WORDS};

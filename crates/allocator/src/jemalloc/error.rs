@@ -1,4 +1,5 @@
-use capture::{Address, Unreadable};
+use image::Unreadable;
+use linux::Address;
 
 /// The reason why nothing is known of jemalloc's heap.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

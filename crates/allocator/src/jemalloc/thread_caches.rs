@@ -1,6 +1,7 @@
 //! Thread caches: each thread keeps some free regions of each size class. Slabs count them as in use.
 
-use capture::{Address, Finding, Severity, Unreadable};
+use image::{Finding, Severity, Unreadable};
+use linux::Address;
 
 use crate::jemalloc::layout::{ArenaLayout, CacheBins, NO_CLASS, class_bytes};
 use crate::structures::Structures;

@@ -7,8 +7,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, Range};
 
-use capture::elf::Module;
-use capture::{Address, Image, Unreadable, arch};
+use image::elf::Module;
+use image::{Image, Unreadable};
+use linux::{Address, arch};
 
 use crate::ExtentState;
 use crate::jemalloc::descriptor::Descriptor;

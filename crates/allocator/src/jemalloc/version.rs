@@ -1,5 +1,5 @@
-use capture::Memory;
-use capture::elf::Module;
+use image::Memory;
+use image::elf::Module;
 
 /// More bytes than the read-only part of any library or interpreter has.
 const MAX_BYTES: u64 = 64 << 20;

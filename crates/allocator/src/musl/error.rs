@@ -1,4 +1,4 @@
-use capture::Unreadable;
+use image::Unreadable;
 
 /// The reason why nothing is known of musl's heap.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

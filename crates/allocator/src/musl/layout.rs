@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use capture::Address;
+use linux::Address;
 
 /// The alignment of slots, and the unit of their sizes (`UNIT`).
 pub(super) const UNIT: u64 = 16;

@@ -1,8 +1,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use capture::elf::Module;
-use capture::{Address, Finding, Image, Severity, Unreadable, length};
+use image::elf::Module;
+use image::{Finding, Image, Severity, Unreadable};
+use linux::{Address, length};
 
 use super::Error;
 use super::layout::{

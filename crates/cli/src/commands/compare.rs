@@ -356,8 +356,8 @@ fn measure(
 /// Trims every Ruby process of a program. Returns true if there was one.
 fn trim(program: &MeasuredProgram<'_>) -> bool {
     let trimmed = program.pids().filter(|&pid| {
-        let is_ruby = crate::process::ruby(pid).is_ok_and(|image| image.is_some());
-        is_ruby && AllocatorCall::find(pid).and_then(|call| trimming::trim(pid, &call)).is_ok()
+        let Ok(Some(target)) = crate::process::ruby(pid) else { return false };
+        AllocatorCall::find(&target).and_then(|call| trimming::trim(pid, &call)).is_ok()
     });
     trimmed.count() > 0
 }

@@ -109,7 +109,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
             let sources = names.iter().map(open).collect::<Result<Vec<_>, _>>()?;
             let (how, retained) = (arguments.capture, arguments.retained);
             let snapshots = source::snapshots(sources, how, retained, &sandbox)?;
-            names.iter().map(|(text, _)| capture::one_line(text)).zip(snapshots).collect()
+            names.iter().map(|(text, _)| linux::one_line(text)).zip(snapshots).collect()
         }
     };
     sandbox.begin();

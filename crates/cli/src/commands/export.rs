@@ -53,7 +53,7 @@ enum Label {
 
 fn parse_label(text: &str) -> Result<Label, String> {
     let (name, value) = text.split_once('=').ok_or("write a label as pod=shop-1")?;
-    let value = capture::one_line(value);
+    let value = linux::one_line(value);
     Ok(match name {
         "node" => Label::Node(value),
         "namespace" => Label::Namespace(value),

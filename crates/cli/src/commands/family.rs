@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use capture::arch::page_size;
-use capture::live::{PageFrame, groups_of_frames, map_counts, page_frames};
-use capture::proc::{self, ControlGroup, Member, Rollup};
-use capture::{Address, Finding, Machine, Memory, Severity, Target};
 use diagnosis::{FamilyFacts, FamilyFrames, GroupFacts, MemberAccount};
 use formats::{Capture, Family, IdenticalPages, OtherProcess, SharedPages, to_json};
+use image::{Finding, Memory, Severity, Target};
 use ledger::{DistinctPages, FamilyPages, MemberAccounts, MemberPages};
+use linux::arch::page_size;
+use linux::proc::{self, ControlGroup, Member, Rollup};
+use linux::{Address, Machine};
+use linux::{PageFrame, groups_of_frames, map_counts, page_frames};
 
 use super::report::ReportArguments;
 use super::snapshot::SnapshotArguments;
@@ -141,7 +142,7 @@ impl Processes {
             }
         }
         if let Some(pid) = ended.filter(|_| members.is_empty()) {
-            return Err(capture::Error::NoSuchProcess { pid }.into());
+            return Err(linux::Error::NoSuchProcess { pid }.into());
         }
         proc::sort_by_age(&mut members);
         Ok(Self { members, group: None })
@@ -347,7 +348,7 @@ fn read(
 ) -> Result<(Option<String>, Capture, MemberAccounts), Failure> {
     let Member { pid, parent, .. } = members[index];
     if !lives(&members[index]) {
-        return Err(capture::Error::NoSuchProcess { pid }.into());
+        return Err(linux::Error::NoSuchProcess { pid }.into());
     }
     let captured = attempts::take(&Target::open(pid)?, how, detail)?;
     // Its pages are known all the same.
@@ -357,7 +358,7 @@ fn read(
     let Captured { facts, state, capture, .. } = captured;
     let resident = state.pages.as_ref().expect("a captured process has page states");
     let has_parent = members.iter().any(|it| it.pid == parent && lives(it));
-    let memories = has_parent.then(|| capture::look(pid).ok().zip(capture::look(parent).ok()));
+    let memories = has_parent.then(|| image::look(pid).ok().zip(image::look(parent).ok()));
     let memories = memories.flatten();
     let accounts = || {
         let memories = memories.as_ref().map(|(own, parents)| [own as &dyn Memory, parents]);
@@ -379,7 +380,7 @@ fn identical_pages(members: &[Member], pages: &FamilyPages<'_>) -> IdenticalPage
         if !lives(member) {
             continue;
         }
-        let Ok(image) = capture::look(member.pid) else { continue };
+        let Ok(image) = image::look(member.pid) else { continue };
         let numbers: Vec<u64> = pages.counted_pages(index).collect();
         let mut bytes = vec![0; (PAGES_PER_READ * page_size()) as usize];
         for run in numbers.chunk_by(|one, next| one + 1 == *next) {

@@ -36,7 +36,7 @@ pub(super) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
             let taken = names.iter().map(take).collect::<Result<Vec<_>, _>>()?;
             sandbox.begin();
             let read = |((text, _), taken): (&(&str, SourceName), Taken)| {
-                Ok::<_, Failure>((capture::one_line(text), taken.family()?))
+                Ok::<_, Failure>((linux::one_line(text), taken.family()?))
             };
             names.iter().zip(taken).map(read).collect::<Result<_, _>>()?
         }

@@ -19,12 +19,12 @@ pub(crate) struct FixArguments {
     pub(crate) source: SourceArguments,
     /// The platform to print the changes for. [default: the platform that started the process]
     #[arg(long = "for", value_enum, value_name = "PLATFORM")]
-    pub(crate) target: Option<Target>,
+    pub(crate) target: Option<PlatformName>,
 }
 
 /// A platform that starts processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Target {
+pub(crate) enum PlatformName {
     /// Docker, Podman and others: lines of a Dockerfile
     Container,
     /// Lines of a manifest, and of the Dockerfile
@@ -41,16 +41,16 @@ pub(crate) enum Target {
     Shell,
 }
 
-impl From<Target> for Platform {
-    fn from(target: Target) -> Self {
+impl From<PlatformName> for Platform {
+    fn from(target: PlatformName) -> Self {
         match target {
-            Target::Container => Self::Container,
-            Target::Kubernetes => Self::Kubernetes,
-            Target::Systemd => Self::Systemd,
-            Target::SystemdUser => Self::SystemdUser,
-            Target::Heroku => Self::Heroku,
-            Target::Procfile => Self::Procfile,
-            Target::Shell => Self::Shell,
+            PlatformName::Container => Self::Container,
+            PlatformName::Kubernetes => Self::Kubernetes,
+            PlatformName::Systemd => Self::Systemd,
+            PlatformName::SystemdUser => Self::SystemdUser,
+            PlatformName::Heroku => Self::Heroku,
+            PlatformName::Procfile => Self::Procfile,
+            PlatformName::Shell => Self::Shell,
         }
     }
 }

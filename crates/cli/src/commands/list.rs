@@ -1,5 +1,6 @@
-use capture::{Target, proc};
 use formats::{Container, ListedProcess, Processes, to_json};
+use image::Target;
+use linux::proc;
 
 use crate::containers::Containers;
 use crate::failure::{Failure, Outcome};
@@ -19,7 +20,7 @@ pub(super) fn run(json: bool) -> Result<Outcome, Failure> {
         }
         match isolated(pid, || Ok(describe(&Target::open(pid)?, &mut containers))) {
             Ok(process) => processes.extend(process),
-            Err(Failure::Capture(capture::Error::NotPermitted { .. })) => refused += 1,
+            Err(Failure::Capture(linux::Error::NotPermitted { .. })) => refused += 1,
             Err(failure) if failure.is_without_memory() => {}
             Err(failure) => terminal::complain(failure.about(pid)),
         }

@@ -110,7 +110,7 @@ impl Input {
     /// Returns the name of the recording in a picture.
     pub(crate) fn name(&self) -> String {
         let name = self.path.file_stem().unwrap_or(self.path.as_os_str()).to_string_lossy();
-        capture::one_line(&name)
+        linux::one_line(&name)
     }
 
     /// Reads the recording.

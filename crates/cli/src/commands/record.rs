@@ -90,7 +90,7 @@ pub(crate) fn run(arguments: &RecordArguments) -> Result<Outcome, Failure> {
         Some(name) => {
             let pid = match ProcessName::from(name.as_str()) {
                 // It need not be a Ruby process.
-                ProcessName::Pid(pid) => capture::check(pid).map(|()| pid)?,
+                ProcessName::Pid(pid) => linux::check(pid).map(|()| pid)?,
                 name => crate::process::find(name)?,
             };
             let signals = Signals::block(false)?;
@@ -128,7 +128,7 @@ fn start_and_record(arguments: &RecordArguments) -> Result<Outcome, Failure> {
 /// Starts a program in rbloat's own environment.
 pub(crate) fn start(command: &[OsString]) -> Result<Child, Failure> {
     let (program, words) = command.split_first().expect("clap requires a program");
-    capture::live::unblock_signals(Command::new(program).args(words))
+    linux::unblock_signals(Command::new(program).args(words))
         .spawn()
         .map_err(|source| supervise::Error::NotStarted { program: program.into(), source }.into())
 }

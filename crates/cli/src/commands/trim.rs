@@ -1,10 +1,11 @@
 use std::time::{Duration, Instant};
 
-use capture::live::{PageFrame, page_frames};
-use capture::{Finding, Severity, Target, proc};
 use clap::Args;
 use formats::{FamilyTrim, FindingRow, TrimOutcome, TrimReport, TrimWatch, WatchPoint, to_json};
+use image::{Finding, Severity, Target};
 use ledger::{Cause, FamilyPages, Ledger, MemberPages};
+use linux::proc;
+use linux::{PageFrame, page_frames};
 
 use crate::allocator_call::AllocatorCall;
 use crate::arguments::{CaptureArguments, ProcessArguments, parse_time};
@@ -53,15 +54,16 @@ pub(crate) struct TrimArguments {
 }
 
 pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
-    let pid = crate::process::find(arguments.process.name())?;
+    let target = crate::process::open(arguments.process.name())?;
+    let pid = target.pid();
     if arguments.tree {
         return trim_family(pid, arguments);
     }
     let print = |text: &str| if arguments.json { Ok(()) } else { terminal::print_sentences(text) };
-    let call = AllocatorCall::find(pid)?;
+    let call = AllocatorCall::find(&target)?;
     let progress = Progress::of_capture(pid);
     let how = arguments.capture;
-    let (mut report, ledger) = trimming::predict(pid, &call, how)?;
+    let (mut report, ledger) = trimming::predict(&target, &call, how)?;
     progress.end();
     print(&render::trim_prediction(&report))?;
     if !arguments.dry_run {
@@ -90,13 +92,13 @@ pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
 fn trim_family(pid: i32, arguments: &TrimArguments) -> Result<Outcome, Failure> {
     let members = proc::family(pid);
     if members.is_empty() {
-        return Err(capture::Error::NoSuchProcess { pid }.into());
+        return Err(linux::Error::NoSuchProcess { pid }.into());
     }
     // A member whose pages cannot be read cannot be trimmed either, and says so below.
     let frames: Vec<Vec<PageFrame>> =
         members.iter().map(|it| page_frames(it.pid).unwrap_or_default()).collect();
     let pages = frames.iter().map(|frames| MemberPages { frames, parent: None });
-    let pages = FamilyPages::new(capture::Machine::own(), pages.collect());
+    let pages = FamilyPages::new(linux::Machine::own(), pages.collect());
     let pss_bytes = || -> u64 {
         let rollups = members.iter().filter_map(|it| proc::rollup(it.pid).ok());
         rollups.map(|it| it.pss_bytes).sum()
@@ -146,9 +148,10 @@ fn trim_member(
     pages: &FamilyPages<'_>,
     arguments: &TrimArguments,
 ) -> Result<(TrimReport, Option<u64>), Failure> {
-    let call = AllocatorCall::find(pid)?;
+    let target = Target::open(pid)?;
+    let call = AllocatorCall::find(&target)?;
     let progress = Progress::of_capture(pid);
-    let predicted = trimming::predict_and(pid, &call, arguments.capture, |state, facts| {
+    let predicted = trimming::predict_and(&target, &call, arguments.capture, |state, facts| {
         let resident = state.pages.as_ref().expect("a captured process has page states");
         pages.parts(index, resident).private_causes(state, facts)[Cause::MallocUnreturned]
     });
@@ -173,7 +176,7 @@ fn watch(
     let mut samples = Vec::new();
     loop {
         let seconds = started.elapsed().as_secs_f64();
-        samples.push(WatchPoint { seconds, rss_bytes: capture::proc::rss_bytes(pid)? });
+        samples.push(WatchPoint { seconds, rss_bytes: linux::proc::rss_bytes(pid)? });
         let left = length.saturating_sub(started.elapsed());
         if left.is_zero() {
             break;

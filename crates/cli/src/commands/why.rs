@@ -1,9 +1,9 @@
 use std::path::PathBuf;
 
-use capture::Address;
 use clap::Args;
 use formats::to_json;
 use ledger::Subject;
+use linux::Address;
 
 use crate::arguments::{CaptureArguments, SourceName};
 use crate::failure::{Failure, Outcome};

@@ -157,7 +157,7 @@ fn without_a_name_maps_and_snapshots_get_one_that_overwrites_nothing() {
 #[test]
 fn a_traced_process_is_named_with_its_tracer() {
     let target = Target::ruby(WAITING);
-    let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
+    let frozen = image::freeze(target.pid(), linux::PATIENCE).unwrap();
     let (status, line) = complaint(&run(target.pid(), &[]));
     frozen.thaw().unwrap();
     assert_eq!(status, 5);

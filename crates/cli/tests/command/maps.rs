@@ -369,7 +369,7 @@ fn red_is_in_use_gray_is_kept_and_white_is_returned() {
         let busy = busy_pages(memory_map, area);
         let mut page = 0;
         for (range, used) in memory_map.pages(area) {
-            for _ in 0..capture::length(&range) / 4096 {
+            for _ in 0..linux::length(&range) / 4096 {
                 let colour = colours[page];
                 match used {
                     PageUse::Returned => {
@@ -404,7 +404,7 @@ fn red_is_in_use_gray_is_kept_and_white_is_returned() {
 
 /// Returns true for each page that has a byte in use.
 fn busy_pages(memory_map: &ledger::MemoryMap, area: &ledger::Area) -> Vec<bool> {
-    let pages = (capture::length(&area.range) / 4096) as usize;
+    let pages = (linux::length(&area.range) / 4096) as usize;
     if area.blocks == 0 {
         return vec![true; pages];
     }

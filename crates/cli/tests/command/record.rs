@@ -271,7 +271,7 @@ fn a_failed_capture_is_a_line_and_not_the_end() {
     let shell = ["-c", "exec 3<&0; ruby -e \"$0\" <&3 & wait", program];
     let target = Target::start(Command::new("sh").args(shell));
     let ruby = i32::try_from(target.number("pid")).unwrap();
-    let frozen = capture::freeze(ruby, capture::PATIENCE).unwrap();
+    let frozen = image::freeze(ruby, linux::PATIENCE).unwrap();
     let recorder = Recorder::of(&target, &["--every", "50ms", "--causes-every", "1s"]);
     recorder.wait_for(|recording| {
         recording.lines.iter().any(|line| match line {

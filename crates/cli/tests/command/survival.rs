@@ -179,7 +179,7 @@ fn dead_clones(target: &Target) -> usize {
         let [state, parent, signal] = [fields[0], fields[1], fields[35]];
         state == "Z" && parent == target.pid().to_string() && signal == "0"
     };
-    let processes = capture::proc::processes().unwrap();
+    let processes = linux::proc::processes().unwrap();
     processes
         .into_iter()
         .filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok())

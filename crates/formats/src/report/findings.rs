@@ -1,4 +1,4 @@
-use capture::{Finding, Severity};
+use image::{Finding, Severity};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

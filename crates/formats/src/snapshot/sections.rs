@@ -4,12 +4,12 @@
 use std::io::{Read, Write};
 use std::ops::Range;
 
-use capture::arch::Cpu;
-use capture::{Address, Machine, length};
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use ledger::{Area, AreaKind, Columns, MemoryMap};
+use linux::arch::Cpu;
+use linux::{Address, Machine, length};
 use serde::{Deserialize, Serialize};
 
 use crate::snapshot::container::Packed;

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use capture::{Address, Backing, Mapping, PageState, Pages, intersection};
+use linux::{Address, Backing, Mapping, PageState, Pages, intersection};
 
 use crate::claims::Span;
 use crate::files::Files;
@@ -150,10 +150,11 @@ pub(super) fn lies_in(mapping: &Mapping, libraries: &[Range<Address>]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use capture::{Mappings, PageRun, ProcessState};
+    use image::ProcessState;
+    use linux::{Mappings, PageRun};
     use proptest::prelude::*;
 
-    const PAGE: u64 = capture::MIN_PAGE_SIZE;
+    const PAGE: u64 = linux::MIN_PAGE_SIZE;
 
     /// Mappings and pages of all kinds, resident or not, out of a list of page kinds.
     fn process(kinds: &[u8]) -> (ProcessState, Pages) {

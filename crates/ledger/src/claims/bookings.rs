@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use allocator::{Extent, HeapMap};
-use capture::{Address, Finding, Pages, ProcessState, Severity, each, intersection};
+use image::{Finding, ProcessState, Severity};
+use linux::{Address, Pages, each, intersection};
 use ruby::{HeapPage, ObjectSpace};
 
 use crate::claims::{Booking, Overlay, Span, book, heap_spans, lies_in, ruby_spans};
@@ -277,13 +278,13 @@ mod tests {
     use std::collections::HashMap;
 
     use allocator::{Block, BlockState, Blocks, Header};
-    use capture::{Mapping, Mappings, PageRun, PageState};
+    use linux::{Mapping, Mappings, PageRun, PageState};
     use proptest::prelude::*;
 
     use super::*;
     use crate::ownership::Trace;
 
-    const PAGE: u64 = capture::MIN_PAGE_SIZE;
+    const PAGE: u64 = linux::MIN_PAGE_SIZE;
     const START: u64 = 1 << 30;
     const STATES: &[BlockState] = &[
         BlockState::InUse,
@@ -338,7 +339,7 @@ mod tests {
         ) {
             let (state, pages, heap) = heap(&kinds);
             let objects = ObjectSpace::default();
-            let trace = Trace::find(&heap, &objects, &[], None, &capture::SparseRows::default());
+            let trace = Trace::find(&heap, &objects, &[], None, &image::SparseRows::default());
             let frames = HashMap::new();
             let owners = Owners::new(&heap, &objects, &[], None, &trace, &[], &frames);
             let mut stacks: Vec<_> = stacks

@@ -2,7 +2,7 @@ use std::num::NonZero;
 use std::ops::Range;
 
 use allocator::{Block, BlockState, Extent, ExtentState, HeapMap};
-use capture::{Address, intersection};
+use linux::{Address, intersection};
 
 use crate::Cause;
 use crate::claims::Span;

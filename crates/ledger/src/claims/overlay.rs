@@ -68,7 +68,7 @@ where
 mod tests {
     use super::*;
     use crate::Cause;
-    use capture::Address;
+    use linux::Address;
     use proptest::prelude::*;
 
     fn span(start: u64, end: u64, cause: Cause) -> Span {

@@ -18,7 +18,7 @@ fn page_spans(space: &ObjectSpace, page: &HeapPage) -> Vec<Span> {
     }
     let mut spans = Vec::new();
     let mut at = page.range.start;
-    let mut push = |end: capture::Address, cause| {
+    let mut push = |end: linux::Address, cause| {
         let end = end.min(page.range.end);
         if at < end {
             spans.push(Span::new(at..end, cause));

@@ -1,7 +1,7 @@
 use std::num::NonZero;
 use std::ops::Range;
 
-use capture::Address;
+use linux::Address;
 
 use crate::Cause;
 

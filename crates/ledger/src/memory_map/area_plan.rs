@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use allocator::HeapMap;
-use capture::{Address, Backing, Mapping, ProcessState, intersection, length};
+use image::ProcessState;
+use linux::{Address, Backing, Mapping, intersection, length};
 use ruby::ObjectSpace;
 
 use crate::Facts;
@@ -200,7 +201,7 @@ mod tests {
         let pages = vec![page(0x4000, 0x8000), page(0x8000, 0xbfd8), page(0xc000, 0xffd8)];
         let mut space = ObjectSpace::default();
         space.pages = pages;
-        let plans = heap_pages(&HeapMap::default(), &space, capture::MIN_PAGE_SIZE);
+        let plans = heap_pages(&HeapMap::default(), &space, linux::MIN_PAGE_SIZE);
         let ranges: Vec<_> = plans.iter().map(|plan| plan.range.clone()).collect();
         assert_eq!(ranges, [Address(0x4000)..Address(0x10000)]);
     }

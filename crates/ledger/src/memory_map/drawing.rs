@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use allocator::{BlockState, Extent, ExtentState, HeapMap};
-use capture::{Address, PageState, ProcessState, intersection};
+use image::ProcessState;
+use linux::{Address, PageState, intersection};
 use ruby::{HeapPage, ObjectSpace, SlotState};
 
 use crate::Facts;

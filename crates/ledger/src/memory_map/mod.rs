@@ -7,7 +7,7 @@ mod drawing;
 
 use std::ops::Range;
 
-use capture::{Address, MIN_PAGE_SIZE, length};
+use linux::{Address, MIN_PAGE_SIZE, length};
 
 pub(crate) use drawing::draw;
 

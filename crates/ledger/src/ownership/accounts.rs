@@ -2,8 +2,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use allocator::HeapMap;
-use capture::elf::Module;
-use capture::{Address, PageRun, Pages, intersection, length};
+use image::elf::Module;
+use linux::{Address, PageRun, Pages, intersection, length};
 use ruby::{CodePaths, Frame, NamedRoot, ObjectSpace, Slot};
 
 use crate::Cause;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use allocator::{Block, HeapMap};
-use capture::{Address, AddressMap};
+use linux::{Address, AddressMap};
 use ruby::ObjectSpace;
 
 /// Granules of 1 KiB: a lookup examines a few neighbouring blocks, and the map takes 0.4 % of the memory that it

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use allocator::HeapMap;
-use capture::elf::Module;
-use capture::{Address, Backing, Image, Mapping, Thread, range_at};
+use image::Image;
+use image::elf::Module;
+use linux::{Address, Backing, Mapping, Thread, range_at};
 use ruby::ObjectSpace;
 
 /// Private anonymous memory that nothing else claims. `locals` are the thread-local variables.

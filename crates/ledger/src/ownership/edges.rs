@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use capture::arch::USER_SPACE_END;
-use capture::{Address, SparseRows};
+use image::SparseRows;
+use linux::Address;
+use linux::arch::USER_SPACE_END;
 use ruby::Form;
 
 use crate::ownership::address_index::{AddressIndex, Referent};

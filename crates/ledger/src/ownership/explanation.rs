@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use capture::Address;
+use linux::Address;
 
 use crate::Facts;
 use crate::ledger::owners_of;

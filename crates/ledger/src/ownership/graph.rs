@@ -5,10 +5,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use allocator::{Block, HeapMap, thread_locals};
-use capture::elf::Module;
-use capture::{
-    Address, Finding, Image, MIN_PAGE_SIZE, Memory, Severity, SparseRows, Thread, both, length,
-};
+use image::elf::Module;
+use image::{Finding, Image, Memory, Severity, SparseRows};
+use linux::{Address, MIN_PAGE_SIZE, Thread, both, length};
 use ruby::{Content, DataType, Form, ObjectSpace, References, StTable, VmStack};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
@@ -527,7 +526,7 @@ mod tests {
                 memory.write_u64(chunk + word * 8, *to);
             }
         }
-        let modules = capture::elf::modules(&memory.image());
+        let modules = image::elf::modules(&memory.image());
         let functions = modules[0].range.start.0;
         for (table, entries) in tables {
             for (word, value) in (0..).zip([3, functions, 1, 0, 0, 1, entries]) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::num::NonZero;
 
 use allocator::HeapMap;
-use capture::length;
+use linux::length;
 use ruby::{ClassKind, CodePaths, ImemoType, Slot, SlotType, StTable};
 
 use crate::Cause;

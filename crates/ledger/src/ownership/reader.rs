@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use allocator::{Block, HeapMap};
-use capture::{Address, Image, MIN_PAGE_SIZE, Window, intersection, length};
+use image::{Image, Window};
+use linux::{Address, MIN_PAGE_SIZE, intersection, length};
 use ruby::{Content, Form, REGEXP_BYTES, StTable, pointers_of_regexp};
 
 use crate::ownership::address_index::AddressIndex;
@@ -251,7 +252,7 @@ impl<'a> Reader<'a> {
     }
 
     fn is_out_of_reach(&self, page: &Range<Address>) -> bool {
-        pages_of(&self.image.state).runs_in(page).any(|run| run.state.is_unreadable())
+        pages_of(&self.image.state).runs_in(page).any(|run| run.state.hides_contents())
     }
 
     fn read_range(&mut self, range: &Range<Address>, each: &mut impl Each) -> bool {
@@ -298,7 +299,7 @@ mod tests {
             memory.write_u64(variables + word * 8, value);
         }
         let image = memory.image();
-        let modules = capture::elf::modules(&image);
+        let modules = image::elf::modules(&image);
         let found = allocator::find_allocator(&image, &modules, None);
         let mut heap = allocator::walk(&image, &found).unwrap();
         let space = ObjectSpace::default();

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use allocator::Block;
-use capture::Address;
+use linux::Address;
 use ruby::RootKind;
 
 use crate::ownership::bits::Bits;

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use capture::both;
+use linux::both;
 use ruby::Slot;
 
 use crate::ownership::object_graph::{Node, ObjectGraph, Paths};

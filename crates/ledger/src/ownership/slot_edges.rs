@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use allocator::HeapMap;
-use capture::{Address, SparseRows};
+use image::SparseRows;
+use linux::Address;
 use ruby::{Content, ObjectSpace, References};
 
 use crate::ownership::address_index::{AddressIndex, Referent};

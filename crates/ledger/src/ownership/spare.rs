@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use allocator::HeapMap;
-use capture::{Address, Image, Pages, SparseRows};
+use image::{Image, SparseRows};
+use linux::{Address, Pages};
 use ruby::{ObjectSpace, Slice, SlotType, table_of_hash};
 
 use crate::ownership::edges::Edge;
@@ -80,7 +81,7 @@ impl Spare {
             let certain = edges.iter().filter(|edge| !edge.is_uncertain());
             let blocks = certain.filter_map(|edge| heap.block(edge.to() as usize));
             let memory: Vec<_> = blocks.map(|block| heap.header.usable(block)).collect();
-            if memory.iter().map(capture::length).max() < Some(MIN_BYTES) {
+            if memory.iter().map(linux::length).max() < Some(MIN_BYTES) {
                 continue;
             }
             let large = Large { slot, memory, users: 1, used: 0, room: 0 };
@@ -173,5 +174,5 @@ fn add_slices(image: &Image<'_>, space: &ObjectSpace, strings: &mut HashMap<u32,
             large.used = large.used.saturating_add(if is_within { slice.bytes } else { u64::MAX });
         }
     }
-    strings.values_mut().for_each(|large| large.room = capture::length(&large.memory[0]));
+    strings.values_mut().for_each(|large| large.room = linux::length(&large.memory[0]));
 }

@@ -1,4 +1,4 @@
-use capture::elf::Module;
+use image::elf::Module;
 use ruby::{Class, ClassKind, DataType, ImemoType, ObjectSpace, SlotType};
 
 use crate::Cause;

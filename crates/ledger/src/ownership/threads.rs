@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use allocator::HeapMap;
-use capture::{Address, Image, Memory, Thread, length};
+use image::{Image, Memory};
+use linux::{Address, Thread, length};
 use ruby::{CodePaths, DataType, Frame, ObjectSpace, References, SlotType};
 
 use crate::interpreter::Gem;

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 
 use allocator::{Block, BlockState, HeapMap};
-use capture::elf::Module;
-use capture::{SparseRows, both};
+use image::SparseRows;
+use image::elf::Module;
+use linux::both;
 use ruby::{ObjectSpace, Slot, SlotType};
 
 use crate::Cause;

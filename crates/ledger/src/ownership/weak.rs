@@ -12,7 +12,7 @@
 //! - objects whose references are all weak ([`DataType::is_weak`], [`ruby::ImemoType::is_weak`]).
 
 use allocator::HeapMap;
-use capture::length;
+use linux::length;
 use ruby::{ClassKind, DataType, ObjectSpace, SlotType};
 
 use crate::Cause;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use capture::length;
 use formats::{SharedPages, Snapshot};
 use ledger::{Area, AreaKind, MemoryMap, PageUse, Sharing, Size};
+use linux::length;
 
 use crate::draw::Colour;
 
@@ -207,8 +207,8 @@ fn busy_runs(map: &MemoryMap, area: &Area) -> impl Iterator<Item = (u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use capture::Address;
     use ledger::Columns;
+    use linux::Address;
 
     use super::*;
 

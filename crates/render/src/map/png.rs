@@ -314,9 +314,9 @@ fn colour(shade: Shade, page_size: u64) -> [u8; 3] {
 
 #[cfg(test)]
 mod tests {
-    use capture::{Address, MIN_PAGE_SIZE};
     use formats::Maker;
     use ledger::{Area, AreaKind, MemoryMap, PageUse};
+    use linux::{Address, MIN_PAGE_SIZE};
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use capture::one_line;
 use formats::{Container, Place};
+use linux::one_line;
 
 use super::MetricsFormat;
 

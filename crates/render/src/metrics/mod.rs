@@ -69,13 +69,13 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use capture::proc::GroupMemory;
     use formats::{
         Alarm, ArchiveOutcome, Archived, CaptureOutcome, Captured, CauseRow, Confidence, Container,
         NodeMemory, Owned, Owner, Pauses, PushOutcome, SnapshotOutcome, StoredSnapshots, Treatment,
         TreatmentOutcome,
     };
     use ledger::Cause;
+    use linux::proc::GroupMemory;
 
     fn process(pod: &str, role: &str, mib: u64) -> NodeProcess {
         let container = Container { namespace: "shop".into(), pod: pod.into(), name: "web".into() };

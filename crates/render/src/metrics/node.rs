@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use capture::proc::GroupMemory;
 use formats::{
     Alarm, ArchiveOutcome, Archived, CaptureOutcome, Node, Pauses, PushOutcome, SnapshotOutcome,
     StoredSnapshots,
 };
+use linux::proc::GroupMemory;
 
 use super::exposition::{Writer, labels_of_container};
 

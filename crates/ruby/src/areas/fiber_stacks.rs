@@ -7,7 +7,8 @@
 
 use std::ops::Range;
 
-use capture::{Address, Image, Memory};
+use image::{Image, Memory};
+use linux::Address;
 
 use crate::address_classifier::{AddressClassifier, Place};
 use crate::interpreter::Interpreter;

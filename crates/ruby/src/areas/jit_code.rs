@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use capture::{Address, Image, MIN_PAGE_SIZE, Mapping, Memory};
+use image::{Image, Memory};
+use linux::{Address, MIN_PAGE_SIZE, Mapping};
 
 use crate::interpreter::Interpreter;
 
@@ -83,7 +84,7 @@ fn code_from(
             used = segment.range.end;
         }
         let reserved = start..segment.range.end;
-        let bytes = capture::length(&reserved);
+        let bytes = linux::length(&reserved);
         let fits = bytes >= UNIT
             && bytes.is_multiple_of(UNIT)
             && is_in_reach(&reserved, &interpreter.range, image.state.machine.cpu.jit_reach());
@@ -130,7 +131,8 @@ fn is_in_reach(code: &Range<Address>, interpreter: &Range<Address>, reach: u64) 
 mod tests {
     use super::Use::{Executable, Protected, Writable};
     use super::*;
-    use capture::{Mappings, ProcessState};
+    use image::ProcessState;
+    use linux::Mappings;
     use testkit::SyntheticMemory;
 
     const LIBRUBY: u64 = 0x7f00_0000_0000;
@@ -160,7 +162,7 @@ mod tests {
         let interpreter =
             Interpreter::for_tests(version, Address(LIBRUBY)..Address(LIBRUBY + 0x40_0000));
         let code = find(&image, &interpreter);
-        code.iter().map(|it| (it.start.0, capture::length(it))).collect()
+        code.iter().map(|it| (it.start.0, linux::length(it))).collect()
     }
 
     /// The same if each of the mappings adjoins the one before it.

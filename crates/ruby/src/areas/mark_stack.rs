@@ -4,7 +4,8 @@
 //! `mark_stack_t` is a member of the object space: a list of chunks in use, a list of empty ones, the number of objects in
 //! the first chunk, and the size of a chunk (gc.c, from 3.4 on gc/default/default.c; the same in all releases).
 
-use capture::{Address, Image, Memory};
+use image::{Image, Memory};
+use linux::Address;
 
 use crate::address_classifier::is_private;
 use crate::layout::heap_layout::SpaceMembers;

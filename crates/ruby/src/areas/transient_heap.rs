@@ -7,7 +7,8 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use capture::{Address, Image, MIN_PAGE_SIZE, Memory, length};
+use image::{Image, Memory};
+use linux::{Address, MIN_PAGE_SIZE, length};
 
 use crate::address_classifier::is_private;
 use crate::interpreter::Interpreter;

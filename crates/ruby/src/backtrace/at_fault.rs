@@ -1,10 +1,9 @@
 //! The copy of a VM stack that the kernel makes at a page fault.
 
-use capture::live::bpf::{
-    Assembler, LOCALS, POINTER, RECORD, RECORD_HEADER,
-    Register::{R1, R2, R9},
-};
-use capture::{Address, Image, Memory};
+use image::{Image, Memory};
+use linux::Address;
+use linux::bpf::Register::{R1, R2, R9};
+use linux::bpf::{Assembler, LOCALS, POINTER, RECORD, RECORD_HEADER};
 
 use crate::backtrace::stacks::{HEAD_BYTES, MAX_STACK_WORDS, StackCopy, StackLayout};
 use crate::word::word;

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use capture::{Address, Memory};
+use image::Memory;
+use linux::Address;
 
 use crate::backtrace::methods::{Method, Methods};
 use crate::backtrace::stacks::{ControlFrame, Environment};

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use capture::{Address, Memory};
+use image::Memory;
+use linux::Address;
 
 use crate::backtrace::stacks::Environment;
 use crate::layout::class_names::ObjectReader;

@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use capture::live::bpf::Assembler;
-use capture::{Address, Image, Memory, Thread};
+use image::{Image, Memory};
+use linux::bpf::Assembler;
+use linux::{Address, Thread};
 
 use crate::backtrace::at_fault;
 use crate::backtrace::code::{CodeReader, Place};

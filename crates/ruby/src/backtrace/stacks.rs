@@ -9,7 +9,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use capture::{Address, Image, Memory};
+use image::{Image, Memory};
+use linux::Address;
 
 use crate::layout::class_names::ObjectReader;
 use crate::model::slot::SlotType;

@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use capture::{Address, Image, Memory};
+use image::{Image, Memory};
+use linux::Address;
 
 use crate::error::{Check, Failure};
 use crate::layout::heap_layout::HeapLayout;

@@ -1,7 +1,8 @@
 //! Where classes have their superclass, and which flag singleton classes have, derived from classes
 //! that every Ruby has.
 
-use capture::{Address, Image, Memory};
+use image::{Image, Memory};
+use linux::Address;
 
 use crate::address_classifier::AddressClassifier;
 use crate::interpreter::Landmark;

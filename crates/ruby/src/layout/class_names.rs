@@ -1,6 +1,7 @@
 //! Where classes have their names, derived from classes whose names are known.
 
-use capture::{Address, Image, Memory};
+use image::{Image, Memory};
+use linux::Address;
 
 use crate::interpreter::Landmark;
 use crate::layout::class_layout::DESTINATIONS;
@@ -270,7 +271,7 @@ fn printable(bytes: &[u8]) -> String {
     if bytes.iter().all(|it| it.is_ascii() && !it.is_ascii_control()) {
         return text.into_owned();
     }
-    let plain = |it: char| if capture::is_control(it) { char::REPLACEMENT_CHARACTER } else { it };
+    let plain = |it: char| if linux::is_control(it) { char::REPLACEMENT_CHARACTER } else { it };
     text.chars().map(plain).collect()
 }
 

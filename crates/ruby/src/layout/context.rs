@@ -1,6 +1,7 @@
 //! Everything that is derived of a heap before its slots are read.
 
-use capture::{Address, Image};
+use image::Image;
+use linux::Address;
 
 use crate::address_classifier::AddressClassifier;
 use crate::error::{Check, Failure};

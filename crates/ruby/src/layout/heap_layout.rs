@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use capture::Address;
+use linux::Address;
 
 use crate::layout::page_descriptor::{DescriptorLayout, SlotMembers};
 use crate::model::heap_page::{self, HeapPage};

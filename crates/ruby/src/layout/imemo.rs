@@ -4,7 +4,8 @@
 //! another, so each table is checked against objects of the process: methods must refer to their class, bytecode must
 //! have a label, and so on.
 
-use capture::{Address, Finding, Memory, Severity};
+use image::{Finding, Memory, Severity};
+use linux::Address;
 
 use crate::address_classifier::Place;
 use crate::layout::class_names::ObjectReader;

@@ -6,7 +6,8 @@
 //! differ by release and are derived: at the right ones nearly all IOs have either a buffer or zeros,
 //! and one has a buffer.
 
-use capture::{Address, Image, Memory};
+use image::{Image, Memory};
+use linux::Address;
 
 use crate::address_classifier::{AddressClassifier, Place};
 use crate::model::content::Content;

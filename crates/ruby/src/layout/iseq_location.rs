@@ -4,7 +4,7 @@
 //! The path is a string, or an array of the path and the real path; the labels are strings. No other
 //! three words of a body are like that, so their place is derived from the bodies of a process.
 
-use capture::Address;
+use linux::Address;
 
 use crate::layout::array::element;
 use crate::layout::class_names::{ClassNames, ObjectReader};

@@ -1,7 +1,8 @@
 //! The memory of single large objects: what they have room for, and what they use of it. The words are those of
 //! [`object_layouts`](crate::layout::object_layouts); the caller verifies that the addresses are those that the object refers to.
 
-use capture::{Address, Image, Memory};
+use image::{Image, Memory};
+use linux::Address;
 
 use crate::layout::object_layouts::{HASH_TABLE_WORD, STRING_NOT_EMBEDDED, WORDS_WITH_TABLE};
 use crate::layout::st_table::StTable;

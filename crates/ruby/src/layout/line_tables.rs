@@ -9,7 +9,8 @@
 //! The place and the size of an entry are derived from the bodies of a process: the table must count up to the number
 //! of entries, and the events must be events that the compiler sets.
 
-use capture::{Address, Image, Memory};
+use image::{Image, Memory};
+use linux::Address;
 
 use crate::layout::iseq_location::BODY_BYTES;
 use crate::word::word;

@@ -5,7 +5,7 @@
 //! that does not, all words are read, and so they are of all objects of a type with many such
 //! objects.
 
-use capture::{Finding, Image, Severity};
+use image::{Finding, Image, Severity};
 
 use crate::address_classifier::{AddressClassifier, Place};
 use crate::layout::context::Basics;

@@ -3,7 +3,8 @@
 //!
 //! Nothing here depends on a version. Members are found by the conditions that they must satisfy.
 
-use capture::{Address, Image, Memory};
+use image::{Image, Memory};
+use linux::Address;
 
 use crate::address_classifier::is_private;
 use crate::word::word;

@@ -7,7 +7,8 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use capture::{Address, Image, MIN_PAGE_SIZE, Memory, Window};
+use image::{Image, Memory, Window};
+use linux::{Address, MIN_PAGE_SIZE};
 
 use crate::address_classifier::is_private;
 use crate::error::{Check, Failure};
@@ -102,7 +103,7 @@ struct PageFinder<'a> {
 impl<'a> PageFinder<'a> {
     fn new(image: &'a Image<'a>, layout: DescriptorLayout) -> Self {
         let mappings = image.state.mappings.iter().filter(|mapping| is_private(mapping));
-        let bytes: u64 = mappings.map(|mapping| capture::length(&mapping.range)).sum();
+        let bytes: u64 = mappings.map(|mapping| linux::length(&mapping.range)).sum();
         let max_pages = (bytes >> layout.page_log2) as usize;
         let (known, listed) = (HashMap::new(), HashSet::new());
         Self { image, layout, known, spaces: Vec::new(), listed, max_pages }
@@ -295,7 +296,7 @@ impl<'a> PageFinder<'a> {
                 continue;
             }
             for run in states.runs_in(&mapping.range).filter(|run| run.state.is_readable()) {
-                let part: Range<Address> = capture::intersection(&run.range, &mapping.range);
+                let part: Range<Address> = linux::intersection(&run.range, &mapping.range);
                 let mut base = part.start.align_up(size);
                 while base < part.end && part.end - base >= MIN_PAGE_SIZE {
                     if !bases.contains(&base)

@@ -4,7 +4,8 @@
 //! 3.2, and in `rb_shape_tree_t` (shape.h) since. A shape adds one variable to its parent. The upper
 //! half of an object's flags is the number of its shape; from 4.0 on only the lower 19 bits of that half.
 
-use capture::{Address, Image, Memory};
+use image::{Image, Memory};
+use linux::Address;
 
 use crate::interpreter::Interpreter;
 use crate::word::{word, words};
@@ -190,7 +191,8 @@ impl ShapeTree {
 mod tests {
     use std::cell::Cell;
 
-    use capture::{Mapping, Mappings, ProcessState, Source};
+    use image::{ProcessState, Source};
+    use linux::{Mapping, Mappings};
 
     use super::*;
 

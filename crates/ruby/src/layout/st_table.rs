@@ -4,7 +4,8 @@
 //! of entries, the bins, the first entry in use, the bound of the entries that were ever in use, and the entries; the
 //! same from 2.7 to 4.0.
 
-use capture::{Address, Image, Memory};
+use image::{Image, Memory};
+use linux::Address;
 
 use crate::address_classifier::{AddressClassifier, Place};
 use crate::model::content::{Content, Form};

@@ -1,4 +1,4 @@
-use capture::Address;
+use linux::Address;
 
 use crate::model::imemo::ImemoType;
 use crate::model::slot::SlotType;

@@ -1,4 +1,4 @@
-use capture::Address;
+use linux::Address;
 
 /// A type of C structures that T_DATA objects wrap: the same for all that one piece of C code made.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 use std::ops::Range;
 
-use capture::{Address, Memory};
+use image::Memory;
+use linux::Address;
 
 /// A heap page: a header, slots of one size, and the remainder.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-use capture::SparseRows;
+use image::SparseRows;
 
 use crate::model::slot::Slot;
 

@@ -1,4 +1,4 @@
-use capture::Address;
+use linux::Address;
 
 /// The bytes of a unit, as a power of two: malloc's blocks are aligned to it, except regions of 8 bytes.
 const UNIT_LOG2: u32 = 4;

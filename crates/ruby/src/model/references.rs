@@ -1,7 +1,8 @@
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use capture::{Address, SparseRows, each, insert_each};
+use image::{SparseRows, insert_each};
+use linux::{Address, each};
 
 use crate::model::content::Content;
 use crate::model::packed_addresses::PackedAddresses;

@@ -1,4 +1,4 @@
-use capture::Address;
+use linux::Address;
 
 use crate::model::heap_page::HeapPage;
 

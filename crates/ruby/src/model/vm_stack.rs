@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use capture::Address;
+use linux::Address;
 
 /// The VM stack of a thread: that of the fiber that it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use capture::{Finding, Severity, both};
+use image::{Finding, Severity};
+use linux::both;
 
 use crate::error::{Check, Failure};
 use crate::interpreter::Landmark;

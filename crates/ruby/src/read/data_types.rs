@@ -8,7 +8,8 @@
 
 use std::collections::HashMap;
 
-use capture::{Address, Finding, Image, Mapping, Memory, Severity};
+use image::{Finding, Image, Memory, Severity};
+use linux::{Address, Mapping};
 
 use crate::address_classifier::AddressClassifier;
 use crate::layout::object::Object;
@@ -163,7 +164,7 @@ fn read_type(image: &Image<'_>, at: Address) -> Option<DataType> {
     }
     let name = image.read_c_string(Address(name), MAX_NAME + 1).ok()?;
     let name = String::from_utf8(name).ok()?;
-    let is_name = (1..=MAX_NAME).contains(&name.len()) && !name.chars().any(capture::is_control);
+    let is_name = (1..=MAX_NAME).contains(&name.len()) && !name.chars().any(linux::is_control);
     is_name.then_some(DataType { address: at, name: Some(name), has_memsize: size != 0 })
 }
 

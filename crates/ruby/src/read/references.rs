@@ -1,6 +1,6 @@
 //! The references of objects: pointers to malloc'ed memory, and references to other objects.
 
-use capture::Address;
+use linux::Address;
 
 use crate::address_classifier::AddressClassifier;
 use crate::layout::object::Object;

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use capture::{Address, Finding, Image, MIN_PAGE_SIZE, Memory, Window, each};
+use image::{Finding, Image, Memory, Window};
+use linux::{Address, MIN_PAGE_SIZE, each};
 
 use crate::address_classifier::AddressClassifier;
 use crate::areas::transient_heap::TransientHeap;
@@ -389,8 +390,8 @@ impl Reader<'_, '_> {
         }
         let all = first..first.offset(bytes as u64);
         let states = image.state.pages.as_ref()?;
-        for run in states.runs_in(&all).filter(|run| run.state.is_unreadable()) {
-            let hole = capture::intersection(&run.range, &all);
+        for run in states.runs_in(&all).filter(|run| run.state.hides_contents()) {
+            let hole = linux::intersection(&run.range, &all);
             self.holes.push((hole.start - first) as usize..(hole.end - first) as usize);
         }
         let mut at = first;

@@ -1,4 +1,5 @@
-use capture::{Address, Image, Memory};
+use image::{Image, Memory};
+use linux::Address;
 
 use crate::layout::object_layouts::OBJECT_NOT_EMBEDDED;
 use crate::layout::shape_tree::{ShapeHome, ShapeTree};

@@ -1,4 +1,5 @@
-use capture::{Address, Image, Memory};
+use image::{Image, Memory};
+use linux::Address;
 
 use crate::interpreter::Landmark;
 use crate::layout::class_names::ObjectReader;

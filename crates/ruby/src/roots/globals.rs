@@ -1,4 +1,5 @@
-use capture::{Address, Memory};
+use image::Memory;
+use linux::Address;
 
 use crate::model::named_root::{NamedRoot, RootKind};
 use crate::roots::id_table::{self, Budget};

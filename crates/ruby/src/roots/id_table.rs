@@ -2,7 +2,8 @@
 
 use std::cell::Cell;
 
-use capture::{Address, Image, Memory};
+use image::{Image, Memory};
+use linux::Address;
 
 use crate::word::word;
 

@@ -1,6 +1,6 @@
 //! The names of classes and IDs, and the objects of singleton classes.
 
-use capture::Address;
+use linux::Address;
 
 use crate::interpreter::Landmark;
 use crate::layout::class_names::{ClassNames, ObjectReader};

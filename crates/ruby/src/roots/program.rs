@@ -1,4 +1,4 @@
-use capture::Address;
+use linux::Address;
 
 use crate::layout::class_names::ObjectReader;
 use crate::model::slot::SlotType;

@@ -8,7 +8,8 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use capture::{Address, Image, Memory};
+use image::{Image, Memory};
+use linux::Address;
 
 use crate::layout::array::element;
 use crate::layout::class_names::{ClassNames, ObjectReader};

@@ -1,6 +1,7 @@
 //! Backtraces, compared with the threads' own reports.
 
-use capture::{Address, Image, Memory, PATIENCE, ProcessState, Source, Thread, freeze, look};
+use image::{Image, Memory, ProcessState, Source, freeze, look};
+use linux::{Address, PATIENCE, Thread};
 use ruby::{Backtrace, Frame, RunningStacks};
 use testkit::Target;
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use capture::{Address, PATIENCE, freeze};
+use image::freeze;
+use linux::{Address, PATIENCE};
 use ruby::{NamedRoot, ObjectSpace, RootKind, SlotType};
 use testkit::Target;
 

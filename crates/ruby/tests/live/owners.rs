@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use capture::{Address, PATIENCE, freeze};
+use image::freeze;
+use linux::{Address, PATIENCE};
 use ruby::{ObjectSpace, SlotType};
 use serde_json::Value;
 use testkit::Target;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use capture::{Address, Finding};
+use image::Finding;
+use linux::Address;
 use ruby::CodePaths;
 use testkit::{RubyHeap, RubyRelease};
 

@@ -13,7 +13,7 @@ const EMBEDDED_ARRAY: u64 = 1 << 13;
 fn found(heap: &RubyHeap, object: u64) -> (Vec<(u64, Content)>, Vec<u64>) {
     let space = ruby::read(&heap.image().0).unwrap();
     assert!(!space.findings.iter().any(|it| it.what.contains("layout")), "{:?}", space.findings);
-    let slot = space.slot_at(capture::Address(object)).unwrap();
+    let slot = space.slot_at(linux::Address(object)).unwrap();
     let own = space.references.of(slot).map(|(at, it)| (at.0, it));
     let address = |to: &u32| space.slot_address(*to as usize).unwrap().0;
     (own.collect(), space.links.of(slot).iter().map(address).collect())
@@ -113,7 +113,7 @@ fn of_objects_that_contradict_their_layout_all_words_are_read() {
             (0..40).map(|_| heap.slot(ARRAY, EMBEDDED_ARRAY | 2 << 15, class, &words)).collect();
         let space = ruby::read(&heap.image().0).unwrap();
         for array in arrays {
-            let slot = space.slot_at(capture::Address(array)).unwrap();
+            let slot = space.slot_at(linux::Address(array)).unwrap();
             assert_eq!(space.links.of(slot).len(), 1, "{release:?}");
         }
         let said = space.findings.iter().filter(|it| it.what.contains("T_ARRAY"));

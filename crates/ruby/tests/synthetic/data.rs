@@ -1,6 +1,6 @@
 //! Objects that wrap C structures, and their types.
 
-use capture::Address;
+use linux::Address;
 use testkit::{RubyHeap, RubyRelease, SyntheticMemory};
 
 use super::{assert_read, lively};

@@ -1,6 +1,7 @@
 //! Heap pages and their slots, in all states in which a process may be stopped.
 
-use capture::{Address, Image, PageRun, PageState, Pages};
+use image::Image;
+use linux::{Address, PageRun, PageState, Pages};
 use ruby::{Error, HeapPages, SlotState};
 use testkit::{RubyHeap, RubyRelease, SyntheticMemory};
 

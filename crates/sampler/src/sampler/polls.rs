@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use capture::proc::own_thread_cpu_time;
+use linux::proc::own_thread_cpu_time;
 
 use super::{Sampler, Source};
 use crate::book::Sample;

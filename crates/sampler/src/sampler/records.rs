@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use capture::Error;
-use capture::live::page_faults::{Fault, FaultRecord};
+use linux::Error;
+use linux::page_faults::{Fault, FaultRecord};
 
 use super::{Sampler, Source};
 use crate::book::{Access, Sample};
@@ -165,7 +165,7 @@ impl Sampler {
 
 #[cfg(test)]
 mod tests {
-    use capture::Address;
+    use linux::Address;
 
     use super::*;
 
@@ -225,6 +225,6 @@ mod tests {
         sampler.divide();
         let growth = sampler.account.take().growth;
         let faulted: u64 = growth.iter().map(|row| row.faulted_bytes).sum();
-        assert_eq!(faulted, 21 * capture::arch::page_size());
+        assert_eq!(faulted, 21 * linux::arch::page_size());
     }
 }

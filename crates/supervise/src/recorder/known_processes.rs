@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use capture::proc::Member;
 use formats::{Arrival, Departure, Line};
+use linux::proc::Member;
 
 use super::Watcher;
 
@@ -27,7 +27,7 @@ impl KnownProcesses {
             self.known.insert(program, is_ruby.copied().flatten());
             // A process that has ended meanwhile has no command line.
             if is_ruby.is_none()
-                && let Ok(command) = capture::proc::command_line(member.pid)
+                && let Ok(command) = linux::proc::command_line(member.pid)
             {
                 let Member { pid, parent, started_ticks, .. } = *member;
                 lines.push(Line::Process(Arrival { t_ms, pid, parent, started_ticks, command }));

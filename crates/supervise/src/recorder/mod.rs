@@ -11,12 +11,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-use capture::proc::{Member, Rollup, Tree};
 use diagnosis::{LatestFigures, MemorySeries, top_causes};
 use formats::{
     CauseSample, EndReason, GrowthSample, Line, ReadFailure, RecordingEnd, Report, Sample, Who,
     milliseconds,
 };
+use linux::proc::{Member, Rollup, Tree};
 
 use crate::Error;
 use crate::orphans::Orphans;
@@ -237,9 +237,9 @@ impl<'a> Recorder<'a> {
 
     /// Takes a sample. Returns false if the target has ended.
     fn take_sample(&mut self) -> Result<bool, Error> {
-        let (now, cpu) = (self.now(), capture::proc::own_cpu_time());
+        let (now, cpu) = (self.now(), linux::proc::own_cpu_time());
         // Before the tree, since a process that ends leaves its group first.
-        let group = capture::proc::group_memory(self.pid);
+        let group = linux::proc::group_memory(self.pid);
         let orphans = self.orphans.map_or_else(Vec::new, |orphans| orphans.look(&[self.pid]));
         orphans.into_iter().for_each(|orphan| self.tree.adopt(orphan));
         let members = self.tree.look();
@@ -248,17 +248,17 @@ impl<'a> Recorder<'a> {
         if has_ended {
             return Ok(false);
         }
-        let counted = capture::proc::own_cpu_time();
+        let counted = linux::proc::own_cpu_time();
         let is_exact = self.exact_samples.is_due(now);
         let members: Vec<(Member, Option<Rollup>)> = members
             .into_iter()
             .map(|member| {
-                let rollup = if is_exact { capture::proc::rollup(member.pid).ok() } else { None };
+                let rollup = if is_exact { linux::proc::rollup(member.pid).ok() } else { None };
                 (member, rollup)
             })
             .collect();
-        let walked = capture::proc::own_cpu_time();
-        let recorder_cpu_ms = milliseconds(capture::proc::own_cpu_time());
+        let walked = linux::proc::own_cpu_time();
+        let recorder_cpu_ms = milliseconds(linux::proc::own_cpu_time());
         let sample = sample::sample(self.t_ms(), &members, group, recorder_cpu_ms);
         self.counts.samples += 1;
         self.counts.exact_samples += u64::from(sample.exact);
@@ -277,7 +277,7 @@ impl<'a> Recorder<'a> {
         if is_exact {
             self.exact_samples.done(now, walked - counted);
         }
-        let cost = capture::proc::own_cpu_time() - cpu;
+        let cost = linux::proc::own_cpu_time() - cpu;
         self.samples.done(now, cost.saturating_sub(walked - counted));
         Ok(true)
     }
@@ -298,7 +298,7 @@ impl<'a> Recorder<'a> {
         let now = self.now();
         let Some(pace) = &mut self.causes else { return Ok(()) };
         self.checked = now;
-        let cpu = capture::proc::own_cpu_time();
+        let cpu = linux::proc::own_cpu_time();
         if self.round.is_empty() {
             if !pace.is_due(now) {
                 return Ok(());
@@ -312,7 +312,7 @@ impl<'a> Recorder<'a> {
                 break;
             }
         }
-        self.round_cost += capture::proc::own_cpu_time() - cpu;
+        self.round_cost += linux::proc::own_cpu_time() - cpu;
         let (round_cost, is_over) = (self.round_cost, self.round.is_empty());
         if let Some(pace) = &mut self.causes
             && is_over
@@ -330,7 +330,7 @@ impl<'a> Recorder<'a> {
         if !pace.is_due(now) && !self.peaks.is_spike(id) {
             return Ok(());
         }
-        let cpu = capture::proc::own_cpu_time();
+        let cpu = linux::proc::own_cpu_time();
         self.peaks.explain(id);
         let program = self.known.programs().find(|program| (program.0, program.1) == id);
         let Some(program) = program.filter(|&program| self.known.is_ruby(program, self.watcher))
@@ -339,7 +339,7 @@ impl<'a> Recorder<'a> {
         };
         self.capture(program, true)?;
         if let Some(pace) = &mut self.peak_captures {
-            pace.done(now, capture::proc::own_cpu_time() - cpu);
+            pace.done(now, linux::proc::own_cpu_time() - cpu);
         }
         Ok(())
     }
@@ -350,7 +350,7 @@ impl<'a> Recorder<'a> {
         let t_ms = self.t_ms();
         let line = match grown {
             Ok(who) => {
-                let cpu_ms = milliseconds(capture::proc::own_cpu_time());
+                let cpu_ms = milliseconds(linux::proc::own_cpu_time());
                 Line::Growth(GrowthSample::new(t_ms, who, cpu_ms))
             }
             Err(what) => Line::Failure(ReadFailure { t_ms, pid: self.pid, what }),
@@ -366,7 +366,7 @@ impl<'a> Recorder<'a> {
         let line = match report {
             Ok(report) => {
                 self.counts.captures += 1;
-                let cpu_ms = milliseconds(capture::proc::own_cpu_time());
+                let cpu_ms = milliseconds(linux::proc::own_cpu_time());
                 let causes = CauseSample::new(t_ms, report, cpu_ms);
                 self.last_causes.insert(pid, causes.clone());
                 Line::Causes(causes)
@@ -388,7 +388,7 @@ impl<'a> Recorder<'a> {
             captures: self.counts.captures,
             searches: self.searches().map(|it| it.made),
             searches_planned: self.searches().map(|it| it.planned),
-            recorder_cpu_ms: milliseconds(capture::proc::own_cpu_time()),
+            recorder_cpu_ms: milliseconds(linux::proc::own_cpu_time()),
         };
         self.journal.write(&Line::End(end.clone()))?;
         Ok(end)

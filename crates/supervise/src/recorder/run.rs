@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use capture::proc::Member;
 use formats::{EndReason, Line, RecordingEnd, RecordingStart, milliseconds};
+use linux::proc::Member;
 
 use super::sample::sample;
 use super::{Journal, KnownProcesses};
@@ -48,7 +48,7 @@ impl RunRecorder {
         }
         self.samples += 1;
         let members: Vec<_> = members.iter().map(|member| (member.clone(), None)).collect();
-        let recorder_cpu_ms = milliseconds(capture::proc::own_cpu_time());
+        let recorder_cpu_ms = milliseconds(linux::proc::own_cpu_time());
         self.journal.write(&Line::Sample(sample(t_ms, &members, None, recorder_cpu_ms)))
     }
 
@@ -64,7 +64,7 @@ impl RunRecorder {
             captures: 0,
             searches: None,
             searches_planned: None,
-            recorder_cpu_ms: milliseconds(capture::proc::own_cpu_time()),
+            recorder_cpu_ms: milliseconds(linux::proc::own_cpu_time()),
         }))
     }
 }

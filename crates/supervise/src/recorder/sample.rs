@@ -1,7 +1,7 @@
 //! A sample of the figures that the kernel keeps.
 
-use capture::proc::{GroupMemory, Member, Rollup};
 use formats::{Group, ProcessSample, Sample};
+use linux::proc::{GroupMemory, Member, Rollup};
 
 /// Returns a sample of the processes `members`. It is exact if the kernel walked the page tables of all of them.
 #[must_use]

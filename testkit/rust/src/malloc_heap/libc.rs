@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use capture::{Address, Backing, Mapping};
+use linux::{Address, Backing, Mapping};
 
 use crate::SyntheticMemory;
 

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use capture::{Address, Backing, Image, Mapping, Thread};
+use image::Image;
+use linux::{Address, Backing, Mapping, Thread};
 
 use super::libc::SyntheticLibc;
 use super::{

@@ -1,4 +1,4 @@
-use capture::Image;
+use image::Image;
 
 use super::holders::{SHAPE_LIST, SHAPE_LIST_BYTES, VARIABLE_GETTER};
 use super::release::NamePlace;

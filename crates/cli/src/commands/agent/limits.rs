@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use capture::proc::{self, ControlGroup, GroupMemory};
-use capture::{Finding, Severity};
 use formats::{Alarm, FindingRow, Place, Snapshot, SnapshotOutcome, Who, to_json};
+use image::{Finding, Severity};
 use ledger::Size;
+use linux::proc::{self, ControlGroup, GroupMemory};
 use supervise::{Pace, SHARE_OF_LIMITS, unix_ms};
 
 use super::snapshot_folder::{self, SnapshotFolder};

@@ -16,9 +16,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use capture::proc::ControlGroup;
 use clap::Args;
 use formats::Node;
+use linux::proc::ControlGroup;
 use supervise::{Event, SHARE_OF_CAUSES, Signals};
 
 use crate::arguments::{CaptureArguments, parse_size, parse_time};
@@ -116,8 +116,8 @@ pub(crate) struct AgentArguments {
     /// Push profiles of owners to a server, as pyroscope=URL or parca=URL
     ///
     /// A profile is pushed after each capture with owners, and after growth by code was observed
-    #[arg(long, value_name = "SERVER=URL", value_parser = push::parse_target, hide_short_help = true)]
-    push: Option<push::Target>,
+    #[arg(long, value_name = "SERVER=URL", value_parser = push::parse_endpoint, hide_short_help = true)]
+    push: Option<push::Endpoint>,
     /// The bearer token for that server. Others may not read the file
     #[arg(long, value_name = "FILE", requires = "push", hide_short_help = true)]
     push_token_file: Option<PathBuf>,
@@ -181,7 +181,7 @@ pub(super) fn run(arguments: &AgentArguments) -> Result<Outcome, Failure> {
         return Ok(Outcome::Done);
     }
     // Without the list of processes there would be nothing to serve.
-    capture::proc::processes()?;
+    linux::proc::processes()?;
     let signals = Signals::block(false)?;
     let failed = |source| Failure::CannotListen { address: arguments.listen, source };
     let listener = TcpListener::bind(arguments.listen).map_err(failed)?;

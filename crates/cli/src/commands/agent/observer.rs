@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use archive::Look;
-use capture::proc::{self, ControlGroup};
 use formats::{
     CaptureMethod, CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess, Owned,
     Place, Report, Snapshot, SnapshotOutcome, Treatment, TreatmentOutcome,
 };
+use image::Target;
 use ledger::{Extent, Size};
+use linux::proc::{self, ControlGroup};
 use supervise::{Allowance, unix_ms};
 
 use super::archive::Archive;
@@ -255,9 +256,8 @@ impl Observer {
         known.trim_at = now + TRIM_AGAIN;
         // The metrics should show the effect soon.
         known.due = now;
-        let trimmed = isolated(id.0, || {
-            AllocatorCall::find(id.0).and_then(|call| trimming::trim(id.0, &call))
-        });
+        let trimmed =
+            isolated(id.0, || trimming::trim(id.0, &AllocatorCall::find(&Target::open(id.0)?)?));
         let treatment = &mut self.node.treatment;
         let (outcome, what) = match trimmed {
             Ok(outcome) => {

@@ -28,7 +28,7 @@ const AUTHORITIES: [&str; 3] =
 
 /// A server, as in `pyroscope=http://pyroscope:4040`.
 #[derive(Debug, Clone)]
-pub(super) struct Target {
+pub(super) struct Endpoint {
     server: ProfileServer,
     url: String,
 }
@@ -37,7 +37,7 @@ pub(super) struct Target {
 ///
 /// # Errors
 /// If it is neither for Pyroscope nor for Parca, or has no address.
-pub(super) fn parse_target(text: &str) -> Result<Target, String> {
+pub(super) fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
     let (server, url) = text.split_once('=').unwrap_or_default();
     let server = match server {
         "pyroscope" => ProfileServer::Pyroscope,
@@ -47,7 +47,7 @@ pub(super) fn parse_target(text: &str) -> Result<Target, String> {
     if !url.starts_with("http://") && !url.starts_with("https://") {
         return Err("the address must begin with http:// or https://".into());
     }
-    Ok(Target { server, url: format!("{}{}", url.trim_end_matches('/'), server.path()) })
+    Ok(Endpoint { server, url: format!("{}{}", url.trim_end_matches('/'), server.path()) })
 }
 
 /// Hands profiles over.
@@ -77,7 +77,7 @@ impl Pusher {
     /// # Errors
     /// If the certificates of the authorities cannot be read, or the thread cannot be started.
     pub(super) fn start(
-        target: &Target,
+        target: &Endpoint,
         token: Option<&Token>,
         authorities: Option<&Path>,
     ) -> Result<Self, Failure> {
@@ -132,7 +132,7 @@ enum PushError {
 
 struct Client {
     agent: ureq::Agent,
-    target: Target,
+    target: Endpoint,
     authorization: Option<String>,
     node: String,
 }
@@ -213,19 +213,19 @@ mod tests {
 
     #[test]
     fn a_server_has_a_kind_and_an_address() {
-        let target = parse_target("pyroscope=http://pyroscope:4040/").unwrap();
+        let target = parse_endpoint("pyroscope=http://pyroscope:4040/").unwrap();
         assert_eq!(target.url, "http://pyroscope:4040/push.v1.PusherService/Push");
-        let target = parse_target("parca=https://parca/base").unwrap();
+        let target = parse_endpoint("parca=https://parca/base").unwrap();
         assert_eq!(target.url, "https://parca/base/api/profiles/writeraw");
         for wrong in ["", "pyroscope", "tempo=http://a", "parca=", "parca=parca:7070"] {
-            assert!(parse_target(wrong).is_err(), "{wrong}");
+            assert!(parse_endpoint(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn profiles_wait_for_a_server_that_is_away_up_to_a_number() {
         // Nobody listens at this port.
-        let target = parse_target("parca=http://127.0.0.1:1").unwrap();
+        let target = parse_endpoint("parca=http://127.0.0.1:1").unwrap();
         let pusher = Pusher::start(&target, None, None).unwrap();
         let push = || pusher.push(&Place::default(), Vec::new());
         push();

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use capture::proc::GroupMemory;
 use formats::Alarm;
+use linux::proc::GroupMemory;
 
 /// A group is near its limit from this part of it on.
 const NEAR: f64 = 0.85;

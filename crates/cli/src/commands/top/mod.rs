@@ -66,7 +66,7 @@ fn order() -> impl TypedValueParser<Value = TopOrder> {
 
 pub(crate) fn run(arguments: &TopArguments) -> Result<Outcome, Failure> {
     // Errors that concern all processes belong on the usual screen.
-    capture::proc::processes()?;
+    linux::proc::processes()?;
     let signals = Signals::block_for_screen()?;
     let mut screen = Screen::take()?;
     let (sender, mut wake, news) = news::channel()?;

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use capture::proc;
+use image::Target;
+use linux::proc;
 use sampler::Program;
 use supervise::{Pace, SHARE_OF_CAUSES};
 
@@ -178,8 +179,9 @@ impl Captures {
                 Answer::Report(Box::new(report))
             }
             JobKind::Predict => {
-                let call = AllocatorCall::find(pid)?;
-                let (report, _) = trimming::predict(pid, &call, self.capture)?;
+                let target = Target::open(pid)?;
+                let call = AllocatorCall::find(&target)?;
+                let (report, _) = trimming::predict(&target, &call, self.capture)?;
                 Answer::Prediction(Box::new((report, call)))
             }
             JobKind::Trim(prediction) => {
@@ -218,6 +220,6 @@ fn who(id: Id, capture: CaptureArguments, is_ended: &AtomicBool) -> Result<Answe
 fn check((pid, started_ticks): Id) -> Result<i32, Failure> {
     match proc::start_time(pid)? {
         started if started == started_ticks => Ok(pid),
-        _ => Err(capture::Error::NoSuchProcess { pid }.into()),
+        _ => Err(linux::Error::NoSuchProcess { pid }.into()),
     }
 }

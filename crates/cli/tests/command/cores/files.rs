@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use capture::Mapping;
 use formats::Report;
+use linux::Mapping;
 
 use super::{
     PROGRAM, SIGABRT, core_by_gdb, core_by_kernel, kernel_writes_cores, report_on, run_on, start,
@@ -15,7 +15,7 @@ use super::{
 
 /// The files that a process has mapped, with the names that a core has for them.
 fn mapped_files(pid: i32) -> BTreeSet<PathBuf> {
-    let image = capture::look(pid).unwrap();
+    let image = image::look(pid).unwrap();
     let files = image.state.mappings.iter().filter_map(Mapping::file);
     files.map(Path::to_owned).filter(|path| path.is_file()).collect()
 }

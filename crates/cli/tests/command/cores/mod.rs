@@ -212,7 +212,7 @@ fn check_map_of_partial_core(core: &Path, report: &Report) {
     assert_eq!(memory_map.resident_bytes(), report.process.rss_bytes);
     let runs = memory_map.areas.iter().flat_map(|area| memory_map.pages(area));
     let lost = runs.filter(|(_, used)| *used == PageUse::Lost);
-    let lost: u64 = lost.map(|(range, _)| capture::length(&range)).sum();
+    let lost: u64 = lost.map(|(range, _)| linux::length(&range)).sum();
     assert_eq!(lost, report.process.lost_bytes);
 }
 

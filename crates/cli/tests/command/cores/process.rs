@@ -4,15 +4,16 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use capture::{Address, Backing, Frozen, Mapping, Memory, PageState};
 use formats::Report;
+use image::{Frozen, Memory};
+use linux::{Address, Backing, Mapping, PageState};
 
 use super::{
     PROGRAM, SIGABRT, core_by_gdb, core_by_kernel, kernel_writes_cores, report_on, start, sysroot,
 };
 use crate::{bytes, report_of, run};
 
-const PAGE: u64 = capture::MIN_PAGE_SIZE;
+const PAGE: u64 = linux::MIN_PAGE_SIZE;
 
 /// The facts that a core contains about the resident bytes of a stopped process.
 #[derive(Debug, Default)]
@@ -150,7 +151,7 @@ fn a_core_says_of_a_process_what_was_said_while_it_lived() {
     let alive =
         report_of(&run(target.pid(), &["--json", "--owners", "1000", "--capture", "freeze"]));
     let by_gdb = core_by_gdb(&target, folder.path());
-    let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
+    let frozen = image::freeze(target.pid(), linux::PATIENCE).unwrap();
     let knowable = Knowable::of(&frozen);
     frozen.thaw().unwrap();
     assert!(knowable.zeros >= 4_900_000 && knowable.cached > 0, "{knowable:?}");

@@ -196,7 +196,7 @@ fn the_report_on_a_member_mentions_its_family() {
     let children = target.truth["children"].as_array().unwrap();
     let pid = |child: &serde_json::Value| i32::try_from(child.as_i64().unwrap()).unwrap();
     let pids = children.iter().map(pid).chain([target.pid()]);
-    let rollups: Vec<_> = pids.map(|pid| capture::proc::rollup(pid).unwrap()).collect();
+    let rollups: Vec<_> = pids.map(|pid| linux::proc::rollup(pid).unwrap()).collect();
     assert_eq!(memory.processes, 3);
     // PSS depends on the other processes that map the libraries.
     let pss = rollups.iter().map(|it| it.pss_bytes).sum::<u64>();
@@ -224,7 +224,7 @@ fn a_recording_of_a_family_has_the_memory_of_each_member() {
     let sample = recording.samples().filter(|sample| sample.exact).last().unwrap();
     let of = |pid: i32| sample.processes.iter().find(|it| it.pid == pid).unwrap();
     for pid in [target.pid(), child(&target, 0), child(&target, 1)] {
-        let (recorded, rollup) = (of(pid), capture::proc::rollup(pid).unwrap());
+        let (recorded, rollup) = (of(pid), linux::proc::rollup(pid).unwrap());
         // PSS of libraries depends on other processes.
         assert!(recorded.pss_bytes.unwrap().abs_diff(rollup.pss_bytes) < 4 << 20, "{recorded:?}");
         assert!(recorded.uss_bytes.unwrap().abs_diff(rollup.uss_bytes) < 4 << 20, "{recorded:?}");

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use capture::{Address, PATIENCE, freeze};
+use image::freeze;
+use linux::{Address, PATIENCE};
 use testkit::Target;
 
 use super::{Node, ObjectGraph};

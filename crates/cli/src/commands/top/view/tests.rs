@@ -1,4 +1,4 @@
-use capture::proc::{GroupMemory, Rollup};
+use linux::proc::{GroupMemory, Rollup};
 
 use ledger::Cause;
 use ratatui_core::backend::TestBackend;
