@@ -119,3 +119,44 @@ fn every_exit_status_has_a_section_of_its_own() {
     let sections: Vec<&str> = sections.map(|(name, _)| name).collect();
     assert_eq!(sections, names, "{help}");
 }
+
+/// The names in parentheses in the text of a source file: string literals, but none with spaces around the parentheses.
+fn names_in(source: &str) -> impl Iterator<Item = &str> {
+    let code = source.split("#[cfg(test)]").next().unwrap_or_default();
+    code.split("\"(").skip(1).filter_map(|rest| rest.split_once('"')).filter_map(|(name, _)| {
+        let name = name.strip_suffix(')').or_else(|| name.strip_suffix("{})"))?;
+        name.starts_with(|it: char| it.is_alphabetic()).then_some(name)
+    })
+}
+
+fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => sources(&path, into),
+            false if path.extension().is_some_and(|it| it == "rs") => into.push(path),
+            false => {}
+        }
+    }
+}
+
+#[test]
+fn every_name_in_parentheses_is_explained() {
+    let mut files = Vec::new();
+    sources(&root().join("crates/ledger/src"), &mut files);
+    let texts: Vec<String> = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+    let mut names: BTreeSet<String> =
+        texts.iter().flat_map(|text| names_in(text)).map(str::to_owned).collect();
+    assert!(names.len() > 10 && names.contains("nobody"), "{names:?}");
+    let imemos = ruby::ImemoType::ALL.map(|it| it.to_string());
+    let slots = ruby::SlotType::all_in_slots().map(|it| it.name().to_owned());
+    names.extend(imemos.into_iter().chain(slots));
+    names.extend(
+        ["imemo_99", "48 others", "1,200 others", "variables of libpq.so.5"].map(Into::into),
+    );
+    for name in names {
+        for word in [name.clone(), format!("({name})")] {
+            assert!(render::explanation(&word, 80).is_some(), "{word} is not in docs/names.md");
+        }
+    }
+}

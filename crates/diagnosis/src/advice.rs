@@ -3,12 +3,16 @@ use std::collections::BTreeMap;
 
 use formats::{Action, Advice, LargeGem, Report, ThreadStarter};
 use image::Origin;
-use ledger::{ArenaAccount, Cause, Gem, Ledger, OwnerAccount, Retainer, percent};
+use ledger::{
+    ArenaAccount, Cause, Gem, Ledger, OwnerAccount, Retainer, SpareAccount, SpareKind, percent,
+};
 
-/// The least saving that is worth a step, in bytes.
-const MIN_BYTES: u64 = 8 << 20;
-/// The least share of RSS that is worth a step, in percent.
-const MIN_SHARE: f64 = 5.0;
+use crate::verdict::{MIN_WASTE_BYTES, has_all_arenas};
+
+/// The least saving that is worth a step, in bytes, and as a share of RSS in percent. [`MIN_WASTE_BYTES`] are worth one at any
+/// share.
+const MIN_BYTES: u64 = 16 << 20;
+const MIN_SHARE: f64 = 10.0;
 /// The least share of RSS for steps that save an unknown part of it, in percent.
 const MIN_MAIN_SHARE: f64 = 25.0;
 
@@ -24,12 +28,10 @@ const KEPT_FREE_SLOTS: f64 = 0.65;
 const MAX_GEMS: usize = 3;
 
 /// Returns the steps that a user can take: those against `cause`, the verdict's, come first, then those against the
-/// largest amount of memory. Of several steps against the same memory, those come first whose effect lasts. A healthy
-/// process needs none.
+/// largest amount of memory. Of several steps against the same memory, those come first whose effect lasts.
 #[must_use]
 pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
     use Cause::{MallocFragmented, MallocUnreturned, RubyLiveSlots, RubyMalloc};
-    let Some(cause) = cause else { return Vec::new() };
     let mut malloc = vec![
         auto_trim(ledger),
         preload(ledger),
@@ -37,25 +39,36 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
         limit_arenas(ledger),
         trim(ledger),
     ];
-    if is_pinned(ledger) {
-        // A trim returns less than half of it.
+    // A broken setting is corrected before others are tried. A trim returns less than half of pinned memory.
+    if is_preload_broken(ledger) || is_pinned(ledger) {
         malloc.swap(0, 1);
     }
-    let groups: [(&[Cause], Vec<Option<Advice>>); 10] = [
+    let groups: [(&[Cause], Vec<Option<Advice>>); 11] = [
         (&[MallocUnreturned, MallocFragmented], malloc),
         (&[Cause::RubyFreeSlots], vec![unset_initial_slots(ledger), compact(ledger)]),
-        (&[RubyLiveSlots, RubyMalloc], vec![release(ledger)]),
-        (&[Cause::NativeHeld], vec![free_native(ledger)]),
+        (
+            &[RubyLiveSlots, RubyMalloc],
+            ledger
+                .spare
+                .iter()
+                .map(|it| use_less_room(ledger, it))
+                .chain([release(ledger)])
+                .collect(),
+        ),
+        (&[Cause::NativeHeld], vec![free_native(ledger), native_pressure(ledger)]),
         (&[Cause::NativeUnreachable], vec![find_leak(ledger)]),
         (&[Cause::MallocInUse], vec![look_for_native(ledger)]),
-        (&[Cause::RubyVm], vec![load_less_code(ledger).filter(|_| cause == Cause::RubyVm)]),
+        (&[Cause::Unknown], vec![find_mapper(ledger)]),
+        (&[Cause::RubyVm], vec![load_less_code(ledger).filter(|_| cause == Some(Cause::RubyVm))]),
         (&[Cause::StackThreads], vec![run_fewer_threads(ledger)]),
         (&[Cause::StackFibers], vec![end_fibers(ledger)]),
         (&[Cause::FileShared, Cause::FilePrivate], vec![watch_pss(ledger)]),
     ];
     let mut groups: Vec<_> = groups
         .into_iter()
-        .map(|(against, steps)| (against.contains(&cause), ledger.sum(against), steps))
+        .map(|(against, steps)| {
+            (cause.is_some_and(|it| against.contains(&it)), ledger.sum(against), steps)
+        })
         .collect();
     groups.sort_by_key(|&(is_against, bytes, _)| Reverse((is_against, bytes)));
     let steps = groups.into_iter().flat_map(|(_, _, steps)| steps);
@@ -76,10 +89,13 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         Action::PreloadJemalloc { .. } => sum(&[MallocUnreturned, MallocFragmented]),
         Action::LimitArenas { kept_bytes } => *kept_bytes,
         Action::UnsetInitialSlots { .. } | Action::Compact => sum(&[Cause::RubyFreeSlots]),
-        Action::ReleaseObjects { bytes, .. } => *bytes,
-        Action::FreeNative { .. } => sum(&[Cause::NativeHeld]),
+        Action::ReleaseObjects { bytes, .. }
+        | Action::Rehash { bytes, .. }
+        | Action::CopySlices { bytes, .. } => *bytes,
+        Action::FreeNative { .. } | Action::NativePressure { .. } => sum(&[Cause::NativeHeld]),
         Action::FindNativeLeak => sum(&[Cause::NativeUnreachable]),
         Action::LookForNative => sum(&[Cause::MallocInUse]),
+        Action::FindMapper => sum(&[Cause::Unknown]),
         Action::LoadLessCode { gems } => {
             gems.iter().fold(0, |sum: u64, gem| sum.saturating_add(gem.bytes))
         }
@@ -90,11 +106,11 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
 }
 
 fn is_worth(ledger: &Ledger, bytes: u64) -> bool {
-    bytes >= MIN_BYTES && percent(bytes, ledger.rss_bytes) >= MIN_SHARE
+    bytes >= MIN_WASTE_BYTES || bytes >= MIN_BYTES && percent(bytes, ledger.rss_bytes) >= MIN_SHARE
 }
 
 fn is_main(ledger: &Ledger, bytes: u64) -> bool {
-    is_worth(ledger, bytes) && percent(bytes, ledger.rss_bytes) >= MIN_MAIN_SHARE
+    bytes >= MIN_BYTES && percent(bytes, ledger.rss_bytes) >= MIN_MAIN_SHARE
 }
 
 /// A step whose savings are unknown.
@@ -115,17 +131,22 @@ fn auto_trim(ledger: &Ledger) -> Option<Advice> {
     // Rails and the plugin of Puma start it without the variable. A core has no names of threads.
     let runs = ledger.process.variable("RBLOAT_AUTO_TRIM") == Some("1")
         || ledger.process.thread_names.iter().any(|name| name == AUTO_TRIM_THREAD);
+    let saves_bytes = ledger.malloc.as_ref().map(|malloc| malloc.trim_yield_bytes);
     (ledger.allocator.is_glibc() && is_worth(ledger, bytes) && !runs)
-        .then(|| step(Action::AutoTrim))
+        .then_some(Advice { action: Action::AutoTrim, saves_bytes })
 }
 
 fn preload(ledger: &Ledger) -> Option<Advice> {
     let kept = ledger.sum(&[Cause::MallocUnreturned, Cause::MallocFragmented]);
-    let preloaded = ledger.process.variable("LD_PRELOAD");
-    // The variable names jemalloc, yet glibc serves malloc.
-    let is_broken = preloaded.is_some_and(|libraries| libraries.contains("jemalloc"));
+    let is_broken = is_preload_broken(ledger);
     (is_worth(ledger, kept) && ledger.allocator.is_glibc())
         .then(|| step(Action::PreloadJemalloc { is_broken, is_pinned: is_pinned(ledger) }))
+}
+
+/// Returns true if LD_PRELOAD names jemalloc, yet glibc serves malloc.
+fn is_preload_broken(ledger: &Ledger) -> bool {
+    let preloaded = ledger.process.variable("LD_PRELOAD");
+    ledger.allocator.is_glibc() && preloaded.is_some_and(|libraries| libraries.contains("jemalloc"))
 }
 
 /// jemalloc returns the pages of an idle arena only in a thread of its own. A forked process never has that thread, and a
@@ -209,6 +230,27 @@ fn release(ledger: &Ledger) -> Option<Advice> {
     is_main(ledger, bytes).then(|| step(action))
 }
 
+fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Advice> {
+    let (bytes, path) = (spare.resident_bytes, spare.path.clone());
+    let action = match spare.kind {
+        SpareKind::Hashes => Action::Rehash {
+            hashes: spare.objects,
+            entries: spare.used,
+            capacity: spare.room,
+            bytes,
+            path,
+        },
+        SpareKind::Strings => Action::CopySlices {
+            slices: spare.users,
+            used_bytes: spare.used,
+            strings: spare.objects,
+            bytes,
+            path,
+        },
+    };
+    is_worth(ledger, bytes).then(|| step(action))
+}
+
 fn free_native(ledger: &Ledger) -> Option<Advice> {
     let mut owners = ledger.owners.iter().filter(|owner| owner.cause == Cause::NativeHeld);
     let owner = owners.next()?;
@@ -223,6 +265,18 @@ fn free_native(ledger: &Ledger) -> Option<Advice> {
     is_worth(ledger, OwnerAccount::weight_bytes(owner)).then(|| step(action))
 }
 
+/// The GC runs too seldom if it does not know of the memory of garbage.
+fn native_pressure(ledger: &Ledger) -> Option<Advice> {
+    let mut owners = ledger.owners.iter().filter(|owner| owner.cause == Cause::NativeHeld);
+    let owner = owners.next().filter(|owner| owner.has_memsize == Some(false))?;
+    let garbage = owner.retainers.iter().filter(|it| it.path.is_none()).map(|it| it.objects);
+    let is_garbage = garbage.sum::<u64>() * 2 > owner.objects;
+    let runs = ledger.process.variable("RBLOAT_NATIVE_PRESSURE") == Some("1");
+    let fits = ledger.allocator.is_glibc() && is_garbage && !runs;
+    (fits && is_worth(ledger, owner.weight_bytes()))
+        .then(|| step(Action::NativePressure { class: owner.name.clone() }))
+}
+
 fn find_leak(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.causes[Cause::NativeUnreachable];
     is_worth(ledger, bytes).then(|| step(Action::FindNativeLeak))
@@ -230,6 +284,12 @@ fn find_leak(ledger: &Ledger) -> Option<Advice> {
 
 fn look_for_native(ledger: &Ledger) -> Option<Advice> {
     is_main(ledger, ledger.causes[Cause::MallocInUse]).then(|| step(Action::LookForNative))
+}
+
+fn find_mapper(ledger: &Ledger) -> Option<Advice> {
+    // Otherwise it may be malloc's or Ruby's.
+    let is_read = ledger.ruby.is_some() && has_all_arenas(ledger);
+    (is_read && is_main(ledger, ledger.causes[Cause::Unknown])).then(|| step(Action::FindMapper))
 }
 
 fn load_less_code(ledger: &Ledger) -> Option<Advice> {

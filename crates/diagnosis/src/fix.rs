@@ -14,6 +14,9 @@ pub const TWO_ARENAS: [Variable; 1] = [("MALLOC_ARENA_MAX", "2")];
 /// The variables that load rbloat's gem into a program without Bundler, and start AutoTrim.
 pub const GEM: [Variable; 2] = [("RUBYOPT", "-rrbloat"), ("RBLOAT_AUTO_TRIM", "1")];
 
+/// The variable that starts the gem's NativePressure.
+pub const NATIVE_PRESSURE: [Variable; 1] = [("RBLOAT_NATIVE_PRESSURE", "1")];
+
 /// The variables among those above whose present values a change would replace.
 pub(crate) const REPLACED_VARIABLES: [&str; 4] =
     ["LD_PRELOAD", "MALLOC_ARENA_MAX", "MALLOC_CONF", "RUBYOPT"];

@@ -22,9 +22,9 @@ pub use advice::{advise, against, keeps_most_free_slots};
 pub use comparison::{Workload, compare};
 pub use family::{FamilyFacts, FamilyFrames, GroupFacts, MemberAccount, family};
 pub use family_growth::family_growth;
-pub use fix::{BACKGROUND_THREAD, GEM, JEMALLOC, TWO_ARENAS, Variable, steps};
+pub use fix::{BACKGROUND_THREAD, GEM, JEMALLOC, NATIVE_PRESSURE, TWO_ARENAS, Variable, steps};
 pub use growth::{
-    growth, has_more_objects, is_defined_again, largest_native_owner, least_growth, totals,
+    growth, has_more_objects, is_defined_again, least_growth, native_owner_of_verdict, totals,
 };
 pub use made_by::{made_by, made_pages, name_code, touched_by};
 pub use place::{ContainerIds, container_ids, container_of_log, role, service};
@@ -33,7 +33,7 @@ pub use setting::{Environment, Setting};
 pub use stable::{Early, MIN_STRETCHES, Shape, Slope, StablePoint, Teeth};
 pub use statistics::median;
 pub use trim::{trim_expectation, trim_watch};
-pub use verdict::{MIN_BYTES, MIN_SHARE, judge, useless};
+pub use verdict::{FREE, MIN_BYTES, MIN_SHARE, Majority, Part, judge, managed, useless};
 pub use who::who;
 
 use formats::{Capture, Report};

@@ -1,65 +1,244 @@
-use formats::{CauseRow, Confidence, Report, Verdict};
-use ledger::{Cause, CauseGroup, Ledger, percent};
+use std::collections::BTreeMap;
+
+use formats::{Confidence, KeptBy, Owner, Report, Verdict};
+use ledger::{Cause, CauseGroup, Causes, Ledger, percent};
 
 /// The least size of a cause that a verdict names, in bytes: a fresh Ruby has its parts too.
 pub const MIN_BYTES: u64 = 48 << 20;
 /// The least share of RSS of a cause that a verdict names, in percent.
 pub const MIN_SHARE: f64 = 25.0;
 
-/// Returns true for groups that a verdict may name: overhead explains nothing by itself.
-fn is_suspect(group: &CauseGroup) -> bool {
-    *group != CauseGroup::Overhead
-}
+/// Returnable or unreachable memory of this size is named at any share of RSS, in bytes.
+pub(crate) const MIN_WASTE_BYTES: u64 = 64 << 20;
 
-/// Returns the verdict on a ledger: the group of causes with the most bytes if it exceeds [`MIN_BYTES`] and [`MIN_SHARE`],
-/// else that the process is healthy.
-#[must_use]
-pub fn judge(ledger: &Ledger) -> Verdict {
-    let bytes_of =
-        |group: &CauseGroup| -> u64 { group.causes().map(|cause| ledger.causes[cause]).sum() };
-    // The first one of several equal groups.
-    let groups = CauseGroup::ALL.into_iter().filter(is_suspect).rev();
-    let group = groups.max_by_key(bytes_of).expect("there are groups");
-    let bytes = bytes_of(&group);
-    let share = percent(bytes, ledger.rss_bytes);
-    if bytes < MIN_BYTES || share < MIN_SHARE {
-        let confidence = best_confidence(ledger);
-        return Verdict { cause: None, rows: vec![], bytes: ledger.rss_bytes, confidence };
-    }
-    let rows: Vec<Cause> = group.causes().filter(|&cause| ledger.causes[cause] > 0).collect();
-    let cause = rows.iter().rev().copied().max_by_key(|&cause| ledger.causes[cause]);
-    let confidence = match best_confidence(ledger) {
-        // It is certain that these bytes are in use, but not who uses them.
-        Confidence::High if cause == Some(Cause::MallocInUse) || share < 50.0 => Confidence::Medium,
-        best => best,
-    };
-    Verdict { cause, rows, bytes, confidence }
-}
-
-/// The highest confidence that a verdict on this ledger can have.
-fn best_confidence(ledger: &Ledger) -> Confidence {
-    let is_unread = ledger.malloc.is_none() || ledger.ruby.is_none();
-    let unknown = percent(ledger.causes[Cause::Unknown], ledger.rss_bytes);
-    match ledger.is_estimated {
-        _ if is_unread || unknown > MIN_SHARE => Confidence::Low,
-        true => Confidence::Medium,
-        false => Confidence::High,
-    }
-}
-
-/// Memory that serves no purpose of the program.
-const USELESS: [CauseGroup; 4] = [
+/// The groups of free memory. They mean the same to a user: the process is larger than what it uses.
+pub const FREE: [CauseGroup; 4] = [
     CauseGroup::Unreturned,
     CauseGroup::Fragmented,
     CauseGroup::FreeSlots,
-    CauseGroup::NativeUnreachable,
+    CauseGroup::KeptForReuse,
 ];
 
-/// Returns the largest useless cause if it has [`MIN_SHARE`] of RSS. A process without a verdict that has one is too small for a
-/// verdict, and not healthy.
+/// Some causes, and their resident bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// The causes with bytes, in display order.
+    pub rows: Vec<Cause>,
+    /// The sum of their bytes.
+    pub bytes: u64,
+}
+
+impl Part {
+    /// Returns the part of these groups.
+    fn of(groups: &[CauseGroup], bytes_of: impl Fn(Cause) -> u64) -> Self {
+        let is_part = |cause: &Cause| groups.contains(&cause.group()) && bytes_of(*cause) > 0;
+        let rows: Vec<Cause> = Cause::ALL.into_iter().filter(is_part).collect();
+        let bytes = rows.iter().fold(0, |sum: u64, &cause| sum.saturating_add(bytes_of(cause)));
+        Self { rows, bytes }
+    }
+
+    fn is_large(&self, rss_bytes: u64) -> bool {
+        self.bytes >= MIN_BYTES && percent(self.bytes, rss_bytes) >= MIN_SHARE
+    }
+}
+
+/// Returns the verdict on a ledger: the part of it that a verdict names, else that the process is healthy.
 #[must_use]
-pub fn useless(report: &Report) -> Option<&CauseRow> {
-    let rows = report.causes.iter().filter(|row| USELESS.contains(&row.cause.group()));
-    let share = |row: &&CauseRow| percent(row.bytes, report.process.rss_bytes);
-    rows.max_by_key(|row| row.bytes).filter(|row| share(row) >= MIN_SHARE)
+pub fn judge(ledger: &Ledger) -> Verdict {
+    let Some(Part { rows, bytes }) = explaining(&ledger.causes) else {
+        let confidence = confidence(ledger, None);
+        return Verdict { cause: None, rows: vec![], bytes: ledger.rss_bytes, confidence };
+    };
+    // The first one of several equal causes.
+    let cause = rows.iter().rev().copied().max_by_key(|&cause| ledger.causes[cause]);
+    Verdict { cause, rows, bytes, confidence: confidence(ledger, cause) }
+}
+
+/// Returns the part with the most bytes if it exceeds [`MIN_BYTES`] and [`MIN_SHARE`]. Otherwise it is the wasted memory if
+/// that is large, and else `None`. All free memory is one part.
+fn explaining(causes: &Causes) -> Option<Part> {
+    let rss_bytes = causes.total();
+    let part = |groups: &[CauseGroup]| Part::of(groups, |cause| causes[cause]);
+    let (free, unreachable) = (part(&FREE), part(&[CauseGroup::NativeUnreachable]));
+    // Overhead explains nothing by itself.
+    let is_other = |group: &CauseGroup| *group != CauseGroup::Overhead && !FREE.contains(group);
+    let others = CauseGroup::ALL.into_iter().filter(is_other).map(|group| part(&[group]));
+    let other = others.rev().max_by_key(|part| part.bytes);
+    // One kind of free memory is named by itself if it is most of it.
+    let mut kinds = FREE.into_iter().map(|group| part(&[group]));
+    let kind = kinds.find(|kind| kind.bytes > free.bytes / 2 && kind.is_large(rss_bytes));
+    let largest = match other {
+        Some(other) if other.bytes > free.bytes => other,
+        _ => kind.unwrap_or_else(|| free.clone()),
+    };
+    if largest.is_large(rss_bytes) {
+        return Some(largest);
+    }
+    let waste = Part::of(&[&FREE[..], &[CauseGroup::NativeUnreachable]].concat(), |it| causes[it]);
+    if waste.is_large(rss_bytes) {
+        return Some(if unreachable.bytes > free.bytes { unreachable } else { free });
+    }
+    let wasted = [unreachable, part(&[CauseGroup::Unreturned])];
+    // The kernel takes back muzzy pages when it needs memory.
+    let is_much = |part: &Part| {
+        let muzzy_bytes =
+            if part.rows.contains(&Cause::MallocMuzzy) { causes[Cause::MallocMuzzy] } else { 0 };
+        part.bytes - muzzy_bytes >= MIN_WASTE_BYTES
+    };
+    wasted.into_iter().find(is_much)
+}
+
+/// Returns the confidence that the statement on `cause` is true; it does not depend on the size of the part. The figures of
+/// a core are estimates.
+fn confidence(ledger: &Ledger, cause: Option<Cause>) -> Confidence {
+    let is_unread = ledger.malloc.is_none() || ledger.ruby.is_none();
+    let unknown = percent(ledger.causes[Cause::Unknown], ledger.rss_bytes);
+    match cause {
+        _ if is_unread => Confidence::Low,
+        // That memory belongs neither to malloc nor to Ruby is certain if both were read.
+        Some(Cause::Unknown) if has_all_arenas(ledger) => Confidence::High,
+        _ if unknown > MIN_SHARE => Confidence::Low,
+        // It is certain that these bytes are in use, but not who uses them.
+        Some(Cause::MallocInUse) => Confidence::Medium,
+        _ if ledger.is_estimated => Confidence::Medium,
+        _ => Confidence::High,
+    }
+}
+
+/// Returns true if no memory of malloc's is among the unknown memory.
+pub(crate) fn has_all_arenas(ledger: &Ledger) -> bool {
+    let malloc = ledger.malloc.as_ref().filter(|_| !ledger.is_estimated);
+    malloc.is_some_and(|malloc| malloc.arenas.iter().all(|arena| arena.walked))
+}
+
+/// Returns the useless part of a report if it has [`MIN_SHARE`] of RSS: free memory, or unreachable memory. A process without a
+/// verdict that has one is too small for a verdict, and not healthy.
+#[must_use]
+pub fn useless(report: &Report) -> Option<Part> {
+    let bytes_of = |cause: Cause| {
+        report.causes.iter().find(|row| row.cause == cause).map_or(0, |row| row.bytes)
+    };
+    let parts = [&FREE[..], &[CauseGroup::NativeUnreachable]].map(|it| Part::of(it, bytes_of));
+    let share = |part: &Part| percent(part.bytes, report.process.rss_bytes);
+    parts.into_iter().max_by_key(|part| part.bytes).filter(|part| share(part) >= MIN_SHARE)
+}
+
+/// The objects that hold most of the memory of a verdict on Ruby objects. Each part is proved by resident bytes: it has more
+/// than half of the verdict's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Majority<'a> {
+    /// The class whose objects hold most, with their number.
+    pub class: Option<(&'a str, u64)>,
+    /// The root that retains most.
+    pub root: Option<&'a str>,
+    /// True if most of the memory is held by garbage.
+    pub is_garbage: bool,
+}
+
+impl<'a> Majority<'a> {
+    /// Returns the majorities of a report whose verdict is on Ruby objects.
+    #[must_use]
+    pub fn of(report: &'a Report) -> Self {
+        let is_most = |bytes: u64| bytes > report.verdict.bytes / 2;
+        let mut roots = BTreeMap::<Option<&str>, u64>::new();
+        for owner in managed(report) {
+            for kept in &owner.kept_by {
+                let bytes = roots.entry(kept.path.as_deref().map(root)).or_default();
+                *bytes = bytes.saturating_add(resident(owner, kept));
+            }
+        }
+        let most = roots.into_iter().find(|&(_, bytes)| is_most(bytes));
+        let class = managed(report).find(|owner| is_most(owner.bytes()));
+        Self {
+            class: class.map(|owner| (owner.owner.as_str(), owner.objects)),
+            root: most.and_then(|(root, _)| root),
+            is_garbage: matches!(most, Some((None, _))),
+        }
+    }
+}
+
+/// The owners of the memory of Ruby objects, largest first, without the row that sums up the smaller owners, and without the
+/// interpreter's own objects.
+pub fn managed(report: &Report) -> impl Iterator<Item = &Owner> {
+    let owners = report.owners.iter().flatten();
+    owners.filter(|owner| owner.cause == Some(Cause::RubyMalloc))
+}
+
+/// The least number of resident bytes of the objects that a root retains. The bytes of the root are allocated ones.
+fn resident(owner: &Owner, kept: &KeptBy) -> u64 {
+    let allocated = owner.exclusive_bytes.saturating_add(owner.shared_bytes);
+    let absent = allocated.saturating_sub(owner.resident_bytes.unwrap_or(allocated));
+    kept.bytes.min(allocated.saturating_add(owner.slot_bytes)).saturating_sub(absent)
+}
+
+/// The first step of a path. The next step is a part of it if the first one is not a place in the program, such as
+/// "(threads)".
+fn root(path: &str) -> &str {
+    const ARROW: &str = " → ";
+    let mut steps = path.match_indices(ARROW);
+    let end = if path.starts_with('(') { steps.nth(1) } else { steps.next() };
+    end.map_or(path, |(end, _)| &path[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The part that explains a process with these sizes in MiB.
+    fn part(sizes: &[(Cause, u64)]) -> Option<(Vec<Cause>, u64)> {
+        let mut causes = Causes::default();
+        sizes.iter().for_each(|&(cause, mebibytes)| causes[cause] = mebibytes << 20);
+        explaining(&causes).map(|part| (part.rows, part.bytes >> 20))
+    }
+
+    /// A process of 210 MiB was healthy although 47 MiB were unreachable and 52 MiB could be returned.
+    #[test]
+    fn waste_in_parts_is_not_healthy() {
+        use Cause::{FileShared, MallocFragmented, MallocUnreturned, NativeUnreachable};
+        use Cause::{NativeGlobal, RubyFreeSlots, RubyMalloc, RubyVm};
+        let used = [(RubyMalloc, 50), (RubyVm, 40), (FileShared, 21)];
+        let with = |more: &[(Cause, u64)]| part(&[&used[..], more].concat());
+        let returnable = with(&[(NativeUnreachable, 47), (MallocUnreturned, 52)]);
+        assert_eq!(returnable, Some((vec![MallocUnreturned], 52)));
+        let free = [(RubyFreeSlots, 20), (MallocUnreturned, 20), (MallocFragmented, 19)];
+        let rows = vec![RubyFreeSlots, MallocUnreturned, MallocFragmented];
+        assert_eq!(with(&free), Some((rows, 59)));
+        let leaked = with(&[(NativeUnreachable, 30), (MallocUnreturned, 20), (NativeGlobal, 39)]);
+        assert_eq!(leaked, Some((vec![NativeUnreachable], 30)));
+        assert_eq!(
+            with(&[(NativeUnreachable, 10), (MallocUnreturned, 20), (NativeGlobal, 49)]),
+            None
+        );
+    }
+
+    #[test]
+    fn much_waste_is_not_healthy_at_any_size() {
+        use Cause::{MallocFragmented, MallocMuzzy, MallocUnreturned, NativeUnreachable};
+        let used = [
+            Cause::RubyMalloc,
+            Cause::RubyVm,
+            Cause::FileShared,
+            Cause::NativeHeld,
+            Cause::RubyJit,
+        ];
+        let with = |more: (Cause, u64)| {
+            part(&[used.map(|cause| (cause, 220)).to_vec(), vec![more]].concat())
+        };
+        for cause in [NativeUnreachable, MallocUnreturned] {
+            assert_eq!(with((cause, 64)), Some((vec![cause], 64)));
+            assert_eq!(with((cause, 63)), None);
+        }
+        // It is normal in a large process, and the kernel takes it.
+        assert_eq!(with((MallocFragmented, 64)), None);
+        assert_eq!(with((MallocMuzzy, 100)), None);
+    }
+
+    #[test]
+    fn most_free_memory_of_one_kind_is_named_by_itself() {
+        use Cause::{MallocFragmented, MallocUnreturned, RubyMalloc};
+        let sizes = [(MallocUnreturned, 60), (MallocFragmented, 20), (RubyMalloc, 70)];
+        assert_eq!(part(&sizes), Some((vec![MallocUnreturned], 60)));
+        let sizes = [(MallocUnreturned, 60), (MallocFragmented, 20), (RubyMalloc, 90)];
+        assert_eq!(part(&sizes), Some((vec![RubyMalloc], 90)));
+    }
 }

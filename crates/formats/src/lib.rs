@@ -62,7 +62,7 @@ pub use report::{
     Arena, ArenaSlabs, Capture, CaptureMethod, CauseRow, Class, DominatorRow, FamilyMemory,
     FileCode, FindingRow, FindingSeverity, Gc, GemCode, Interpreter, InterpreterPart, KeptBy,
     Malloc, MallocTuning, MappedFile, Memsize, Owner, PinRow, ProcessSummary, Report, Ruby,
-    SizeClass, ThreadRow, Unread, milliseconds,
+    SizeClass, ThreadRow, UnknownRow, Unread, milliseconds,
 };
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};
 pub use trim::{

@@ -73,6 +73,32 @@ pub enum Action {
         /// True if more than half of these bytes are garbage.
         are_garbage: bool,
     },
+    /// Rebuild the tables of hashes that were large once.
+    Rehash {
+        /// The number of hashes.
+        hashes: u64,
+        /// Their entries.
+        entries: u64,
+        /// The entries that their tables have room for.
+        capacity: u64,
+        /// The resident bytes of the tables.
+        bytes: u64,
+        /// The path that retains the largest one.
+        path: String,
+    },
+    /// Copy short strings that are slices of long ones.
+    CopySlices {
+        /// The number of slices.
+        slices: u64,
+        /// The bytes of all of them.
+        used_bytes: u64,
+        /// The number of long strings.
+        strings: u64,
+        /// The resident bytes of the long strings.
+        bytes: u64,
+        /// The path that retains the longest one.
+        path: String,
+    },
     /// Free the native memory of one class's objects.
     FreeNative {
         /// The class.
@@ -84,10 +110,17 @@ pub enum Action {
         /// The number of garbage objects if they are the majority, else 0.
         garbage_objects: u64,
     },
+    /// Let the gem's NativePressure tell the GC how much native memory there is.
+    NativePressure {
+        /// The class whose garbage holds most of it.
+        class: String,
+    },
     /// Find the code that allocates native memory and does not free it.
     FindNativeLeak,
     /// Look for native memory of C extensions, whose owners were not searched for.
     LookForNative,
+    /// Find the code that maps anonymous memory which belongs neither to malloc nor to Ruby.
+    FindMapper,
     /// Load fewer gems, or load them before the process forks.
     LoadLessCode {
         /// The gems with most bytecode, the largest first.

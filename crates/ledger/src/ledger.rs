@@ -8,11 +8,13 @@ use ruby::{Collector, HeapPage, ObjectSpace, SlotState};
 
 use crate::claims::{Booking, book_all};
 use crate::interpreter::{CodeFileAccount, InterpreterAccount};
-use crate::ownership::{Dominator, OwnerAccount, OwnerKind, Owners, PointerGraph, Reach};
+use crate::ownership::{
+    Dominator, OwnerAccount, OwnerKind, Owners, PointerGraph, Reach, SpareAccount,
+};
 use crate::pages::pages_of;
 use crate::pins::{self, Pin, Pins, SizeClassAccount};
 use crate::threads::{self, ThreadGroup};
-use crate::{Cause, Causes, Facts, FileAccount, MemoryMap, Size, memory_map};
+use crate::{Cause, Causes, Facts, FileAccount, MemoryMap, Size, UnknownMappings, memory_map};
 
 /// The account of one process at one instant: every resident byte under one cause, with the facts about malloc and
 /// Ruby.
@@ -50,6 +52,10 @@ pub struct Ledger {
     pub dominators: Option<Vec<Dominator>>,
     /// The mapped files by their part of RSS, largest first.
     pub files: Vec<FileAccount>,
+    /// The memory of which objects use a small part, by kind.
+    pub spare: Vec<SpareAccount>,
+    /// The anonymous mappings with memory under [`Cause::Unknown`], by permissions, largest first.
+    pub unknown: Vec<UnknownMappings>,
     /// The interpreter's own memory by kind and by file; `None` if owners were not traced.
     pub interpreter: Option<InterpreterAccount>,
     /// The threads of Ruby by the method that they run; `None` if that is unknown.
@@ -237,6 +243,7 @@ impl Ledger {
             },
         );
         let mut accounts = accounts.into_inner().unwrap_or_default();
+        let spare = paths.as_ref().map_or_else(Vec::new, |paths| owners.spare(pages, paths));
         let dominators = paths
             .and_then(|paths| owners.add_retainers(&mut accounts, &paths, extent.retained_sizes));
         let malloc = malloc.ok().zip(pins);
@@ -265,6 +272,8 @@ impl Ledger {
             owners: accounts,
             dominators,
             files: booking.files.accounts(),
+            spare,
+            unknown: booking.unknown.accounts(&state.mappings),
             threads: threads::groups(facts),
             interpreter,
             findings,

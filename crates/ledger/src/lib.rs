@@ -17,6 +17,7 @@ mod pins;
 mod sharing;
 mod size;
 mod threads;
+mod unknown;
 mod writes;
 pub use allocator::{Decay, Tuning};
 pub use cause::{Cause, CauseGroup, Causes};
@@ -29,7 +30,7 @@ pub use ledger::{ArenaAccount, Extent, Ledger, MallocAccount, RubyAccount};
 pub use memory_map::{Area, AreaKind, Columns, InconsistentMap, MapBlock, MemoryMap, PageUse, Use};
 pub use ownership::{
     Dominator, DominatorKind, Explanation, NoExplanation, OwnerAccount, OwnerKind, Referrer,
-    Retainer, Subject,
+    Retainer, SpareAccount, SpareKind, Subject,
 };
 pub use pins::{Pin, SizeClassAccount, SlabCounts};
 pub use sharing::{
@@ -37,4 +38,5 @@ pub use sharing::{
 };
 pub use size::{Count, Size, percent};
 pub use threads::ThreadGroup;
+pub use unknown::UnknownMappings;
 pub use writes::{Write, WriteAccount};

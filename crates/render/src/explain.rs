@@ -1,4 +1,4 @@
-//! Explanations of causes, verdicts and terms, which are those of the documentation.
+//! Explanations of causes, verdicts, terms and names, which are those of the documentation.
 
 use std::fmt::Write;
 
@@ -11,16 +11,22 @@ const PAGES: [&str; 3] = [
     include_str!("../../../docs/glossary.md"),
 ];
 
-/// The causes, verdicts and terms that can be explained, in the order of the pages.
+/// The page with tables of names in parentheses.
+const NAMES: &str = include_str!("../../../docs/names.md");
+/// Stands for any text in a name.
+const ANYTHING: char = '…';
+
+/// The causes, verdicts, terms and names that can be explained, in the order of the pages.
 pub fn explained_words() -> impl Iterator<Item = &'static str> {
-    sections().map(|(word, _)| word)
+    sections().chain(names()).map(|(word, _)| word)
 }
 
 /// Returns the explanation of a cause or term, in lines of `width` columns; `None` if there is none. Upper and lower case
 /// are the same.
 #[must_use]
 pub fn explanation(word: &str, width: usize) -> Option<String> {
-    let (word, text) = sections().find(|(it, _)| it.eq_ignore_ascii_case(word))?;
+    let mut words = sections().filter(|(it, _)| it.eq_ignore_ascii_case(word));
+    let (word, text) = words.next().or_else(|| names().find(|(name, _)| is_name(name, word)))?;
     let mut out = format!("{BOLD}{word}{BOLD:#}\n");
     for paragraph in text.split("\n\n") {
         let words: Vec<_> = paragraph.split_whitespace().collect();
@@ -38,6 +44,29 @@ fn sections() -> impl Iterator<Item = (&'static str, &'static str)> {
     })
 }
 
+/// The names and meanings in the tables of their page.
+fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    NAMES.lines().filter_map(|line| {
+        let (name, meaning) = line.strip_prefix("| (")?.strip_suffix(" |")?.split_once(" | ")?;
+        Some((name.strip_suffix(')')?, meaning))
+    })
+}
+
+/// Returns true if a word is this name, with or without parentheses. The name of a sum begins with the number of its rows.
+fn is_name(name: &str, word: &str) -> bool {
+    let word = word.strip_prefix('(').unwrap_or(word);
+    let word = word
+        .strip_suffix(')')
+        .unwrap_or(word)
+        .trim_start_matches(|it: char| it.is_ascii_digit() || it == ',' || it == ' ');
+    match name.split_once(ANYTHING) {
+        Some((start, _)) => {
+            word.get(..start.len()).is_some_and(|it| it.eq_ignore_ascii_case(start))
+        }
+        None => name.eq_ignore_ascii_case(word),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use ledger::Cause;
@@ -49,7 +78,7 @@ mod tests {
         let words: Vec<_> = explained_words().collect();
         let causes: Vec<_> = Cause::ALL.iter().map(|cause| cause.name()).collect();
         assert_eq!(words[..causes.len()], causes);
-        for word in words {
+        for word in words.into_iter().filter(|word| !word.contains(ANYTHING)) {
             let text = explanation(&word.to_uppercase(), 80).unwrap();
             assert!(
                 text.lines().count() > 2

@@ -8,6 +8,9 @@ use ledger::{Count, Size};
 use crate::text::{BOLD, write_wrapped};
 use crate::words;
 
+/// The owner of memory to which nothing points.
+const NOBODY: &str = "(nobody)";
+
 /// Returns an explanation as text for a terminal of `width` columns. It contains ANSI colours, which the caller strips if the
 /// reader does not want them.
 #[must_use]
@@ -27,11 +30,17 @@ pub fn why_summary(why: &Why) -> String {
     format!("{subject} retains {}.", Size(why.subject.retained_bytes))
 }
 
-/// The reason why a subject has no retaining path.
-fn unretained(why: &Why) -> &'static str {
+/// The reason why a subject has no retaining path. A chunk may have an owner all the same: the owners of reports are found by
+/// words that no path follows, because they may be out of use.
+fn unretained(why: &Why) -> String {
     match why.subject.kind {
-        WhyKind::Chunk => "nothing: no pointer to it was found, so it may be leaked",
-        WhyKind::Object | WhyKind::Class => "nothing: garbage that the GC has not collected yet",
+        WhyKind::Chunk if why.subject.name != NOBODY => {
+            format!("no root by a path, but memory of {} points to it", why.subject.name)
+        }
+        WhyKind::Chunk => "nothing: no pointer to it was found, so it may be leaked".into(),
+        WhyKind::Object | WhyKind::Class => {
+            "nothing: garbage that the GC has not collected yet".into()
+        }
     }
 }
 
@@ -65,12 +74,12 @@ fn write(why: &Why, out: &mut String, width: usize) -> std::fmt::Result {
     writeln!(out)?;
     writeln!(out, "{BOLD}RETAINED BY{BOLD:#}")?;
     for path in &why.paths {
-        let path_words = path.path.as_deref().unwrap_or(unretained(why));
+        let path_words = path.path.clone().unwrap_or_else(|| unretained(why));
         let line = match subject.kind {
             WhyKind::Class => {
                 format!("{path_words}  ({} of {})", Count(path.objects), Count(subject.objects))
             }
-            WhyKind::Object | WhyKind::Chunk => path_words.to_owned(),
+            WhyKind::Object | WhyKind::Chunk => path_words,
         };
         write_wrapped(out, " · ", &line, width)?;
     }

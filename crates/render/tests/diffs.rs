@@ -385,7 +385,7 @@ fn memory_of_jemalloc_is_not_called_a_native_leak() {
     assert_eq!((verdict.kind, verdict.confidence), (DiffKind::Growth, Confidence::Low));
     assert_eq!(verdict.cause, Some(Cause::Unknown));
     let words = diff_verdict(&diff).summary;
-    assert!(words.contains("unknown grew by 40.0 MiB (20.0 MiB/h)"), "{words}");
+    assert!(words.contains("(unknown) grew by 40.0 MiB (20.0 MiB/h)"), "{words}");
 }
 
 #[test]

@@ -14,6 +14,7 @@ fn point(shape: Shape) -> StablePoint {
         from_seconds: 600.0,
         to_seconds: 2400.0,
         last_bytes: 100.0 * MIB,
+        top_bytes: 100.0 * MIB,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sentences of verdicts claim no more than the figures of the report.
 
-use formats::{Memsize, Owner, Report};
+use formats::{KeptBy, Memsize, Owner, Report, Why, WhyKind, WhySubject};
 use ledger::{Cause, Size};
 use render::words;
 
@@ -16,6 +16,7 @@ fn native(percent: u64) -> String {
         objects: 500,
         exclusive_bytes: bytes,
         shared_bytes: 0,
+        resident_bytes: Some(bytes),
         memsize: Some(Memsize::None),
         ..report.owners.as_ref().unwrap()[0].clone()
     };
@@ -142,4 +143,92 @@ fn impossible_sizes_are_shown_and_never_added_up_to_a_panic() {
         assert!(render::report(&report, options).contains(&largest));
         assert!(render::fix(&report, None, 100).contains(&largest));
     }
+}
+
+/// A report on live Ruby objects of 100 MiB. Each owner has a name, a cause, MiB of slots and of resident memory, and the path
+/// that retains all of it.
+fn objects(owners: &[(&str, Cause, u64, u64, Option<&str>)]) -> String {
+    let mut report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
+    report.verdict.cause = Some(Cause::RubyMalloc);
+    report.verdict.rows = vec![Cause::RubyLiveSlots, Cause::RubyMalloc];
+    report.verdict.bytes = 100 << 20;
+    report.advice = vec![];
+    let first = report.owners.as_ref().unwrap()[0].clone();
+    let owner = |&(name, cause, slots, resident, path): &(&str, Cause, u64, u64, Option<&str>)| {
+        let kept =
+            KeptBy { path: path.map(Into::into), objects: 500, bytes: (slots + resident) << 20 };
+        Owner {
+            owner: name.into(),
+            cause: Some(cause),
+            objects: 500,
+            slot_bytes: slots << 20,
+            exclusive_bytes: resident << 20,
+            shared_bytes: 0,
+            resident_bytes: Some(resident << 20),
+            kept_by: vec![kept],
+            ..first.clone()
+        }
+    };
+    report.owners = Some(owners.iter().map(owner).collect());
+    words::verdict(&report).summary
+}
+
+/// "88.1 MiB are held by live Ruby objects, most of them by 51,629 (imemo_iseq)", whose memory is in ruby.vm.
+#[test]
+fn most_objects_are_those_of_a_class_only_if_it_has_more_than_half_of_their_memory() {
+    let end = "The program itself uses this memory: it is a managed leak, or simply its data.";
+    let bytecode = ("(imemo_iseq)", Cause::RubyVm, 2, 53, None);
+    let text = objects(&[bytecode, ("String", Cause::RubyMalloc, 10, 30, Some("A → String"))]);
+    assert_eq!(text, format!("100.0 MiB are held by live Ruby objects. {end}"));
+    let text = objects(&[bytecode, ("String", Cause::RubyMalloc, 10, 41, Some("A → String"))]);
+    let most = "100.0 MiB are held by live Ruby objects, most of them by 500 String.";
+    assert_eq!(text, format!("{most} A retains most of this memory. {end}"));
+}
+
+#[test]
+fn a_root_retains_most_with_the_objects_of_several_classes() {
+    let rows = |one, other| {
+        objects(&[
+            ("OpenStruct", Cause::RubyMalloc, 10, 20, Some(one)),
+            ("Hash", Cause::RubyMalloc, 10, 20, Some(other)),
+        ])
+    };
+    let text = rows("ROWS → Array → OpenStruct", "ROWS → Array → OpenStruct → Hash");
+    assert!(text.contains("objects. ROWS retains most of this memory. The"), "{text}");
+    let text = rows("ROWS → Array → OpenStruct", "CACHE → Hash");
+    assert!(text.contains("objects. The program"), "{text}");
+    let text = rows(
+        "(threads) → Thread in A#b (a.rb:1) → OpenStruct",
+        "(threads) → Thread in A#b (a.rb:1) → Hash",
+    );
+    assert!(text.contains(" (threads) → Thread in A#b (a.rb:1) retains most of this"), "{text}");
+    let text = rows(
+        "(threads) → Thread in A#b (a.rb:1) → OpenStruct",
+        "(threads) → Thread in C#d (a.rb:9)",
+    );
+    assert!(text.contains("objects. The program"), "{text}");
+}
+
+/// A live table of the VM "may be leaked", although the report named its owner.
+#[test]
+fn a_chunk_with_an_owner_is_not_called_leaked() {
+    let text = |name: &str| {
+        let report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
+        let subject = WhySubject {
+            kind: WhyKind::Chunk,
+            name: name.into(),
+            address: Some("0x7f0000000010".into()),
+            objects: 0,
+            bytes: 4096,
+            retained_objects: None,
+            retained_bytes: 0,
+        };
+        let (paths, referrers, dominators) = (vec![], vec![], vec![]);
+        let (process, capture) = (report.process, report.capture);
+        render::why(&Why { process, capture, subject, paths, referrers, dominators }, 120)
+    };
+    let owned = text("RubyVM");
+    assert!(owned.contains("no root by a path, but memory of RubyVM points to it"), "{owned}");
+    assert!(!owned.contains("leaked"), "{owned}");
+    assert!(text("(nobody)").contains("so it may be leaked"));
 }

@@ -9,6 +9,7 @@ pub(crate) mod heap_layout;
 pub(crate) mod imemo;
 pub(crate) mod io_buffers;
 pub(crate) mod iseq_location;
+pub(crate) mod large_objects;
 pub(crate) mod line_tables;
 pub(crate) mod object;
 pub(crate) mod object_head;

@@ -60,6 +60,7 @@ pub use collector::Collector;
 pub use error::{Check, Error, Failure};
 pub use heap_pages::HeapPages;
 pub use interpreter::{Interpreter, find, find_in};
+pub use layout::large_objects::{Slice, table_of_hash};
 pub use layout::object_head::ObjectHead;
 pub use layout::regexp::{REGEXP_BYTES, pointers_of_regexp};
 pub use layout::st_table::StTable;

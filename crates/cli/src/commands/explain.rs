@@ -7,11 +7,13 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   rbloat explain                    list what can be explained
   rbloat explain malloc.unreturned  a row of a report
-  rbloat explain arena              a term";
+  rbloat explain arena              a term
+  rbloat explain imemo_iseq         a name in parentheses";
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArguments {
-    /// A cause in a report, such as malloc.unreturned, a verdict of a diff, such as managed_leak, or a term, such as arena
+    /// A cause in a report, such as malloc.unreturned, a verdict of a diff, such as managed_leak, a term, such as arena, or
+    /// a name in parentheses, such as imemo_iseq
     #[arg(value_name = "WORD")]
     word: Option<String>,
 }

@@ -231,3 +231,29 @@ fn auto_trim_is_not_advised_if_it_runs() {
     assert!(!advises("rbloat-trim"));
     assert!(advises("worker"));
 }
+
+/// gem/test/native_pressure_test.rb carries this step out.
+#[test]
+fn garbage_that_the_gc_does_not_know_of_needs_native_pressure() {
+    if testkit::preload().is_some() {
+        return testkit::skip("NativePressure supports glibc only");
+    }
+    let advises = |variables: &[(&str, &str)], objects: &str| {
+        let source = format!(
+            "require 'openssl'
+             GC.start; GC.disable
+             bytes = \"\\x7f\" * 16_000
+             Thread.new {{ {objects} = Array.new(4_000) {{ OpenSSL::BN.new(bytes, 2) }} }}.join
+             puts 'ready {{}}'; $stdout.flush; $stdin.read; exit!(0)"
+        );
+        let mut ruby = testkit::ruby();
+        let target = Target::start(ruby.args(["-e", &source]).envs(variables.iter().copied()));
+        let report = report(target.pid());
+        assert!(target.finish());
+        let class = "OpenSSL::BN".to_owned();
+        is_advised(&report, |action| *action == Action::NativePressure { class: class.clone() })
+    };
+    assert!(advises(&[], "garbage"));
+    assert!(!advises(&[("RBLOAT_NATIVE_PRESSURE", "1")], "garbage"));
+    assert!(!advises(&[], "$kept"));
+}

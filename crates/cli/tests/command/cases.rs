@@ -348,3 +348,96 @@ fn fibers_are_advised_by_what_retains_them() {
     assert!(!render::words::verdict(&report).check.contains("RSS should fall"));
     assert!(target.finish());
 }
+
+/// The sentence of the verdict, and the first step.
+fn words(report: &Report) -> (String, render::words::AdviceWords) {
+    let summary = render::words::verdict(report).summary;
+    (summary, render::words::advice(&report.advice[0], report))
+}
+
+/// Nothing was said of the 7 KiB for which 120 MiB were kept.
+#[test]
+fn slices_that_keep_long_strings_are_named() {
+    let (mut target, report) = case("sliced_strings", "0.6");
+    let slices = target.number("slices");
+    let before = target.rss_bytes();
+    let step = &report.advice[0].action;
+    let Action::CopySlices { slices: found, used_bytes, strings, bytes, .. } = step else {
+        panic!("{:#?}", report.advice)
+    };
+    assert_eq!((*found, *used_bytes, *strings), (slices, slices * 60, slices));
+    let (summary, words) = words(&report);
+    assert!(summary.contains(" Sessions::TOKENS retains most of this memory."), "{summary}");
+    assert!(summary.contains(&format!("in {slices} short slices of long Strings.")), "{summary}");
+    assert!(words.action.contains("retained by Sessions::TOKENS → Array → String"), "{words:?}");
+    target.tell("copy");
+    target.next_truth();
+    // Another allocator returns memory later.
+    let saved = before.saturating_sub(target.rss_bytes());
+    assert!(testkit::preload().is_some() || saved * 10 > bytes * 9, "{saved} of {bytes}");
+    assert!(target.finish());
+}
+
+/// "Release the objects of class Hash": nothing was said of a Hash with 10 entries and room for two millions.
+#[test]
+fn a_hash_that_was_large_once_is_rehashed() {
+    let (mut target, report) = case("emptied_hash", "1");
+    let version = target.truth["ruby_version"].as_str().unwrap();
+    if version >= "3.3" {
+        let is_rehash = |it: &formats::Advice| matches!(it.action, Action::Rehash { .. });
+        assert!(!report.advice.iter().any(is_rehash), "its table is small: {:#?}", report.advice);
+        assert!(target.finish());
+        return testkit::skip("this Ruby makes the table of a hash smaller by itself");
+    }
+    let Action::Rehash { hashes, entries, capacity, bytes, .. } = report.advice[0].action else {
+        panic!("{:#?}", report.advice)
+    };
+    assert_eq!((hashes, entries, capacity), (1, 10, 1 << 21));
+    let (summary, words) = words(&report);
+    assert!(
+        summary.contains("are room for 2,097,152 entries in Hashes that have 10."),
+        "{summary}"
+    );
+    assert_eq!(words.command, "Dedup::SEEN.rehash");
+    let before = target.rss_bytes();
+    target.tell("rehash");
+    target.next_truth();
+    let saved = before.saturating_sub(target.rss_bytes());
+    assert!(testkit::preload().is_some() || saved * 10 > bytes * 9, "{saved} of {bytes}");
+    assert!(target.finish());
+}
+
+/// A report on an engine with its own heap had no step, and a check that could not be done.
+#[test]
+fn mapped_memory_has_its_mappings_and_a_next_step() {
+    let target = Target::scenario("growth/mapped", &[]);
+    let report = report(target.pid());
+    assert_eq!(report.verdict.cause, Some(Cause::Unknown), "{:#?}", report.causes);
+    assert_eq!(report.verdict.confidence, formats::Confidence::High);
+    let resident: u64 = report.unknown.iter().map(|row| row.resident_bytes).sum();
+    assert_eq!(resident, report.verdict.bytes);
+    let row = &report.unknown[0];
+    assert_eq!(row.permissions, "rw-");
+    assert!(row.mapped_bytes >= row.resident_bytes && row.resident_bytes * 10 > resident * 9);
+    assert_eq!(report.advice[0].action, Action::FindMapper);
+    let evidence = render::words::verdict(&report).evidence;
+    assert!(evidence.iter().any(|line| line.contains("with the permissions rw-")), "{evidence:?}");
+    assert!(target.finish());
+}
+
+/// The step stood second, and in no sentence of the verdict.
+#[test]
+fn an_allocator_that_was_not_loaded_is_named_first() {
+    if testkit::preload().is_some() {
+        return testkit::skip("another allocator is loaded");
+    }
+    let mut ruby = testkit::scenario("burst");
+    let missing = [("LD_PRELOAD", "/no/libjemalloc.so.2")];
+    let target = Target::start(ruby.args(["--scale", "0.2"]).envs(missing));
+    let report = report(target.pid());
+    let (summary, words) = words(&report);
+    let sentence = "LD_PRELOAD names jemalloc, but jemalloc was not loaded.";
+    assert!(summary.ends_with(sentence), "{summary}");
+    assert!(words.action.starts_with("Correct LD_PRELOAD"), "{words:?}");
+    assert!(target.finish());
+}

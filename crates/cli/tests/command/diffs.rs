@@ -95,6 +95,50 @@ fn keys_that_became_symbols_are_a_leak_of_symbols() {
     );
 }
 
+/// The leak was named after the arrays of the tasks, with 0.3 of 79 MiB.
+#[test]
+fn a_queue_is_a_leak_of_the_strings_in_its_tasks() {
+    let summary = "Managed leak: String retained by Mailer::QUEUE grows by ";
+    let diff = diff(&looks("queue", 3));
+    let words = render::words::diff_verdict(&diff).summary;
+    assert!(words.starts_with(summary), "{words}");
+    let strings = diff.classes.iter().max_by_key(|class| class.bytes.change).unwrap();
+    assert_eq!(diff.verdict.class.as_deref(), Some(strings.name.as_str()));
+    assert!(diff.verdict.bytes * 10 > strings.bytes.change * 9, "{:?}", diff.verdict);
+}
+
+/// The verdict had the few strings that something retains: 409 KiB of 57 MiB.
+#[test]
+fn garbage_that_grows_is_named_with_all_its_memory() {
+    let diff = diff(&looks("garbage", 3));
+    let verdict = &diff.verdict;
+    assert_eq!((verdict.kind, verdict.doubt), (DiffKind::Growth, Some(formats::Doubt::Garbage)));
+    let class = diff.classes.iter().max_by_key(|class| class.bytes.change).unwrap();
+    assert_eq!(verdict.class.as_ref(), Some(&class.name), "{verdict:?}");
+    assert_eq!(verdict.bytes, class.bytes.change);
+    let words = render::words::diff_verdict(&diff);
+    let objects = ledger::Count(class.objects.change.unsigned_abs());
+    assert!(words.evidence[1].contains(&format!("(+{objects});")), "{words:?}");
+}
+
+/// The verdict was on 17 KiB of Fiddle::Pointer, of a growth of 176 MiB.
+#[test]
+fn mapped_memory_that_grows_is_the_headline() {
+    let looks = looks("mapped", 3);
+    let diff = diff(&looks);
+    let unknown = diff.causes.iter().find(|row| row.cause == ledger::Cause::Unknown).unwrap();
+    assert_eq!(diff.verdict.cause, Some(unknown.cause), "{:?}", diff.verdict);
+    assert_eq!(diff.verdict.bytes, unknown.bytes.change);
+    assert!(unknown.bytes.change > 2 * 50 << 20, "{unknown:?}");
+    let words = render::words::diff_verdict(&diff);
+    assert!(
+        words.summary.starts_with("Growth: anonymous memory that rbloat cannot account for"),
+        "{words:?}"
+    );
+    let next = render::words::command_after_diff(&diff, "4242");
+    assert_eq!(next, ["who", "4242"]);
+}
+
 #[test]
 fn threads_that_pile_up_are_a_leak_of_threads() {
     assert_leak("threads", "Thread", 50, "Managed leak: Thread grows by ");

@@ -7,7 +7,9 @@ mod verdict;
 use formats::{CaptureMethod, Diff, DiffPoint, Report, Snapshot, Trajectory};
 use verdict::Changes;
 pub(crate) use verdict::{Course, course};
-pub use verdict::{has_more_objects, is_defined_again, largest_native_owner, least_growth, totals};
+pub use verdict::{
+    has_more_objects, is_defined_again, least_growth, native_owner_of_verdict, totals,
+};
 
 /// Compares two or more snapshots, each with its name. Snapshots of one process are ordered by time; those of several
 /// processes, and of cores, are compared in the given order.

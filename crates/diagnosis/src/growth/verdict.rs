@@ -223,12 +223,17 @@ impl<'a> Largest<'a> {
         let most = sums.managed.change.max(sums.code.change).max(sums.native.change);
         // A thread holds its stack beside the memory of its object.
         if most == sums.native.change && new_threads(diff).is_none() {
-            return Self::native(diff, sums);
+            let native = Self::native(diff, sums);
+            let is_most = 2 * native.bytes.change >= sums.native.change;
+            return if is_most { native } else { Self::native_cause(diff, sums) };
         }
         if most == sums.code.change {
             return Self::code(diff, sums);
         }
-        Self::managed(diff, sums)
+        Self::managed(diff, sums, |class| match is_mostly_garbage(class) {
+            true => &class.bytes,
+            false => class.growing_bytes(),
+        })
     }
 
     /// Its class are the iseqs if they are most of it.
@@ -240,25 +245,34 @@ impl<'a> Largest<'a> {
     }
 
     fn native(diff: Changes<'a>, sums: &'a Sums) -> Self {
-        let owner = native_owner(diff);
-        let subject = match owner {
-            Some(owner) if owner.cause == Some(Cause::NativeUnreachable) => Subject::Unreachable,
+        let Some(owner) = native_owner(diff) else { return Self::native_cause(diff, sums) };
+        let subject = match owner.cause {
+            Some(Cause::NativeUnreachable) => Subject::Unreachable,
             _ => Subject::Native,
         };
-        let bytes = owner.map_or(&sums.native, |owner| &owner.bytes).clone();
-        let class = owner.and_then(|owner| diff.classes.iter().find(|it| it.name == owner.owner));
-        Self { subject, cause: largest(diff, Part::Native), class, bytes }
+        let class = diff.classes.iter().find(|it| it.name == owner.owner);
+        Self { subject, cause: owner.cause, class, bytes: owner.bytes.clone() }
     }
 
-    fn managed(diff: Changes<'a>, sums: &'a Sums) -> Self {
+    /// The cause of native memory that grew most, whoever owns it.
+    fn native_cause(diff: Changes<'a>, sums: &'a Sums) -> Self {
+        let cause = largest(diff, Part::Native);
+        let row = diff.causes.iter().find(|row| Some(row.cause) == cause);
+        let bytes = row.map_or(&sums.native, |row| &row.bytes).clone();
+        Self { subject: Subject::Native, cause, class: None, bytes }
+    }
+
+    /// The class whose objects grew most. `of` returns the memory that counts: that of all objects, or of those that something
+    /// retains.
+    fn managed(diff: Changes<'a>, sums: &'a Sums, of: fn(&ClassChange) -> &Trajectory) -> Self {
         let largest_class = || {
             // Kinds of internal objects, whose names are in parentheses, mean nothing to programs.
             let visible = diff.classes.iter().filter(|class| !class.name.starts_with('('));
-            let largest = visible.max_by_key(|class| class.bytes.change);
+            let largest = visible.max_by_key(|class| of(class).change);
             let explains = |class: &&ClassChange| {
                 class.bytes.change > 0 && class.bytes.change >= sums.managed.change / MIN_SHARE
             };
-            largest.filter(explains).map(|class| owning(diff, class))
+            largest.filter(explains).map(|class| owning(diff, class, of))
         };
         let threads = new_threads(diff).map(|class| (class, class.growing_bytes().clone()));
         let (class, bytes) = match threads.or_else(largest_class) {
@@ -342,7 +356,7 @@ fn leak(diff: Changes<'_>, sums: &Sums, hours: Option<f64>, least: i64) -> Optio
         return None;
     }
     const EXPLAINS: i64 = 10;
-    let mut grown = vec![Largest::managed(diff, sums)];
+    let mut grown = vec![Largest::managed(diff, sums, ClassChange::growing_bytes)];
     let is_large = |it: &Largest<'_>| {
         it.bytes.change >= least && it.bytes.change >= diff.rss_bytes.change / EXPLAINS
     };
@@ -361,6 +375,10 @@ fn leak(diff: Changes<'_>, sums: &Sums, hours: Option<f64>, least: i64) -> Optio
         .collect();
     leaks.sort_by_key(|it| it.bytes.change);
     let leak = leaks.pop().filter(|_| diff.points.len() >= MIN_SNAPSHOTS)?;
+    let unknown = diff.causes.iter().find(|row| row.cause == Cause::Unknown);
+    if unknown.is_some_and(|row| row.bytes.change > leak.bytes.change) {
+        return None;
+    }
     let kind = match leak.subject {
         Subject::Native | Subject::Unreachable => DiffKind::NativeLeak,
         Subject::Code => DiffKind::CodeLeak,
@@ -397,7 +415,9 @@ fn growth(diff: Changes<'_>, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
     let are_owners_unknown =
         is_native && largest.cause.is_some_and(|cause| OWNERS_UNKNOWN.contains(&cause));
     let class = largest.class;
-    let is_garbage = class.is_some_and(|class| class.objects.change > 0 && class.kept_by.is_none());
+    let is_garbage = class.is_some_and(|class| {
+        class.objects.change > 0 && (class.kept_by.is_none() || is_mostly_garbage(class))
+    });
     let (kind, doubt, confidence) = match largest.course(diff) {
         _ if is_garbage && is_gc_disabled(diff) => {
             (DiffKind::Growth, Doubt::GcDisabled, Confidence::High)
@@ -422,24 +442,40 @@ fn growth(diff: Changes<'_>, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
     largest.verdict(kind, Some(doubt), confidence, hours)
 }
 
+/// Returns true if most of a class's growth is garbage.
+fn is_mostly_garbage(class: &ClassChange) -> bool {
+    2 * class.growing_bytes().change < class.bytes.change
+}
+
+/// Classes of Ruby whose objects only refer to others. They say less about a program than the objects in them.
+const CONTAINERS: [&str; 8] =
+    ["Array", "Hash", "Set", "Proc", "Method", "Binding", "Enumerator", "Enumerator::Lazy"];
+
 /// Returns the class whose objects retain the objects of `class`, if their numbers rose alike: if each session has a
 /// string, the sessions leak. Returns `class` itself otherwise. Also returns the memory of both, and of the classes
 /// between them.
-fn owning<'a>(diff: Changes<'a>, class: &'a ClassChange) -> (&'a ClassChange, Trajectory) {
+fn owning<'a>(
+    diff: Changes<'a>,
+    class: &'a ClassChange,
+    of: fn(&ClassChange) -> &Trajectory,
+) -> (&'a ClassChange, Trajectory) {
     let grown = |class: &ClassChange| class.growing_objects().change;
-    let mut owning = class;
-    let mut bytes = class.growing_bytes().clone();
+    let (mut owning, mut bytes) = (class, of(class).clone());
+    let (mut last, mut sum) = (class, bytes.clone());
     let path: Vec<&str> = class.kept_by.iter().flat_map(|path| path.split(" → ")).collect();
     // The path begins with a constant or variable, and ends with the class.
     for name in path.iter().skip(1).rev().skip(1) {
         // A step may also have a number, or the name of a thread and its method.
         let name = name.split(' ').next().unwrap_or(name);
         match diff.classes.iter().find(|class| class.name == name) {
-            Some(class) if grown(class) > 0 && 2 * grown(class) >= grown(owning) => {
-                owning = class;
-                bytes.add(class.growing_bytes());
+            Some(class) if grown(class) > 0 && 2 * grown(class) >= grown(last) => {
+                last = class;
+                sum.add(of(class));
             }
             _ => break,
+        }
+        if !CONTAINERS.contains(&name) {
+            (owning, bytes) = (last, sum.clone());
         }
     }
     (owning, bytes)
@@ -459,10 +495,10 @@ fn largest(diff: Changes<'_>, of: Part) -> Option<Cause> {
     rows.max_by_key(|row| row.bytes.change).map(|row| row.cause)
 }
 
-/// Returns the owner of native memory that grew most; `None` if none grew.
+/// Returns the owner of the native memory that a verdict is about; `None` if it is about no single owner's.
 #[must_use]
-pub fn largest_native_owner(diff: &Diff) -> Option<&OwnerChange> {
-    native_owner(diff.into())
+pub fn native_owner_of_verdict(diff: &Diff) -> Option<&OwnerChange> {
+    native_owner(diff.into()).filter(|owner| owner.bytes.change == diff.verdict.bytes)
 }
 
 fn native_owner(diff: Changes<'_>) -> Option<&OwnerChange> {

@@ -45,6 +45,9 @@ pub struct StablePoint {
     pub to_seconds: f64,
     /// The last value.
     pub last_bytes: f64,
+    /// The last value without its place in a tooth: the line through the peaks of a saw-tooth that grows, at its end. The last
+    /// value of any other series.
+    pub top_bytes: f64,
 }
 
 /// The kind of development of memory.
@@ -119,20 +122,30 @@ impl StablePoint {
         let teeth = teeth::find(&series);
         let envelope = envelope(&series, teeth.as_ref());
         let (from_seconds, shape, confidence) = judge(&series, &envelope, teeth);
+        let last_bytes = series.last().map_or(0.0, |last| last.1);
+        let top_bytes = match &shape {
+            Shape::Growth { slope, teeth: Some(teeth) } => {
+                let from = series.partition_point(|point| point.0 < from_seconds);
+                top(&series[from..], slope, teeth).unwrap_or(last_bytes)
+            }
+            _ => last_bytes,
+        };
         Self {
             shape,
             confidence,
             from_seconds,
             to_seconds: series.last().map_or(0.0, |last| last.0),
-            last_bytes: series.last().map_or(0.0, |last| last.1),
+            last_bytes,
+            top_bytes,
         }
     }
 
-    /// Returns the time in seconds until memory has grown by `room` bytes: the estimate, the minimum, and the maximum
-    /// (`None`: possibly never). `None` if memory does not grow.
+    /// Returns the time in seconds until memory has grown by `room` bytes, with the peaks of a saw-tooth: the estimate, the
+    /// minimum, and the maximum (`None`: possibly never). `None` if memory does not grow.
     #[must_use]
     pub fn seconds_until(&self, room: f64) -> Option<(f64, f64, Option<f64>)> {
         let Shape::Growth { slope, .. } = &self.shape else { return None };
+        let room = (room + self.last_bytes - self.top_bytes).max(0.0);
         let max = (slope.low > 0.0).then(|| room / slope.low);
         Some((room / slope.bytes_per_second, room / slope.high, max))
     }
@@ -140,21 +153,37 @@ impl StablePoint {
 
 /// Returns the lower envelope: the minimum of each interval, at its time.
 fn envelope(series: &[(f64, f64)], teeth: Option<&Teeth>) -> Vec<(f64, f64)> {
-    let (Some(first), Some(last)) = (series.first(), series.last()) else { return Vec::new() };
-    let span = last.0 - first.0;
+    let stretches = stretches(series, teeth);
+    let low = |stretch: &[(f64, f64)]| {
+        stretch.iter().copied().min_by(|one, other| one.1.total_cmp(&other.1))
+    };
+    stretches.filter_map(low).collect()
+}
+
+/// Returns up to [`MAX_STRETCHES`] intervals of the same length, none of which is shorter than a tooth.
+fn stretches<'a>(
+    series: &'a [(f64, f64)],
+    teeth: Option<&Teeth>,
+) -> impl Iterator<Item = &'a [(f64, f64)]> {
+    let first = series.first().map_or(0.0, |first| first.0);
+    let span = seconds(series);
     let stretches = match teeth {
         Some(teeth) => (span / teeth.period_seconds) as usize,
         None => series.len() / SAMPLES_PER_STRETCH,
     };
     let stretches = stretches.clamp(1, MAX_STRETCHES);
     let place =
-        |time: f64| (((time - first.0) / span * stretches as f64) as usize).min(stretches - 1);
-    series
-        .chunk_by(|one, other| place(one.0) == place(other.0))
-        .filter_map(|stretch| {
-            stretch.iter().copied().min_by(|one, other| one.1.total_cmp(&other.1))
-        })
-        .collect()
+        move |time: f64| (((time - first) / span * stretches as f64) as usize).min(stretches - 1);
+    series.chunk_by(move |one, other| place(one.0) == place(other.0))
+}
+
+/// Returns the line through the peaks of a saw-tooth, at its end.
+fn top(series: &[(f64, f64)], slope: &Slope, teeth: &Teeth) -> Option<f64> {
+    let end = series.last()?.0;
+    let at_end = |&(time, value): &(f64, f64)| value + slope.bytes_per_second * (end - time);
+    let peaks = stretches(series, Some(teeth))
+        .filter_map(|stretch| stretch.iter().map(at_end).max_by(f64::total_cmp));
+    Some(quantile(peaks, 0.5))
 }
 
 fn judge(

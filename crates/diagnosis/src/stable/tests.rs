@@ -288,3 +288,21 @@ proptest! {
         prop_assert!(stable.to_seconds >= stable.from_seconds);
     }
 }
+
+/// The time to the limit of the same saw-tooth was 14.9 h or 4.9 h: it depended on the place in the tooth where the recording
+/// ended.
+#[test]
+fn the_time_to_a_limit_does_not_depend_on_the_last_tooth() {
+    let value = |time: f64| (200.0 + 0.01 * time + 80.0 * saw(time, 60.0)) * MIB;
+    let limit = 400.0 * MIB;
+    // The peaks reach the limit when 200 + 80 + 0.01 t = 400.
+    let reached = 12_000.0;
+    for end in (1800..1860).step_by(7) {
+        let points = series(7, end, 0.5 * MIB, value);
+        let stable = StablePoint::of(&points);
+        let room = limit - stable.last_bytes;
+        let (likely, ..) = stable.seconds_until(room).unwrap_or_else(|| panic!("{stable:?}"));
+        let at = stable.to_seconds + likely;
+        assert!((at - reached).abs() < 0.1 * reached, "{end}: {at}");
+    }
+}

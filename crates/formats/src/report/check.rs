@@ -39,9 +39,14 @@ impl Report {
         is_part("an owner", owners.filter_map(|owner| owner.resident_bytes).max().unwrap_or(0))?;
         let files = self.files.iter().map(|file| file.resident_bytes());
         is_part("a file", files.max().unwrap_or(0))?;
+        let unknown = self.unknown.iter().map(|row| row.resident_bytes);
+        is_part("unknown memory", unknown.fold(0, u64::saturating_add))?;
         let arenas = self.arenas.as_deref().unwrap_or_default();
         if arenas.len() > MAX_ARENAS {
             return Err(format!("it has {} arenas", arenas.len()));
+        }
+        if !self.unknown.iter().all(|row| is_address(&row.largest)) {
+            return Err("the address of a mapping is invalid".into());
         }
         if !arenas.iter().all(|arena| is_address(&arena.address)) {
             return Err("the address of an arena is invalid".into());

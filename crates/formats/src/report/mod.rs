@@ -14,6 +14,7 @@ mod pins;
 mod process;
 mod ruby;
 mod threads;
+mod unknown;
 
 use ledger::{Cause, Ledger};
 use schemars::JsonSchema;
@@ -33,6 +34,7 @@ pub use pins::{ArenaSlabs, MallocTuning, PinRow, SizeClass};
 pub use process::ProcessSummary;
 pub use ruby::{Class, Gc, Ruby};
 pub use threads::ThreadRow;
+pub use unknown::UnknownRow;
 
 /// The maximum number of classes in a brief report.
 const MAX_CLASSES: usize = 30;
@@ -58,6 +60,8 @@ pub struct Report {
     pub owners: Option<Vec<Owner>>,
     pub dominators: Option<Vec<DominatorRow>>,
     pub files: Vec<MappedFile>,
+    #[serde(default)]
+    pub unknown: Vec<UnknownRow>,
     pub interpreter: Option<Interpreter>,
     pub threads: Option<Vec<ThreadRow>>,
     pub made_by: Option<Vec<MadeBy>>,
@@ -119,6 +123,7 @@ impl Report {
                 .as_ref()
                 .map(|dominators| dominators.iter().map(DominatorRow::from).collect()),
             files: ledger.files.iter().map(MappedFile::from).collect(),
+            unknown: ledger.unknown.iter().map(UnknownRow::from).collect(),
             interpreter: ledger.interpreter.as_ref().map(Interpreter::from),
             threads: ledger
                 .threads

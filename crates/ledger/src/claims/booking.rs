@@ -8,6 +8,7 @@ use linux::{Address, Backing, Mapping, PageState, Pages, intersection};
 
 use crate::claims::Span;
 use crate::files::Files;
+use crate::unknown::Unknown;
 use crate::{Cause, Causes};
 
 /// Resident bytes by cause: of the whole process, of each arena, of files, and of each part of the interpreter's
@@ -17,6 +18,7 @@ pub(crate) struct Booking {
     pub(crate) causes: Causes,
     pub(crate) arenas: Vec<Causes>,
     pub(crate) files: Files,
+    pub(crate) unknown: Unknown,
     pub(crate) parts: Vec<u64>,
 }
 
@@ -55,8 +57,10 @@ pub(crate) fn book(
             let unclaimed = unclaimed(mapping, run.state, libraries);
             let before = booking.causes[unclaimed];
             booking.book_run(&range, unclaimed, &mut spans);
-            if let Some(path) = library {
-                let bytes = booking.causes[unclaimed] - before;
+            let bytes = booking.causes[unclaimed] - before;
+            if unclaimed == Cause::Unknown {
+                booking.unknown.book(mapping, bytes);
+            } else if let Some(path) = library {
                 booking.files.book(path, mapping, &range, unclaimed, bytes);
             }
         }
@@ -73,6 +77,7 @@ impl Booking {
         self.arenas.iter_mut().zip(&more.arenas).for_each(|(arena, more)| arena.add(more));
         self.parts.iter_mut().zip(&more.parts).for_each(|(part, more)| *part += more);
         self.files.add(more.files);
+        self.unknown.add(&more.unknown);
     }
 
     /// Books resident bytes of one mapping; `unclaimed` is the cause of the bytes in no span.

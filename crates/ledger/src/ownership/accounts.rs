@@ -14,6 +14,7 @@ use crate::ownership::owner::{OwnerAccount, OwnerKind};
 use crate::ownership::parts::Parts;
 use crate::ownership::retained::{Dominator, MAX_GROUPS, RetainedSizes};
 use crate::ownership::retainers::Retainers;
+use crate::ownership::spare::SpareAccount;
 use crate::ownership::table::{ANONYMOUS, OwnerTable};
 use crate::ownership::trace::Trace;
 
@@ -158,6 +159,15 @@ impl<'a> Owners<'a> {
             account.retained_bytes = Some(bytes);
         }
         Some(sizes.tree())
+    }
+
+    /// The memory of which objects use a small part.
+    pub(crate) fn spare(
+        &self,
+        pages: &Pages,
+        paths: &(ObjectGraph<'_>, Paths),
+    ) -> Vec<SpareAccount> {
+        self.graph.map_or_else(Vec::new, |graph| graph.spare.accounts(pages, paths))
     }
 
     /// The references between roots, objects and blocks; `None` if pointers were not read.

@@ -16,6 +16,7 @@ use crate::ownership::bits::Bits;
 use crate::ownership::edges::{Adjacency, Edge, LIMITS, Limits};
 use crate::ownership::reader::Reader;
 use crate::ownership::slot_edges::edges_and_contents;
+use crate::ownership::spare::Spare;
 use crate::ownership::structures::{Lists, concurrent_sets, of_structures};
 use crate::ownership::threads::StackOwners;
 use crate::pages::pages_of;
@@ -144,6 +145,8 @@ pub(crate) struct PointerGraph {
     pub(crate) keyed_values: Vec<KeyedValue>,
     /// Lists of the interpreter.
     pub(crate) lists: Lists,
+    /// Large objects that use a small part of their memory.
+    pub(crate) spare: Spare,
     /// Pointers in slots that were not kept.
     dropped_references: u64,
 }
@@ -286,7 +289,6 @@ impl PointerGraph {
         let corrected: Vec<u32> = tables.into_iter().map(|(index, _)| index).collect();
         let mut is_corrected = Bits::new(heap.block_count());
         corrected.iter().for_each(|&index| _ = is_corrected.insert(index));
-        let parts = parts.into_iter().flatten().collect();
         keyed_values.sort_unstable();
         let of_structures = of_structures(space, &addresses);
         let mut graph = Self {
@@ -295,7 +297,8 @@ impl PointerGraph {
             roots,
             root_objects,
             thread_names: stack_owners.names,
-            parts,
+            parts: parts.into_iter().flatten().collect(),
+            spare: Spare::read(image, heap, space, &of_slots),
             of_slots,
             of_structures,
             known,

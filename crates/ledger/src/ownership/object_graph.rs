@@ -331,6 +331,29 @@ impl<'a> ObjectGraph<'a> {
         })
     }
 
+    /// Returns the nodes among `wanted` to which a node that was reached and that `counts` accepts refers, but not only by a word
+    /// on a stack, or that may be no pointer.
+    pub(crate) fn referred_to_by(
+        &self,
+        paths: &Paths,
+        wanted: &HashSet<u32>,
+        counts: impl Fn(u32) -> bool,
+    ) -> HashSet<u32> {
+        let mut found = HashSet::new();
+        for from in (0..self.len() as u32).filter(|&from| paths.level(from) != Level::Unreached) {
+            let is_stack = match self.node(from) {
+                Node::Memory(node) => self.root_at(node) == Some(Root::Stacks),
+                _ => false,
+            };
+            self.references(paths, from, |to, its| {
+                if its < Level::Uncertain && !is_stack && wanted.contains(&to) && counts(from) {
+                    found.insert(to);
+                }
+            });
+        }
+        found
+    }
+
     /// The references by which nodes are reached, without references of later levels than the level of their target.
     pub(crate) fn digraph(&self, paths: &Paths) -> Digraph {
         let mut digraph = Digraph::with_nodes(self.len());

@@ -4,7 +4,7 @@ mod blocks;
 
 use std::fmt::Write;
 
-use diagnosis::{BACKGROUND_THREAD, TWO_ARENAS, steps};
+use diagnosis::{BACKGROUND_THREAD, NATIVE_PRESSURE, TWO_ARENAS, steps};
 use formats::{Action, Advice, Deployment, Platform, Report, Server};
 use ledger::Size;
 
@@ -147,6 +147,14 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
             "In the program, when it is idle:",
             ["GC.compact".into(), "5.times { GC.start }".into()],
         )],
+        Action::NativePressure { .. } => {
+            let mut blocks = gem(deployment);
+            blocks.extend(set(deployment, &NATIVE_PRESSURE));
+            blocks
+        }
+        Action::FindMapper => {
+            vec![Block::new("As root, while the memory grows:", [command.into()])]
+        }
         Action::FreeNative { .. } => vec![Block::new("In the program, call:", [command.into()])],
         Action::ReleaseObjects { are_garbage: false, .. } => {
             vec![Block::new("As root, under load:", [command.into()])]
@@ -154,6 +162,8 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
         Action::ReleaseObjects { .. }
         | Action::EndFibers { .. }
         | Action::LookForNative
+        | Action::Rehash { .. }
+        | Action::CopySlices { .. }
         | Action::ChangeCode { .. } => {
             vec![Block::new("In the program:", [command.into()])]
         }
@@ -210,6 +220,13 @@ fn check(action: &Action) -> &'static str {
         Action::FindNativeLeak => {
             "`rbloat diff PID --every 60s` shows whether native.unreachable still grows."
         }
+        Action::Rehash { .. } | Action::CopySlices { .. } => {
+            "`rbloat report PID` shows less ruby.malloc."
+        }
+        Action::NativePressure { .. } => {
+            "after the same load, `rbloat report PID` lists fewer garbage objects of the class."
+        }
+        Action::FindMapper => "`rbloat diff PID --every 60s` shows whether unknown still grows.",
         Action::LookForNative => "`rbloat report PID` names the owners of this memory.",
         Action::EndFibers { .. } => {
             "`rbloat diff PID --every 60s` shows whether stack.fibers still grows."

@@ -116,6 +116,40 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
         Action::ReleaseObjects { class, bytes, path, are_garbage } => {
             release(&process, class, *bytes, path.as_deref(), *are_garbage)
         }
+        Action::Rehash { hashes, entries, capacity, bytes, path } => (
+            format!(
+                "Rebuild the {} of {}: {} for {}, and there are {}. The largest is retained by {path}.",
+                if *hashes == 1 { "table" } else { "tables" },
+                many(*hashes, "Hash", "Hashes"),
+                match hashes {
+                    1 => format!("its {} have room", Size(*bytes)),
+                    _ => format!("their {} have room", Size(*bytes)),
+                },
+                many(*capacity, "entry", "entries"),
+                Count(*entries),
+            ),
+            rehash(path),
+            "a moment in which no other thread uses the Hash. Large tables go back to the kernel at once.",
+        ),
+        Action::CopySlices { slices, used_bytes, strings, bytes, path } => (
+            format!(
+                "Copy {}: they have {} in total, but share the bytes of {}, which take {}. The longest is retained by {path}.",
+                many(*slices, "short String", "short Strings"),
+                Size(*used_bytes),
+                many(*strings, "long String", "long Strings"),
+                Size(*bytes),
+            ),
+            "slice = +\"\" << slice".into(),
+            "a change of the program. `dup`, `String.new` and `byteslice` still share the bytes.",
+        ),
+        Action::NativePressure { class } => (
+            format!(
+                "Let rbloat's gem tell the GC how much native memory there is, so that it runs earlier: it does not know of the \
+                 memory of {class}. The gem's NativePressure does that."
+            ),
+            "gem \"rbloat\" in the Gemfile, and RBLOAT_NATIVE_PRESSURE=1".into(),
+            "a restart, and the time of the collections.",
+        ),
         Action::FreeNative { class, objects, path, garbage_objects } => (
             free_native(class, *objects, path.as_deref(), *garbage_objects),
             FREEING_METHODS
@@ -140,9 +174,16 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "call their clear, close or free method, or upgrade the extension".into(),
             "a change of the program.",
         ),
+        Action::FindMapper => (
+            "Find the code that maps this memory: it is neither malloc's nor Ruby's. While it grows, `rbloat who` names \
+             the code that touches it for the first time."
+                .into(),
+            format!("rbloat who {process}"),
+            "less than 1 % of a processor while it watches.",
+        ),
         Action::LoadLessCode { gems } => (
             format!(
-                "Load less code. The bytecode of {}. A process that never uses a gem need not load it, and saves at \
+                "Load less code, if this memory does not grow any more. The bytecode of {}. A process that never uses a gem need not load it, and saves at \
                  least its bytecode. Workers share the code that their parent loads before it forks.",
                 bytecode_of(gems)
             ),
@@ -194,6 +235,23 @@ fn change_code(of: Cause, owner: Option<&str>, code: &Maker) -> String {
         None => format!(
             "Look at the code that first touched {size} of {of}: {code}. If it needs less memory at a time, less remains."
         ),
+    }
+}
+
+/// A count and its noun.
+fn many(count: u64, one: &str, more: &str) -> String {
+    format!("{} {}", Count(count), if count == 1 { one } else { more })
+}
+
+/// The call that rebuilds the hash at the end of a path, which a name leads to directly or not.
+fn rehash(path: &str) -> String {
+    match path
+        .strip_suffix(" → Hash")
+        .filter(|name| !name.contains(" → ") && !name.starts_with('('))
+    {
+        Some(name) => format!("{name}.rehash"),
+        None if path.ends_with(" → Set → Hash") => "set.reset".into(),
+        None => "hash.rehash".into(),
     }
 }
 

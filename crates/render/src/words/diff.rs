@@ -1,8 +1,8 @@
 use std::cmp::Reverse;
 
-use diagnosis::{has_more_objects, is_defined_again, largest_native_owner};
+use diagnosis::{has_more_objects, is_defined_again, native_owner_of_verdict};
 use formats::{ClassChange, CodeChange, Diff, DiffKind, DiffPoint, Doubt, Subject, Trajectory};
-use ledger::{Count, Size};
+use ledger::{Cause, Count, Size};
 
 use super::next::longer;
 use super::{VerdictWords, confidence};
@@ -121,6 +121,12 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
             ),
             "a third snapshot, later, should have no higher RSS.",
         ),
+        (DiffKind::Growth, Some(Doubt::OwnersUnknown)) if is_unknown(diff) => (
+            format!(
+                "Growth: {subject} grew by {size} ({rates}). rbloat cannot tell whose it is, or if this is a leak."
+            ),
+            "`rbloat who` names the code that touches this memory for the first time.",
+        ),
         (DiffKind::Growth, Some(Doubt::OwnersUnknown)) => (
             format!(
                 "Too early to tell: {subject} grew by {size} ({rates}). rbloat cannot tell if Ruby's objects hold this \
@@ -161,9 +167,12 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
         ),
         (DiffKind::Retention, _) => (
             format!(
-                "Retention: RSS rose by {}, free memory that malloc or Ruby keeps by {size}, memory in use by {}.",
+                "Retention: RSS rose by {}, free memory that malloc or Ruby keeps by {size}{}.",
                 Size(rss.unsigned_abs()),
-                Size(in_use.max(0).unsigned_abs())
+                match in_use {
+                    ..0 => format!("; memory in use fell by {}", Size(in_use.unsigned_abs())),
+                    0.. => format!(", memory in use by {}", Size(in_use.unsigned_abs())),
+                }
             ),
             "`rbloat trim` should return about as much as `rbloat report` predicts.",
         ),
@@ -243,20 +252,35 @@ fn largest_code(diff: &Diff) -> Option<&CodeChange> {
 
 /// The name of the memory that a verdict is about.
 fn subject(diff: &Diff, class: Option<&ClassChange>) -> String {
-    let cause = diff.verdict.cause.map_or("memory", ledger::Cause::name);
+    let cause = diff.verdict.cause.map_or("memory", Cause::name);
     match (diff.verdict.subject, class) {
         (Subject::Objects, Some(class)) => named(class),
         (Subject::Objects, None) => "memory of objects of many classes".into(),
         (Subject::Unreachable, _) => "native memory that nothing points to".into(),
-        (Subject::Native, _) => match largest_native_owner(diff) {
+        (Subject::Native, _) => match native_owner_of_verdict(diff) {
             Some(owner) => format!("native memory of {} ({cause})", owner.owner),
-            None => cause.into(),
+            None if is_unknown(diff) => {
+                format!("anonymous memory that rbloat cannot account for ({cause})")
+            }
+            None => format!("native memory ({cause})"),
         },
         (Subject::Code, _) => "the program's code".into(),
         (Subject::Free, _) => "free memory".into(),
         (Subject::InUse, _) => "memory in use".into(),
         (Subject::Rss, _) => "RSS".into(),
         (Subject::Cause, _) => cause.into(),
+    }
+}
+
+fn is_unknown(diff: &Diff) -> bool {
+    diff.verdict.cause == Some(Cause::Unknown)
+}
+
+/// The objects of a class that a verdict counts, and their memory: garbage only if the verdict is on it.
+fn of_verdict<'a>(diff: &Diff, class: &'a ClassChange) -> (&'a Trajectory, &'a Trajectory) {
+    match diff.verdict.doubt {
+        Some(Doubt::Garbage) => (&class.objects, &class.bytes),
+        _ => (class.growing_objects(), class.growing_bytes()),
     }
 }
 
@@ -276,11 +300,11 @@ fn named(class: &ClassChange) -> String {
 fn values<'a>(diff: &'a Diff, class: Option<&'a ClassChange>) -> Option<(&'a Trajectory, bool)> {
     match (diff.verdict.subject, class) {
         (Subject::Objects, Some(class)) if has_more_objects(class) => {
-            Some((class.growing_objects(), true))
+            Some((of_verdict(diff, class).0, true))
         }
-        (Subject::Objects, class) => class.map(|class| (class.growing_bytes(), false)),
+        (Subject::Objects, class) => class.map(|class| (of_verdict(diff, class).1, false)),
         (Subject::Native | Subject::Unreachable, _) => {
-            largest_native_owner(diff).map(|owner| (&owner.bytes, false))
+            native_owner_of_verdict(diff).map(|owner| (&owner.bytes, false))
         }
         (Subject::Code, _) => largest_code(diff).map(|file| (&file.bytes, false)),
         _ => None,
@@ -294,13 +318,21 @@ fn sums(diff: &Diff) -> String {
 }
 
 fn objects(diff: &Diff, class: &ClassChange) -> String {
-    let change = signed_count(class.objects.change);
-    let text = format!("{}: {} objects ({change})", class.name, Count(class.objects.last()));
+    let text = |objects: &Trajectory| {
+        let change = signed_count(objects.change);
+        format!("{}: {} objects ({change})", class.name, Count(objects.last()))
+    };
     if !diff.same_process {
-        return format!("{text}, {}", signed(class.bytes.change));
+        return format!("{}, {}", text(&class.objects), signed(class.bytes.change));
     }
+    let (objects, _) = of_verdict(diff, class);
+    let others = match class.objects.last().saturating_sub(objects.last()) {
+        0 => String::from(";"),
+        garbage => format!(" that something retains, and {} of garbage; of all,", Count(garbage)),
+    };
     format!(
-        "{text}; {} survived, {} are new, of which {} have become old",
+        "{}{others} {} survived, {} are new, of which {} have become old",
+        text(objects),
         Count(class.survivors),
         Count(class.newcomers),
         Count(class.old_newcomers)
@@ -317,9 +349,9 @@ fn rates(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> {
     let hours = diff.seconds / 3600.0;
     let (unit, units) = if hours < MIN_HOURS { ("min", hours * 60.0) } else { ("h", hours) };
     let per_unit = |number: i64| (number.max(0) as f64 / units).round() as u64;
-    let objects = class
-        .filter(|class| has_more_objects(class))
-        .map(|class| format!("{} objects/{unit}", Count(per_unit(class.growing_objects().change))));
+    let objects = class.filter(|class| has_more_objects(class)).map(|class| {
+        format!("{} objects/{unit}", Count(per_unit(of_verdict(diff, class).0.change)))
+    });
     objects.into_iter().chain([format!("{}/{unit}", Size(per_unit(change)))]).collect()
 }
 

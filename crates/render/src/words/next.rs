@@ -5,14 +5,14 @@ use ledger::{Cause, CauseGroup};
 #[must_use]
 pub fn command_after(report: &Report, is_process: bool) -> &'static str {
     // A small process may leak all the same.
-    let useless = diagnosis::useless(report).map(|row| row.cause);
-    let useless = useless.filter(|&cause| cause == Cause::NativeUnreachable);
+    let useless = diagnosis::useless(report);
+    let is_leak = useless.is_some_and(|part| part.rows == [Cause::NativeUnreachable]);
     let group = report.verdict.cause.map(|cause| cause.group());
     match group {
         _ if !is_process && report.advice.is_empty() => "map",
         _ if !is_process => "fix",
         // Is it growing?
-        None if useless.is_some() => "diff",
+        None if is_leak => "diff",
         None | Some(CauseGroup::Files | CauseGroup::Unknown) => "record",
         Some(CauseGroup::RubyObjects | CauseGroup::NativeHeld) => "diff",
         Some(CauseGroup::NativeUnreachable | CauseGroup::NativeGlobal) => "who",
@@ -26,7 +26,7 @@ pub fn command_after(report: &Report, is_process: bool) -> &'static str {
 pub fn command_after_diff<'a>(diff: &'a Diff, process: &'a str) -> Vec<&'a str> {
     let verdict = &diff.verdict;
     let class = verdict.class.as_deref();
-    let held = diagnosis::largest_native_owner(diff);
+    let held = diagnosis::native_owner_of_verdict(diff);
     let held = held.filter(|owner| owner.cause == Some(Cause::NativeHeld));
     match (verdict.kind, class, held) {
         // The code that touches memory first (`who`) need not be the code that retains it.
@@ -36,6 +36,7 @@ pub fn command_after_diff<'a>(diff: &'a Diff, process: &'a str) -> Vec<&'a str> 
             vec!["who", process]
         }
         (DiffKind::Retention, ..) => vec!["trim", process, "--dry-run"],
+        (DiffKind::Growth, ..) if verdict.cause == Some(Cause::Unknown) => vec!["who", process],
         (DiffKind::Growth | DiffKind::WarmUp, ..) => vec!["diff", process, "--every", longer(diff)],
         (DiffKind::Stable | DiffKind::Shrank | DiffKind::Difference, ..) => vec!["report", process],
     }

@@ -1,7 +1,7 @@
 use std::cmp::Reverse;
 
-use diagnosis::{MIN_BYTES, MIN_SHARE};
-use formats::{Action, Arena, CaptureMethod, Memsize, Owner, Report, Unread};
+use diagnosis::{FREE, MIN_BYTES, MIN_SHARE, Majority, managed};
+use formats::{Action, Advice, Arena, CaptureMethod, Memsize, Owner, Report, UnknownRow, Unread};
 use ledger::{Cause, CauseGroup, Count, Size, percent};
 
 use super::{VerdictWords, confidence, counted, total, trim_call};
@@ -51,7 +51,8 @@ pub fn verdict(report: &Report) -> VerdictWords {
         return of_unread(report, reason);
     }
     let verdict = &report.verdict;
-    let (summary, mut evidence, check) = match verdict.cause {
+    let (mut summary, mut evidence, check) = match verdict.cause {
+        Some(_) if is_free(&verdict.rows) => free(report),
         Some(cause) => explained(report, cause),
         None => healthy(report),
     };
@@ -69,6 +70,17 @@ pub fn verdict(report: &Report) -> VerdictWords {
             ),
         );
     }
+    let unreachable = bytes(report, Cause::NativeUnreachable);
+    if !verdict.rows.contains(&Cause::NativeUnreachable) && has(report, &Action::FindNativeLeak) {
+        evidence.push(format!("besides, nothing points to {} of native memory", Size(unreachable)));
+    }
+    let is_broken =
+        |it: &Advice| matches!(it.action, Action::PreloadJemalloc { is_broken: true, .. });
+    if verdict.rows.iter().any(|it| FREE.contains(&it.group()))
+        && report.advice.iter().any(is_broken)
+    {
+        summary += " LD_PRELOAD names jemalloc, but jemalloc was not loaded.";
+    }
     let to_check = match report.capture.method {
         CaptureMethod::Core if verdict.cause.is_some() => {
             "To check in a process that does the same"
@@ -79,6 +91,15 @@ pub fn verdict(report: &Report) -> VerdictWords {
     VerdictWords { summary, evidence, check }
 }
 
+/// Returns true for causes of several groups: only free memory is summed up like that.
+fn is_free(rows: &[Cause]) -> bool {
+    rows.windows(2).any(|pair| pair[0].group() != pair[1].group())
+}
+
+fn has(report: &Report, action: &Action) -> bool {
+    report.advice.iter().any(|step| step.action == *action)
+}
+
 fn bytes(report: &Report, cause: Cause) -> u64 {
     report.causes.iter().find(|row| row.cause == cause).map_or(0, |row| row.bytes)
 }
@@ -87,12 +108,14 @@ fn healthy(report: &Report) -> (String, Vec<String>, String) {
     let is_read = report.malloc.is_some() && report.ruby.is_some();
     let rss = report.process.rss_bytes;
     let summary = match diagnosis::useless(report) {
-        Some(row) => format!(
-            "Too small for a verdict: {} resident. But {:.0} % of it are {} ({}).",
+        Some(part) => format!(
+            "Too small for a verdict: {} resident. But {:.0} % of it are {}.",
             Size(rss),
-            percent(row.bytes, rss),
-            row.cause.name(),
-            super::meaning(row.cause)
+            percent(part.bytes, rss),
+            match part.rows[..] {
+                [cause] => format!("{} ({})", cause.name(), super::meaning(cause)),
+                _ => format!("free ({})", by_cause(report, &part.rows)),
+            }
         ),
         None => format!(
             "{}: {} resident. Nothing stands out: no cause exceeds {:.0} MiB and {MIN_SHARE:.0} % of RSS.",
@@ -122,14 +145,6 @@ const PARTS: [(&str, &[CauseGroup]); 6] = [
     ("stacks", &[CauseGroup::Stacks]),
     ("headers and padding", &[CauseGroup::Overhead]),
 ];
-/// The groups of free memory.
-const FREE: [CauseGroup; 4] = [
-    CauseGroup::Unreturned,
-    CauseGroup::Fragmented,
-    CauseGroup::KeptForReuse,
-    CauseGroup::FreeSlots,
-];
-
 /// The memory in use by its purpose, largest first, the free memory, and the memory that could not be read. They add up
 /// to RSS.
 fn composition(report: &Report) -> Vec<String> {
@@ -156,6 +171,33 @@ fn composition(report: &Report) -> Vec<String> {
         evidence.push(format!("{} are unknown: in use or free", Size(unknown)));
     }
     evidence
+}
+
+/// The sizes of causes, largest first: `30.0 MiB malloc.unreturned, 9.0 MiB ruby.free_slots`.
+fn by_cause(report: &Report, causes: &[Cause]) -> String {
+    let mut causes: Vec<_> = causes.iter().map(|&cause| (bytes(report, cause), cause)).collect();
+    causes.sort_by_key(|&(bytes, cause)| (Reverse(bytes), cause));
+    let large = causes.into_iter().filter(|(bytes, _)| *bytes >= MIN_PART_BYTES);
+    let sizes: Vec<_> =
+        large.map(|(bytes, cause)| format!("{} {}", Size(bytes), cause.name())).collect();
+    sizes.join(", ")
+}
+
+/// The sentence, the evidence and the check for free memory of several kinds, none of which explains the process.
+fn free(report: &Report) -> (String, Vec<String>, String) {
+    let parts = by_cause(report, &report.verdict.rows);
+    let mut evidence = arena_evidence(report);
+    evidence.extend(slot_evidence(report));
+    let check = match trim_call(report) {
+        Some(_) => format!(
+            "`rbloat trim {}` should free about {}.",
+            super::process(report),
+            Size(trim_yield(report))
+        ),
+        None => "the next work in the process should use this memory first.".into(),
+    };
+    let size = Size(report.verdict.bytes);
+    (format!("{size} are free, but still resident: {parts}. This is not a leak."), evidence, check)
 }
 
 /// The sentence, the evidence and the check for a cause that explains the process.
@@ -209,15 +251,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             "the next work in the process should use this memory first.".into(),
         ),
         Cause::RubyLiveSlots | Cause::RubyMalloc => (
-            if are_mostly_garbage(report) {
-                format!("{size} are held by Ruby objects, most of which are garbage {}.", uncollected(report))
-            } else {
-                format!(
-                    "{size} are held by live Ruby objects{}. The program itself uses this memory: it is a managed leak, \
-                     or simply its data.",
-                    main_class(report)
-                )
-            },
+            of_objects(report, size),
             class_evidence(report),
             "call GC.start in the process and report again. Objects that are gone then were garbage.".into(),
         ),
@@ -319,8 +353,11 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
         ),
         Cause::RubyOverhead | Cause::MallocOverhead | Cause::Unknown => (
             format!("{size} are anonymous memory that rbloat cannot account for: {}.", reason(report)),
-            vec![],
-            "a report in which malloc and Ruby could both be read names the cause.".into(),
+            report.unknown.iter().take(MAX_EVIDENCE).map(unknown).collect(),
+            match has(report, &Action::FindMapper) {
+                true => format!("while it grows, `rbloat who {pid}` names the code that touches it first."),
+                false => "a report in which malloc and Ruby could both be read names the cause.".into(),
+            },
         ),
     }
 }
@@ -333,6 +370,20 @@ fn fiber_evidence(report: &Report) -> Vec<String> {
         format!("there are {many}, and Ruby keeps the stacks of ended fibers for new ones")
     };
     fibers.map(words).into_iter().collect()
+}
+
+/// Mappings of unknown memory.
+fn unknown(row: &UnknownRow) -> String {
+    let beside = row.beside.as_ref().map_or_else(String::new, |file| format!(", next to {file}"));
+    let largest = if row.mappings == 1 { "it is" } else { "the one with most is" };
+    format!(
+        "{} with the permissions {}: {} of {} resident; {largest} at {}{beside}",
+        counted(row.mappings, "anonymous mapping"),
+        row.permissions,
+        Size(row.resident_bytes),
+        Size(row.mapped_bytes),
+        row.largest,
+    )
 }
 
 /// The reason for which memory could not be accounted for.
@@ -354,7 +405,7 @@ fn arena_evidence(report: &Report) -> Vec<String> {
     let (Some(malloc), Some(arenas)) = (&report.malloc, &report.arenas) else { return vec![] };
     let mut evidence = vec![
         format!(
-            "malloc has {} in use in {}, and keeps {} free in {}",
+            "malloc has allocated {} in {}, and has {} free in {}, resident or not",
             Size(total([malloc.in_use_bytes, malloc.mmapped_bytes])),
             counted(total([malloc.in_use_chunks, malloc.mmapped_chunks]), "chunk"),
             Size(total([malloc.free_bytes, malloc.fastbin_bytes])),
@@ -406,15 +457,9 @@ fn pin_evidence(report: &Report) -> Option<String> {
     })
 }
 
-/// The owners of Ruby's own memory, without the row that sums up the smaller owners.
-fn managed(report: &Report) -> impl Iterator<Item = &Owner> {
-    let managed = [Some(Cause::RubyLiveSlots), Some(Cause::RubyMalloc)];
-    let owners = report.owners.iter().flatten();
-    owners.filter(move |owner| managed.contains(&owner.cause))
-}
-
-fn held_bytes(owner: &Owner) -> u64 {
-    total([owner.exclusive_bytes, owner.shared_bytes])
+/// The resident bytes of the blocks that an owner holds. Early snapshots have the allocated ones only.
+fn resident(owner: &Owner) -> u64 {
+    owner.bytes().saturating_sub(owner.slot_bytes)
 }
 
 fn class_evidence(report: &Report) -> Vec<String> {
@@ -434,9 +479,11 @@ fn class_evidence(report: &Report) -> Vec<String> {
         )
     };
     if report.owners.is_some() {
-        evidence.extend(managed(report).take(MAX_EVIDENCE).map(|owner| {
-            describe(&owner.owner, owner.objects, owner.slot_bytes, held_bytes(owner))
-        }));
+        evidence.extend(
+            managed(report).take(MAX_EVIDENCE).map(|owner| {
+                describe(&owner.owner, owner.objects, owner.slot_bytes, resident(owner))
+            }),
+        );
     } else {
         evidence.extend(ruby.classes.iter().take(MAX_EVIDENCE).map(|class| {
             describe(&class.name, class.objects, class.slot_bytes, class.malloc_bytes)
@@ -445,11 +492,27 @@ fn class_evidence(report: &Report) -> Vec<String> {
     evidence
 }
 
-/// Returns true if more than half of the verdict's memory is held by objects that nothing retains.
-fn are_mostly_garbage(report: &Report) -> bool {
-    let retainers = managed(report).flat_map(|owner| &owner.kept_by);
-    let garbage = total(retainers.filter(|it| it.path.is_none()).map(|it| it.bytes));
-    garbage > report.verdict.bytes / 2
+/// The sentence for memory that Ruby objects hold.
+fn of_objects(report: &Report, size: Size) -> String {
+    let majority = Majority::of(report);
+    if majority.is_garbage {
+        return format!(
+            "{size} are held by Ruby objects, most of which are garbage {}.",
+            uncollected(report)
+        );
+    }
+    let class = majority.class.map_or_else(String::new, |(class, objects)| {
+        format!(", most of them by {} {class}", Count(objects))
+    });
+    let root = majority
+        .root
+        .map_or_else(String::new, |root| format!(" {root} retains most of this memory."));
+    let spare = report.advice.iter().find_map(|step| spare(&step.action, report));
+    format!(
+        "{size} are held by live Ruby objects{class}.{root}{} The program itself uses this memory: it is a managed leak, or \
+         simply its data.",
+        spare.unwrap_or_default()
+    )
 }
 
 /// The reason why garbage was not collected, as the end of a clause.
@@ -462,25 +525,23 @@ fn uncollected(report: &Report) -> &'static str {
     }
 }
 
-/// The class that holds most of the verdict's memory, if one does.
-fn main_class(report: &Report) -> String {
-    // Memory of internal objects is no part of the verdict's.
-    let of_owners = managed(report).next();
-    let first = match of_owners {
-        Some(owner) => Some((&owner.owner, owner.objects, owner.slot_bytes, held_bytes(owner))),
-        None => report
-            .ruby
-            .as_ref()
-            .and_then(|ruby| ruby.classes.first())
-            .map(|class| (&class.name, class.objects, class.slot_bytes, class.malloc_bytes)),
-    };
-    match first {
-        Some((name, objects, slots, malloc))
-            if total([slots, malloc]) > report.verdict.bytes / 2 =>
-        {
-            format!(", most of them by {} {name}", Count(objects))
-        }
-        _ => String::new(),
+/// The sentence on memory of which objects use a small part, if that is most of the verdict's.
+fn spare(action: &Action, report: &Report) -> Option<String> {
+    let is_most = |bytes: u64| bytes > report.verdict.bytes / 2;
+    match action {
+        Action::Rehash { entries, capacity, bytes, .. } if is_most(*bytes) => Some(format!(
+            " {} of it are room for {} entries in Hashes that have {}.",
+            Size(*bytes),
+            Count(*capacity),
+            Count(*entries)
+        )),
+        Action::CopySlices { slices, used_bytes, bytes, .. } if is_most(*bytes) => Some(format!(
+            " {} of it are there for {} in {} short slices of long Strings.",
+            Size(*bytes),
+            Size(*used_bytes),
+            Count(*slices)
+        )),
+        _ => None,
     }
 }
 
@@ -492,7 +553,7 @@ fn held(report: &Report, size: Size) -> String {
         return format!("{held_by}.");
     };
     let share =
-        if held_bytes(first) > report.verdict.bytes / 2 { "most" } else { "the largest part" };
+        if resident(first) > report.verdict.bytes / 2 { "most" } else { "the largest part" };
     let counted = match first.memsize {
         Some(Memsize::None) => "Ruby's GC counts only their slots",
         _ => "Ruby's GC may see less of this memory than there is",
@@ -502,10 +563,9 @@ fn held(report: &Report, size: Size) -> String {
 
 /// The owners of a cause that hold most.
 fn owner_evidence(report: &Report, cause: Cause) -> Vec<String> {
-    let weight = |owner: &Owner| total([owner.slot_bytes, held_bytes(owner)]);
     let owners = report.owners.iter().flatten().filter(|owner| owner.cause == Some(cause));
     let owners: Vec<&Owner> = owners.take(MAX_EVIDENCE).collect();
-    let least = owners.first().map_or(0, |first| weight(first) / MIN_FRACTION);
+    let least = owners.first().map_or(0, |first| first.bytes() / MIN_FRACTION);
     let describe = |owner: &Owner| {
         let memsize = match owner.memsize {
             Some(Memsize::None) => "; their type reports no size to Ruby",
@@ -515,14 +575,13 @@ fn owner_evidence(report: &Report, cause: Cause) -> Vec<String> {
         let objects =
             if owner.objects > 0 { format!("{} ", Count(owner.objects)) } else { String::new() };
         format!(
-            "{objects}{}: {} in {}, of which {} are shared with others{memsize}",
+            "{objects}{}: {} in {}{memsize}",
             owner.owner,
-            Size(held_bytes(owner)),
+            Size(resident(owner)),
             counted(owner.chunks, "chunk"),
-            Size(owner.shared_bytes),
         )
     };
-    owners.into_iter().filter(|owner| weight(owner) >= least).map(describe).collect()
+    owners.into_iter().filter(|owner| owner.bytes() >= least).map(describe).collect()
 }
 
 fn file_evidence(report: &Report) -> Vec<String> {

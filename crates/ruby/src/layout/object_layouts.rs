@@ -27,7 +27,7 @@ const OBJECT_EMBEDDED: u64 = fl_user(1);
 /// `ROBJECT_HEAP`: they are not (from 4.0 on).
 pub(crate) const OBJECT_NOT_EMBEDDED: u64 = fl_user(4);
 /// `RSTRING_NOEMBED`: the bytes are not in the slot.
-const STRING_NOT_EMBEDDED: u64 = fl_user(1);
+pub(crate) const STRING_NOT_EMBEDDED: u64 = fl_user(1);
 /// `RARRAY_EMBED_FLAG`: the elements are in the slot.
 pub(crate) const ARRAY_EMBEDDED: u64 = fl_user(1);
 /// The length of such an array (`RARRAY_EMBED_LEN_MASK`): two bits up to 3.1, seven since. The others
@@ -50,10 +50,10 @@ const HASH_NUMBER_MASK: u64 = 0xf;
 /// `RHASH_AR_TABLE_MAX_SIZE`.
 const MAX_PAIRS: u64 = 8;
 /// The first word of an `st_table` in the slot (from 3.3 on), and of the pairs of an `ar_table`.
-const HASH_TABLE_WORD: usize = 3;
+pub(crate) const HASH_TABLE_WORD: usize = 3;
 const HASH_PAIRS_WORD: usize = 4;
 /// The words of a slot that has room for an `st_table`.
-const WORDS_WITH_TABLE: usize = HASH_TABLE_WORD + (StTable::BYTES / 8) as usize;
+pub(crate) const WORDS_WITH_TABLE: usize = HASH_TABLE_WORD + (StTable::BYTES / 8) as usize;
 /// The number of `imemo_env` in all releases.
 const IMEMO_ENV: u8 = 0;
 /// No value up to this one is the address of an object: `false`, `nil`, and small numbers of C code.

@@ -30,6 +30,8 @@ pub struct StTable {
     pub bins: Address,
     /// The address of the entries.
     pub entries: Address,
+    /// The number of entries.
+    pub count: u64,
     /// The number of entries that there is room for.
     pub capacity: u64,
     /// The number of entries that were ever in use. The words behind them are left over from earlier
@@ -59,7 +61,7 @@ impl StTable {
             && entries != 0;
         let [functions, bins, entries] = [functions, bins, entries].map(Address);
         let capacity = 1 << (capacity_log2 & 63);
-        fits.then_some(Self { functions, bins, entries, capacity, bound })
+        fits.then_some(Self { functions, bins, entries, count, capacity, bound })
     }
 
     /// Its memory: the bins, if there are any, and the entries.

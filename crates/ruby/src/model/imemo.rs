@@ -44,6 +44,28 @@ pub enum ImemoType {
 }
 
 impl ImemoType {
+    /// The types with a name.
+    pub const ALL: [Self; 18] = [
+        Self::Env,
+        Self::Cref,
+        Self::Svar,
+        Self::ThrowData,
+        Self::Ifunc,
+        Self::Memo,
+        Self::Ment,
+        Self::Iseq,
+        Self::Tmpbuf,
+        Self::Ast,
+        Self::ParserStrterm,
+        Self::CvarEntry,
+        Self::Callinfo,
+        Self::Callcache,
+        Self::Constcache,
+        Self::Fields,
+        Self::Subclasses,
+        Self::Cdhash,
+    ];
+
     /// Returns true if all references of these objects are weak, so that they retain nothing: method caches, and lists of
     /// subclasses.
     #[must_use]

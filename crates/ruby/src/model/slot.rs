@@ -108,6 +108,11 @@ impl SlotType {
         }
     }
 
+    /// Returns the types that a slot in use can have.
+    pub fn all_in_slots() -> impl Iterator<Item = Self> {
+        (0..1 << KIND_BITS).map(Self).filter(|kind| kind.may_be_in_a_slot())
+    }
+
     /// Returns true if a slot in use can have this type. The others are unassigned numbers, types
     /// of values that are not objects, and T_NODE, which no heap has since 2.5.
     pub(crate) fn may_be_in_a_slot(self) -> bool {

@@ -1,0 +1,28 @@
+use ledger::UnknownMappings;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Anonymous mappings with the same permissions, of which rbloat does not know what a part is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct UnknownRow {
+    pub permissions: String,
+    pub mappings: u64,
+    pub mapped_bytes: u64,
+    pub resident_bytes: u64,
+    pub largest: String,
+    pub beside: Option<String>,
+}
+
+impl From<&UnknownMappings> for UnknownRow {
+    fn from(mappings: &UnknownMappings) -> Self {
+        Self {
+            permissions: mappings.permissions.clone(),
+            mappings: mappings.mappings,
+            mapped_bytes: mappings.mapped_bytes,
+            resident_bytes: mappings.resident_bytes,
+            largest: mappings.largest.start.to_string(),
+            beside: mappings.beside.clone(),
+        }
+    }
+}

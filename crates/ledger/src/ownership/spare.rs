@@ -1,0 +1,178 @@
+//! Large memory of which objects use a small part: tables of hashes that were large once, and the bytes of strings of which
+//! only slices are in use.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::ops::Range;
+
+use allocator::HeapMap;
+use image::{Image, SparseRows};
+use linux::{Address, Pages};
+use ruby::{ObjectSpace, Slice, SlotType, table_of_hash};
+
+use crate::ownership::edges::Edge;
+use crate::ownership::object_graph::{Node, ObjectGraph, Paths};
+use crate::ownership::retainers::Retainers;
+
+/// The least memory of an object that is examined, in bytes.
+const MIN_BYTES: u64 = 64 << 10;
+/// An object uses little of its memory if it is less than one part in this many.
+const PARTS: u64 = 8;
+
+/// Memory of which objects use a small part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpareAccount {
+    /// The kind of objects.
+    pub kind: SpareKind,
+    /// The number of objects that have the memory.
+    pub objects: u64,
+    /// The number of objects that use it: the hashes themselves, or the slices.
+    pub users: u64,
+    /// The entries, or bytes, that are in use.
+    pub used: u64,
+    /// The entries, or bytes, that there is room for.
+    pub room: u64,
+    /// The resident bytes of the memory.
+    pub resident_bytes: u64,
+    /// The path that retains the object with most of it.
+    pub path: String,
+}
+
+/// A kind of objects with memory that they do not use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpareKind {
+    /// Hashes: what they use is counted in entries.
+    Hashes,
+    /// Strings of which other strings are slices: what these use is counted in bytes.
+    Strings,
+}
+
+/// An object with large memory.
+#[derive(Debug, Clone)]
+struct Large {
+    slot: u32,
+    memory: Vec<Range<Address>>,
+    users: u64,
+    used: u64,
+    room: u64,
+}
+
+/// The large objects that use a small part of their memory.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Spare {
+    hashes: Vec<Large>,
+    strings: Vec<Large>,
+}
+
+impl Spare {
+    /// Finds the objects. `of_slots` are the blocks that they refer to.
+    pub(crate) fn read(
+        image: &Image<'_>,
+        heap: &HeapMap,
+        space: &ObjectSpace,
+        of_slots: &SparseRows<Edge>,
+    ) -> Self {
+        let (mut hashes, mut strings) = (Vec::new(), HashMap::new());
+        for (slot, edges) in of_slots.iter() {
+            let kind = space.slots.get(slot as usize).map(|slot| slot.kind());
+            if !matches!(kind, Some(SlotType::HASH | SlotType::STRING)) {
+                continue;
+            }
+            let certain = edges.iter().filter(|edge| !edge.is_uncertain());
+            let blocks = certain.filter_map(|edge| heap.block(edge.to() as usize));
+            let memory: Vec<_> = blocks.map(|block| heap.header.usable(block)).collect();
+            if memory.iter().map(linux::length).max() < Some(MIN_BYTES) {
+                continue;
+            }
+            let large = Large { slot, memory, users: 1, used: 0, room: 0 };
+            if kind == Some(SlotType::HASH) {
+                hashes.extend(sparse_hash(image, space, large));
+            } else if large.memory.len() == 1 {
+                strings.insert(slot, Large { users: 0, ..large });
+            }
+        }
+        if !strings.is_empty() {
+            add_slices(image, space, &mut strings);
+        }
+        let is_sliced = |large: &Large| large.users > 0 && large.used < large.room / PARTS;
+        let mut strings: Vec<_> = strings.into_values().filter(is_sliced).collect();
+        strings.sort_by_key(|large| large.slot);
+        Self { hashes, strings }
+    }
+
+    /// Sums up the objects that something retains, without strings that are also used as a whole.
+    pub(crate) fn accounts(
+        &self,
+        pages: &Pages,
+        (graph, paths): &(ObjectGraph<'_>, Paths),
+    ) -> Vec<SpareAccount> {
+        let is_retained = |large: &&Large| paths.root(graph.slot(large.slot)).is_some();
+        let hashes: Vec<&Large> = self.hashes.iter().filter(is_retained).collect();
+        let mut strings: Vec<&Large> = self.strings.iter().filter(is_retained).collect();
+        if !strings.is_empty() {
+            let slots = strings.iter().map(|large| graph.slot(large.slot)).collect();
+            let is_string = |number: u32| match graph.node(number) {
+                Node::Slot(slot) => graph.space.slots[slot as usize].kind() == SlotType::STRING,
+                _ => false,
+            };
+            let whole = graph.referred_to_by(paths, &slots, |from| !is_string(from));
+            strings.retain(|large| !whole.contains(&graph.slot(large.slot)));
+        }
+        let kinds = [(SpareKind::Hashes, hashes), (SpareKind::Strings, strings)];
+        let accounts = kinds.into_iter().filter_map(|(kind, objects)| {
+            let resident = |large: &Large| {
+                large.memory.iter().map(|range| pages.resident_bytes(range)).sum::<u64>()
+            };
+            let largest =
+                objects.iter().max_by_key(|large| (resident(large), Reverse(large.slot)))?;
+            let sum = |of: fn(&Large) -> u64| {
+                objects.iter().map(|large| of(large)).fold(0, u64::saturating_add)
+            };
+            Some(SpareAccount {
+                kind,
+                objects: objects.len() as u64,
+                users: sum(|large| large.users),
+                used: sum(|large| large.used),
+                room: sum(|large| large.room),
+                resident_bytes: objects.iter().map(|large| resident(large)).sum(),
+                path: Retainers::new(graph, paths).path_to(largest.slot),
+            })
+        });
+        accounts.collect()
+    }
+}
+
+/// Returns the hash if its table has few entries for its size. The table must be the one whose memory the hash refers to.
+fn sparse_hash(image: &Image<'_>, space: &ObjectSpace, large: Large) -> Option<Large> {
+    let at = space.slot_address(large.slot as usize)?;
+    let after = space.pages.partition_point(|page| page.slots.end <= large.slot as usize);
+    let table = table_of_hash(image, at, space.pages.get(after)?.slot_bytes)?;
+    let is_its = large.memory.iter().any(|memory| memory.start == table.entries);
+    (is_its && table.count < table.capacity / PARTS).then(|| Large {
+        used: table.count,
+        room: table.capacity,
+        ..large
+    })
+}
+
+/// Counts the slices of each string.
+fn add_slices(image: &Image<'_>, space: &ObjectSpace, strings: &mut HashMap<u32, Large>) {
+    for slot in space.links.slots() {
+        if !space.slots.get(slot as usize).is_some_and(|it| it.kind() == SlotType::STRING) {
+            continue;
+        }
+        for owner in space.links.of(slot) {
+            let Some(large) = strings.get_mut(owner) else { continue };
+            let at = space.slot_address(slot as usize);
+            let Some(slice) = at.and_then(|at| Slice::of(image, at)) else { continue };
+            let memory = &large.memory[0];
+            let is_within = memory.contains(&slice.start)
+                && slice.bytes <= memory.end - slice.start
+                && space.slot_address(*owner as usize) == Some(slice.owner);
+            large.users += 1;
+            // All of it is in use, as far as is known.
+            large.used = large.used.saturating_add(if is_within { slice.bytes } else { u64::MAX });
+        }
+    }
+    strings.values_mut().for_each(|large| large.room = linux::length(&large.memory[0]));
+}

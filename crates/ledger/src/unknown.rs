@@ -1,0 +1,128 @@
+//! Anonymous memory that nothing claims, by the permissions of its mappings.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use linux::{Address, Mapping, Mappings, is_control, length};
+
+/// Anonymous mappings with the same permissions, of which rbloat does not know what a part is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownMappings {
+    /// Their permissions: `rw-`.
+    pub permissions: String,
+    /// Their number.
+    pub mappings: u64,
+    /// Their size.
+    pub mapped_bytes: u64,
+    /// The resident bytes without any other cause.
+    pub resident_bytes: u64,
+    /// The mapping with most of these bytes.
+    pub largest: Range<Address>,
+    /// The name of the file that is mapped directly before or behind it.
+    pub beside: Option<String>,
+}
+
+/// The bytes without any other cause, by mapping, during booking.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Unknown(BTreeMap<Address, u64>);
+
+impl Unknown {
+    /// Adds `bytes` of a mapping.
+    pub(crate) fn book(&mut self, mapping: &Mapping, bytes: u64) {
+        if bytes > 0 {
+            *self.0.entry(mapping.range.start).or_default() += bytes;
+        }
+    }
+
+    /// Adds the bytes of other parts of the same process.
+    pub(crate) fn add(&mut self, more: &Self) {
+        for (start, bytes) in &more.0 {
+            *self.0.entry(*start).or_default() += bytes;
+        }
+    }
+
+    /// Returns the mappings by permissions, those with most unknown bytes first.
+    pub(crate) fn accounts(&self, mappings: &Mappings) -> Vec<UnknownMappings> {
+        let mut groups = BTreeMap::<String, (UnknownMappings, u64)>::new();
+        for (&start, &bytes) in &self.0 {
+            let Some(mapping) = mappings.find(start) else { continue };
+            let permissions = permissions(mapping);
+            let (group, most) = groups.entry(permissions.clone()).or_insert_with(|| {
+                let largest = mapping.range.clone();
+                let group = UnknownMappings {
+                    permissions,
+                    mappings: 0,
+                    mapped_bytes: 0,
+                    resident_bytes: 0,
+                    largest,
+                    beside: None,
+                };
+                (group, 0)
+            });
+            group.mappings += 1;
+            group.mapped_bytes += length(&mapping.range);
+            group.resident_bytes += bytes;
+            if bytes > *most {
+                *most = bytes;
+                group.largest = mapping.range.clone();
+            }
+        }
+        let mut groups: Vec<_> = groups.into_values().map(|(group, _)| group).collect();
+        for group in &mut groups {
+            group.beside = beside(&group.largest, mappings);
+        }
+        groups.sort_by_key(|group| Reverse(group.resident_bytes));
+        groups
+    }
+}
+
+fn permissions(mapping: &Mapping) -> String {
+    let flags = [(mapping.readable, 'r'), (mapping.writable, 'w'), (mapping.executable, 'x')];
+    flags.map(|(is_set, flag)| if is_set { flag } else { '-' }).into_iter().collect()
+}
+
+fn beside(range: &Range<Address>, mappings: &Mappings) -> Option<String> {
+    let before = mappings.iter().find(|mapping| mapping.range.end == range.start);
+    let behind = mappings.iter().find(|mapping| mapping.range.start == range.end);
+    let name = before.and_then(Mapping::file_name).or_else(|| behind.and_then(Mapping::file_name));
+    name.map(|name| name.replace(is_control, " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux::Backing;
+
+    #[test]
+    fn mappings_with_the_same_permissions_are_summed_up() {
+        let mapping = |start: u64, end: u64| Mapping::anonymous(Address(start)..Address(end));
+        let code = Mapping { executable: true, ..mapping(0x9000, 0xa000) };
+        let backing = Backing::File("/opt/lib\u{1b}v8.so".into());
+        let file = Mapping { backing, ..mapping(0x5000, 0x6000) };
+        let all = [mapping(0x1000, 0x3000), file, mapping(0x6000, 0x8000), code];
+        let mut unknown = Unknown::default();
+        unknown.book(&all[0], 0x1000);
+        unknown.book(&all[3], 0x200);
+        unknown.book(&all[1], 0);
+        let mut more = Unknown::default();
+        more.book(&all[2], 0x1800);
+        unknown.add(&more);
+        let groups = unknown.accounts(&Mappings::new(all.to_vec()));
+        let data = UnknownMappings {
+            permissions: "rw-".into(),
+            mappings: 2,
+            mapped_bytes: 0x4000,
+            resident_bytes: 0x2800,
+            largest: Address(0x6000)..Address(0x8000),
+            beside: Some("lib v8.so".into()),
+        };
+        assert_eq!(groups[0], data);
+        let code = &groups[1];
+        assert_eq!(
+            (code.permissions.as_str(), code.resident_bytes, groups.len()),
+            ("rwx", 0x200, 2)
+        );
+        assert_eq!(code.beside, None);
+    }
+}

@@ -1,0 +1,45 @@
+//! The memory of single large objects: what they have room for, and what they use of it. The words are those of
+//! [`object_layouts`](crate::layout::object_layouts); the caller verifies that the addresses are those that the object refers to.
+
+use image::{Image, Memory};
+use linux::Address;
+
+use crate::layout::object_layouts::{HASH_TABLE_WORD, STRING_NOT_EMBEDDED, WORDS_WITH_TABLE};
+use crate::layout::st_table::StTable;
+use crate::word::word;
+
+/// The table of the Hash in a slot of `slot_bytes` bytes; `None` if it cannot have one.
+#[must_use]
+pub fn table_of_hash(image: &Image<'_>, slot: Address, slot_bytes: u32) -> Option<StTable> {
+    let table = match slot_bytes as usize / 8 {
+        words if words >= WORDS_WITH_TABLE => slot.offset(8 * HASH_TABLE_WORD as u64),
+        _ => image.read_address(slot.offset(16)).ok()?,
+    };
+    let mut bytes = [0; StTable::BYTES as usize];
+    image.read_exact(table, &mut bytes).ok()?;
+    StTable::from_bytes(&bytes)
+}
+
+/// A string that shares the bytes of another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slice {
+    /// The string that owns the bytes.
+    pub owner: Address,
+    /// Its first byte.
+    pub start: Address,
+    /// Its length.
+    pub bytes: u64,
+}
+
+impl Slice {
+    /// The slice in a slot; `None` for strings whose bytes are in the slot. The owner of a string that shares nothing is no
+    /// address of a string.
+    #[must_use]
+    pub fn of(image: &Image<'_>, slot: Address) -> Option<Self> {
+        let mut bytes = [0; 40];
+        image.read_exact(slot, &mut bytes).ok()?;
+        let [flags, length, start, owner] = [0, 16, 24, 32].map(|at| word(&bytes, at));
+        let is_outside = flags & STRING_NOT_EMBEDDED != 0;
+        is_outside.then_some(Self { owner: Address(owner), start: Address(start), bytes: length })
+    }
+}
