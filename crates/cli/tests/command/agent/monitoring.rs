@@ -166,10 +166,7 @@ fn what_is_deployed_has_the_rights_to_copy_processes_of_other_users() {
         let run = |rights: &str, command: &str| {
             let mut setpriv = Command::new("setpriv");
             setpriv.arg(format!("--bounding-set=-all{rights}")).arg(rbloat().get_program());
-            setpriv.args([command, &target.pid().to_string(), "--json"]);
-            if command == "report" {
-                setpriv.args(["--max-pause", "10s"]);
-            }
+            setpriv.args([command, &target.pid().to_string(), "--json", "--max-pause", "10s"]);
             setpriv.output().unwrap()
         };
         let capture = |rights: &str| {
