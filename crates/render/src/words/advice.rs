@@ -98,7 +98,14 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
              load needs the slots.",
         ),
         Action::ReleaseObjects { class, bytes, path, are_garbage } => {
-            release(&process, class, *bytes, path.as_deref(), *are_garbage)
+            let mut owners = report.owners.iter().flatten();
+            let has_singletons =
+                owners.any(|owner| owner.owner == *class && owner.singleton_bytes > bytes / 2);
+            let size = match has_singletons {
+                true => format!("{} with their singleton classes", Size(*bytes)),
+                false => Size(*bytes).to_string(),
+            };
+            release(&process, class, &size, path.as_deref(), *are_garbage)
         }
         Action::FreeNative { class, objects, path, garbage_objects } => (
             free_native(class, *objects, path.as_deref(), *garbage_objects),
@@ -199,11 +206,11 @@ pub(crate) fn process(report: &Report) -> String {
 fn release(
     process: &str,
     class: &str,
-    bytes: u64,
+    size: &str,
     path: Option<&str>,
     are_garbage: bool,
 ) -> (String, String, &'static str) {
-    let objects = format!("objects of class {class} ({})", Size(bytes));
+    let objects = format!("objects of class {class} ({size})");
     match path {
         Some(path) => (
             format!(

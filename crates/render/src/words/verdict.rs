@@ -213,9 +213,10 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 format!("{size} are held by Ruby objects, most of which are garbage that the GC has not collected yet.")
             } else {
                 format!(
-                    "{size} are held by live Ruby objects{}. The program itself uses this memory: it is a managed leak, \
+                    "{size} are held by live Ruby objects{}. {}The program itself uses this memory: it is a managed leak, \
                      or simply its data.",
-                    main_class(report)
+                    main_class(report),
+                    singleton_classes(report)
                 )
             },
             class_evidence(report),
@@ -281,7 +282,12 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             format!("`rbloat report {pid}` with owners names who holds this memory."),
         ),
         Cause::RubyVm => (
-            format!("{size} belong to the interpreter: classes, methods, bytecode and its tables."),
+            format!(
+                "{size} belong to the interpreter: classes, methods, bytecode and its tables. {}",
+                singleton_classes(report)
+            )
+            .trim_end()
+            .into(),
             owned(Cause::RubyVm),
             "a process that only loads the same code, and does no work, should have about as much ruby.vm.".into(),
         ),
@@ -465,6 +471,21 @@ fn main_class(report: &Report) -> String {
             format!(", most of them by {} {name}", Count(objects))
         }
         _ => String::new(),
+    }
+}
+
+/// A sentence on objects whose singleton classes take more than half as much memory as the verdict is about; empty without any.
+fn singleton_classes(report: &Report) -> String {
+    let owners = report.owners.iter().flatten().filter(|owner| owner.kind == "class");
+    let most = owners.max_by_key(|owner| owner.singleton_bytes);
+    match most.filter(|owner| owner.singleton_bytes > report.verdict.bytes / 2) {
+        Some(owner) => format!(
+            "{} {} have singleton classes, which take {} with their methods and blocks, part of it in ruby.vm. ",
+            Count(owner.singleton_objects),
+            owner.owner,
+            Size(owner.singleton_bytes)
+        ),
+        None => String::new(),
     }
 }
 
