@@ -118,8 +118,8 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
         ),
         Action::FindNativeLeak => (
             "Find the code that allocates this memory and does not free it: nothing points to it any more. While the memory \
-             grows, `rbloat who` names the method of the extension and the line that calls it. Upgrade the extension, or fix \
-             it."
+             grows, `rbloat who` names the method in C and the line that calls it. If the method is one of Ruby's own, upgrade \
+             Ruby; otherwise upgrade the extension, or fix it."
                 .into(),
             format!("rbloat who {process}"),
             "less than 1 % of a processor while it watches. A restart frees the memory for some time.",

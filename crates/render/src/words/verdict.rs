@@ -305,7 +305,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
         ),
         Cause::NativeUnreachable => (
             format!(
-                "{size} of native memory are in use, but nothing points to them: a leak in a C extension or library."
+                "{size} of native memory are in use, but nothing points to them: a leak in a C extension, a library or Ruby itself."
             ),
             owned(Cause::NativeUnreachable),
             "this memory should never be freed. If it is, its pointer was hidden (tagged, or stored as a \
