@@ -216,14 +216,17 @@ fn compact(ledger: &Ledger) -> Option<Advice> {
 
 fn release(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.sum(&[Cause::RubyLiveSlots, Cause::RubyMalloc]);
-    let class = ledger.managed().next()?;
+    let class = ledger.managed().max_by_key(|class| {
+        // The first one of several.
+        (class.bytes_with_singleton_classes(), Reverse(&class.name))
+    })?;
     // A root that retains the smaller part of the objects does not explain them.
     let retains_most =
         |it: &&Retainer| it.bytes * 2 > class.weight_bytes() || it.objects * 2 > class.objects;
     let most = class.retainers.first().filter(retains_most);
     let action = Action::ReleaseObjects {
         class: class.name.clone(),
-        bytes: class.weight_bytes(),
+        bytes: class.bytes_with_singleton_classes(),
         path: most.and_then(|retainer| retainer.path.clone()),
         are_garbage: most.is_some_and(|retainer| retainer.path.is_none()),
     };

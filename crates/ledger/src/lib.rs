@@ -30,7 +30,7 @@ pub use ledger::{ArenaAccount, Extent, Ledger, MallocAccount, RubyAccount};
 pub use memory_map::{Area, AreaKind, Columns, InconsistentMap, MapBlock, MemoryMap, PageUse, Use};
 pub use ownership::{
     Dominator, DominatorKind, Explanation, NoExplanation, OwnerAccount, OwnerKind, Referrer,
-    Retainer, SpareAccount, SpareKind, Subject,
+    Retainer, SingletonClasses, SpareAccount, SpareKind, Subject,
 };
 pub use pins::{Pin, SizeClassAccount, SlabCounts};
 pub use sharing::{

@@ -36,6 +36,8 @@ pub struct ObjectSpace {
     pub references: References,
     /// The words of live slots that refer to other live slots; empty unless everything was read.
     pub links: Links,
+    /// Live objects other than classes that have a singleton class, and its slot, ascending; empty unless everything was read.
+    pub singletons: Vec<(u32, u32)>,
     /// The C structures that objects of C extensions, and of Ruby's own C classes, wrap.
     pub data_types: Vec<DataType>,
     /// The slots of such objects (T_DATA), and the type of each.

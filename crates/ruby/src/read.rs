@@ -98,7 +98,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
     let bitmaps = Bitmaps::find(image, &heap)?;
     let transient_heap = TransientHeap::find(image, interpreter, depth);
     let mut read = slots::read(&context, bitmaps, transient_heap.as_ref(), depth)?;
-    let Classes { mut classes, names, imemo_types, mut findings } =
+    let Classes { mut classes, names, imemo_types, mut findings, singletons } =
         classes::resolve(&context, &mut read, depth)?;
     let (data_types, data_objects, shortcoming) =
         read.data.resolve(image, &mut read.slots, &mut classes);
@@ -115,6 +115,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
         classes,
         references: read.references,
         links: read.links,
+        singletons,
         data_types,
         data_objects,
         fiber_stacks,

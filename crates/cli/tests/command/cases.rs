@@ -144,7 +144,7 @@ fn lists_of_subclasses_retain_no_classes() {
 /// The classes, methods and blocks of OpenStructs were retained by the class OpenStruct, through its list of subclasses.
 #[test]
 fn singleton_classes_are_retained_by_their_objects() {
-    let (target, report) = case("ostruct", "0.2");
+    let (target, report) = case("ostruct", "1");
     if target.truth["ruby_version"].as_str().is_some_and(|version| version < "3") {
         return testkit::skip("up to Ruby 2.7, an OpenStruct defines methods when they are called");
     }
@@ -155,6 +155,15 @@ fn singleton_classes_are_retained_by_their_objects() {
         let is_right = root.starts_with(path) && roots[0].1 >= target.number("objects");
         assert!(is_right, "{class}: {objects}, {roots:?}");
     }
+    let owner = report.owners.iter().flatten().find(|owner| owner.owner == "OpenStruct").unwrap();
+    assert_eq!(owner.singleton_objects, target.number("objects"));
+    // A class with its method table, two methods for each of six fields, their blocks and variables.
+    assert!(owner.singleton_bytes > 4096 * owner.singleton_objects, "{owner:?}");
+    let summary = render::words::verdict(&report).summary;
+    assert!(summary.contains(" OpenStruct have singleton classes, which take "), "{summary}");
+    assert!(!summary.contains("imemo"), "{summary}");
+    let words = advice(&report, |it| matches!(it, Action::ReleaseObjects { .. }));
+    assert!(words.action.contains("retained by REPORT_ROWS → Array → OpenStruct"), "{words:?}");
     assert!(target.finish());
 }
 

@@ -151,7 +151,18 @@ impl Report {
         if let Some(owners) = &mut self.owners
             && owners.len() > max_owners
         {
-            let others = owners.split_off(max_owners);
+            let mut sizes: Vec<u64> = owners.iter().map(Owner::bytes_with_singletons).collect();
+            sizes.sort_unstable_by_key(|bytes| std::cmp::Reverse(*bytes));
+            // A class of few bytes is listed if its objects have large singleton classes.
+            let least = max_owners.checked_sub(1).map_or(u64::MAX, |last| sizes[last]);
+            let mut room = max_owners;
+            let (listed, others): (Vec<Owner>, Vec<Owner>) =
+                std::mem::take(owners).into_iter().partition(|owner| {
+                    let is_listed = room > 0 && owner.bytes_with_singletons() >= least;
+                    room -= usize::from(is_listed);
+                    is_listed
+                });
+            *owners = listed;
             owners.push(Owner::sum(&others));
         }
         if let Some(files) = self.interpreter.as_mut().and_then(|it| it.files.as_mut())

@@ -29,6 +29,10 @@ pub struct Owner {
     pub resident_bytes: Option<u64>,
     pub memsize: Option<Memsize>,
     pub retained_bytes: Option<u64>,
+    #[serde(default)]
+    pub singleton_objects: u64,
+    #[serde(default)]
+    pub singleton_bytes: u64,
     pub kept_by: Vec<KeptBy>,
 }
 
@@ -38,6 +42,11 @@ impl Owner {
     pub fn bytes(&self) -> u64 {
         let held = self.exclusive_bytes.saturating_add(self.shared_bytes);
         self.resident_bytes.unwrap_or(held).saturating_add(self.slot_bytes)
+    }
+
+    /// These, and the memory of its objects' singleton classes.
+    pub(super) fn bytes_with_singletons(&self) -> u64 {
+        self.bytes().saturating_add(self.singleton_bytes)
     }
 
     /// Sums up owners in one row.
@@ -58,6 +67,8 @@ impl Owner {
                 .try_fold(0, |sum: u64, owner| Some(sum.saturating_add(owner.resident_bytes?))),
             memsize: None,
             retained_bytes: None,
+            singleton_objects: sum(|owner| owner.singleton_objects),
+            singleton_bytes: sum(|owner| owner.singleton_bytes),
             kept_by: vec![],
         }
     }
@@ -79,6 +90,8 @@ impl From<&OwnerAccount> for Owner {
                 .has_memsize
                 .map(|has| if has { Memsize::Function } else { Memsize::None }),
             retained_bytes: account.retained_bytes,
+            singleton_objects: account.singleton_classes.objects,
+            singleton_bytes: account.singleton_classes.bytes,
             kept_by: account.retainers.iter().map(KeptBy::from).collect(),
         }
     }

@@ -1,3 +1,4 @@
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -9,7 +10,7 @@ use ruby::{Class, ClassKind, CodePaths, ImemoType, NamedRoot, ObjectSpace, Slot}
 use crate::Cause;
 use crate::ownership::graph::PointerGraph;
 use crate::ownership::names::ObjectCode;
-use crate::ownership::object_graph::{ObjectGraph, Paths, Reach};
+use crate::ownership::object_graph::{ObjectGraph, Paths, Reach, singleton_classes};
 use crate::ownership::owner::{OwnerAccount, OwnerKind};
 use crate::ownership::parts::Parts;
 use crate::ownership::retained::{Dominator, MAX_GROUPS, RetainedSizes};
@@ -125,7 +126,18 @@ impl<'a> Owners<'a> {
             account.kind == OwnerKind::Class || Some(account.name.as_str()) == iseqs
         };
         let classes = accounts.iter_mut().filter(has_retainers);
-        let mut kept: Vec<_> = classes.take(MAX_RETAINED_CLASSES).collect();
+        let mut kept: Vec<_> = classes.collect();
+        for (class, singletons) in singleton_classes(graph, paths) {
+            let name = self.table.space.classes[class as usize].name.as_deref();
+            let account = kept.iter_mut().find(|it| it.name == name.unwrap_or(ANONYMOUS));
+            if let Some(account) = account {
+                account.singleton_classes.objects += singletons.objects;
+                account.singleton_classes.bytes += singletons.bytes;
+            }
+        }
+        // A stable sort: nearly all classes are in their order already.
+        kept.sort_by_key(|account| Reverse(account.bytes_with_singleton_classes()));
+        kept.truncate(MAX_RETAINED_CLASSES);
         // Classes of one name share an account.
         let group_of_name: HashMap<&str, usize> = kept
             .iter()

@@ -34,6 +34,7 @@ pub use explanation::{Explanation, NoExplanation, Referrer, Subject};
 pub(crate) use graph::PointerGraph;
 pub(crate) use names::ObjectCode;
 pub(crate) use object_graph::Reach;
+pub use object_graph::SingletonClasses;
 pub use owner::{OwnerAccount, OwnerKind, Retainer};
 pub(crate) use parts::Parts;
 pub use retained::{Dominator, DominatorKind};

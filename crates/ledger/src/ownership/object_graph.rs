@@ -2,6 +2,7 @@
 
 mod paths;
 mod references;
+mod singletons;
 #[cfg(test)]
 mod tests;
 
@@ -9,8 +10,10 @@ use std::collections::{HashMap, HashSet};
 
 use paths::Level;
 pub(crate) use paths::{Paths, Reach};
+pub use singletons::SingletonClasses;
+pub(crate) use singletons::singleton_classes;
 
-use allocator::HeapMap;
+use allocator::{Block, HeapMap};
 use ruby::{ClassKind, DataType, ImemoType, NamedRoot, ObjectSpace, RootKind, Slot, SlotType};
 
 use crate::interpreter::Gem;
@@ -313,6 +316,20 @@ impl<'a> ObjectGraph<'a> {
     /// The name of the thread in a slot; `None` for other objects, and for threads that have none.
     pub(crate) fn thread_name(&self, slot: u32) -> Option<&ObjectName> {
         self.names.of_thread(slot)
+    }
+
+    /// The bytes of the slot or block at a node, headers included; 0 for roots.
+    fn own_bytes(&self, number: u32) -> u64 {
+        match self.node(number) {
+            Node::Slot(slot) => {
+                let after =
+                    self.space.pages.partition_point(|page| page.slots.start <= slot as usize);
+                let page = after.checked_sub(1).and_then(|page| self.space.pages.get(page));
+                page.map_or(0, |page| page.slot_bytes.into())
+            }
+            Node::Memory(node) => self.heap.block(node as usize).map_or(0, Block::bytes),
+            _ => 0,
+        }
     }
 
     /// The bytes of the blocks that each of the `wanted` objects refers to, if an object like it owns them: the object's

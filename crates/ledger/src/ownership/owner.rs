@@ -1,4 +1,5 @@
 use crate::Cause;
+use crate::ownership::object_graph::SingletonClasses;
 
 /// A holder of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,6 +53,8 @@ pub struct OwnerAccount {
     /// The roots that retain its objects, the one that retains most bytes first; empty for owners other than
     /// classes, and for classes that hold little.
     pub retainers: Vec<Retainer>,
+    /// The singleton classes of its objects.
+    pub singleton_classes: SingletonClasses,
     /// The bytes of the slots and blocks that would be freed if all its objects went away, headers included; `None` if that
     /// was not asked for, for owners other than classes, and for classes that hold little.
     pub retained_bytes: Option<u64>,
@@ -108,6 +111,12 @@ impl OwnerAccount {
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
         self.exclusive_bytes + self.shared_bytes
+    }
+
+    /// Its part of RSS, and the memory of its objects' singleton classes.
+    #[must_use]
+    pub fn bytes_with_singleton_classes(&self) -> u64 {
+        self.weight_bytes().saturating_add(self.singleton_classes.bytes)
     }
 
     /// Its part of RSS: its slots and the resident bytes of its blocks.

@@ -2,6 +2,7 @@ use image::elf::Module;
 use ruby::{Class, ClassKind, DataType, ImemoType, ObjectSpace, SlotType};
 
 use crate::Cause;
+use crate::ownership::object_graph::SingletonClasses;
 use crate::ownership::owner::{Owner, OwnerAccount, OwnerKind};
 
 /// The name that classes without a name share.
@@ -129,6 +130,7 @@ impl OwnerTable<'_> {
             shared_bytes: 0,
             resident_bytes: 0,
             retainers: Vec::new(),
+            singleton_classes: SingletonClasses::default(),
             retained_bytes: None,
             has_memsize: match owner {
                 Owner::Data(class) => {

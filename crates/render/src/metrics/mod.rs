@@ -125,6 +125,8 @@ mod tests {
             resident_bytes: Some(bytes - bytes / 4),
             memsize: None,
             retained_bytes: None,
+            singleton_objects: 0,
+            singleton_bytes: 0,
             kept_by: Vec::new(),
         }
     }

@@ -114,7 +114,14 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
              load needs the slots.",
         ),
         Action::ReleaseObjects { class, bytes, path, are_garbage } => {
-            release(&process, class, *bytes, path.as_deref(), *are_garbage)
+            let mut owners = report.owners.iter().flatten();
+            let has_singletons =
+                owners.any(|owner| owner.owner == *class && owner.singleton_bytes > bytes / 2);
+            let size = match has_singletons {
+                true => format!("{} with their singleton classes", Size(*bytes)),
+                false => Size(*bytes).to_string(),
+            };
+            release(&process, class, &size, path.as_deref(), *are_garbage)
         }
         Action::Rehash { hashes, entries, capacity, bytes, path } => (
             format!(
@@ -161,8 +168,8 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
         ),
         Action::FindNativeLeak => (
             "Find the code that allocates this memory and does not free it: nothing points to it any more. While the memory \
-             grows, `rbloat who` names the method of the extension and the line that calls it. Upgrade the extension, or fix \
-             it."
+             grows, `rbloat who` names the method in C and the line that calls it. If the method is one of Ruby's own, upgrade \
+             Ruby; otherwise upgrade the extension, or fix it."
                 .into(),
             format!("rbloat who {process}"),
             "less than 1 % of a processor while it watches. A restart frees the memory for some time.",
@@ -273,11 +280,11 @@ pub(crate) fn process(report: &Report) -> String {
 fn release(
     process: &str,
     class: &str,
-    bytes: u64,
+    size: &str,
     path: Option<&str>,
     are_garbage: bool,
 ) -> (String, String, &'static str) {
-    let objects = format!("objects of class {class} ({})", Size(bytes));
+    let objects = format!("objects of class {class} ({size})");
     match path {
         Some(path) => (
             format!(

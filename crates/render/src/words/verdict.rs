@@ -321,7 +321,12 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             format!("`rbloat report {pid}` with owners names who holds this memory."),
         ),
         Cause::RubyVm => (
-            format!("{size} belong to the interpreter: classes, methods, bytecode and its tables."),
+            format!(
+                "{size} belong to the interpreter: classes, methods, bytecode and its tables. {}",
+                singleton_classes(report)
+            )
+            .trim_end()
+            .into(),
             owned(Cause::RubyVm),
             "a process that only loads the same code, and does no work, should have about as much ruby.vm.".into(),
         ),
@@ -339,7 +344,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
         ),
         Cause::NativeUnreachable => (
             format!(
-                "{size} of native memory are in use, but nothing points to them: a leak in a C extension or library."
+                "{size} of native memory are in use, but nothing points to them: a leak in a C extension, a library or Ruby itself."
             ),
             owned(Cause::NativeUnreachable),
             "this memory should never be freed. If it is, its pointer was hidden (tagged, or stored as a \
@@ -509,9 +514,10 @@ fn of_objects(report: &Report, size: Size) -> String {
         .map_or_else(String::new, |root| format!(" {root} retains most of this memory."));
     let spare = report.advice.iter().find_map(|step| spare(&step.action, report));
     format!(
-        "{size} are held by live Ruby objects{class}.{root}{} The program itself uses this memory: it is a managed leak, or \
+        "{size} are held by live Ruby objects{class}.{root}{} {}The program itself uses this memory: it is a managed leak, or \
          simply its data.",
-        spare.unwrap_or_default()
+        spare.unwrap_or_default(),
+        singleton_classes(report)
     )
 }
 
@@ -542,6 +548,21 @@ fn spare(action: &Action, report: &Report) -> Option<String> {
             Count(*slices)
         )),
         _ => None,
+    }
+}
+
+/// A sentence on objects whose singleton classes take more than half as much memory as the verdict is about; empty without any.
+fn singleton_classes(report: &Report) -> String {
+    let owners = report.owners.iter().flatten().filter(|owner| owner.kind == "class");
+    let most = owners.max_by_key(|owner| owner.singleton_bytes);
+    match most.filter(|owner| owner.singleton_bytes > report.verdict.bytes / 2) {
+        Some(owner) => format!(
+            "{} {} have singleton classes, which take {} with their methods and blocks, part of it in ruby.vm. ",
+            Count(owner.singleton_objects),
+            owner.owner,
+            Size(owner.singleton_bytes)
+        ),
+        None => String::new(),
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct Classes {
     pub(crate) names: Option<ClassNames>,
     pub(crate) imemo_types: ImemoTypes,
     pub(crate) findings: Vec<Finding>,
+    /// Objects other than classes, and their singleton classes, by slot.
+    pub(crate) singletons: Vec<(u32, u32)>,
 }
 
 struct Resolver<'a> {
@@ -99,10 +101,16 @@ pub(crate) fn resolve(
     if read.counts.astray > MAX_ASTRAY.max(read.counts.live / 4) {
         return Err(context.failure(Check::Classes, heap.start()));
     }
+    let mut singletons = Vec::new();
     if depth == Depth::Graph {
+        let is_class = |slot: u32| {
+            let kind = read.slots[slot as usize].kind();
+            matches!(kind, SlotType::CLASS | SlotType::MODULE | SlotType::ICLASS)
+        };
+        singletons.extend(links.iter().filter(|(object, _)| !is_class(*object)));
         read.links.insert(links);
     }
-    Ok(Classes { classes, names, imemo_types, findings })
+    Ok(Classes { classes, names, imemo_types, findings, singletons })
 }
 
 /// Adds the names of classes that programs see. They are spread over the whole memory.
