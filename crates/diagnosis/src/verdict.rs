@@ -100,9 +100,22 @@ fn confidence(ledger: &Ledger, cause: Option<Cause>) -> Confidence {
         _ if unknown > MIN_SHARE => Confidence::Low,
         // It is certain that these bytes are in use, but not who uses them.
         Some(Cause::MallocInUse) => Confidence::Medium,
+        Some(Cause::RubyLiveSlots | Cause::RubyMalloc) if is_garbage_marked(ledger) => {
+            Confidence::Medium
+        }
         _ if ledger.is_estimated => Confidence::Medium,
         _ => Confidence::High,
     }
+}
+
+/// Returns true if the last GC marked most of much garbage: the objects are old, or a word on a stack still led to them then.
+fn is_garbage_marked(ledger: &Ledger) -> bool {
+    let retainers = ledger.managed().flat_map(|owner| &owner.retainers);
+    let garbage = retainers.filter(|retainer| retainer.path.is_none());
+    let (objects, bytes) = garbage
+        .fold((0, 0), |sum: (u64, u64), it| (sum.0 + it.objects, sum.1.saturating_add(it.bytes)));
+    let unmarked = ledger.ruby.as_ref().map_or(0, |ruby| ruby.slots_unmarked);
+    objects > 2 * unmarked && bytes >= MIN_BYTES / 2
 }
 
 /// Returns true if no memory of malloc's is among the unknown memory.
@@ -203,12 +216,10 @@ mod tests {
         let free = [(RubyFreeSlots, 20), (MallocUnreturned, 20), (MallocFragmented, 19)];
         let rows = vec![RubyFreeSlots, MallocUnreturned, MallocFragmented];
         assert_eq!(with(&free), Some((rows, 59)));
-        let leaked = with(&[(NativeUnreachable, 30), (MallocUnreturned, 20), (NativeGlobal, 39)]);
-        assert_eq!(leaked, Some((vec![NativeUnreachable], 30)));
-        assert_eq!(
-            with(&[(NativeUnreachable, 10), (MallocUnreturned, 20), (NativeGlobal, 49)]),
-            None
-        );
+        let leaked = with(&[(NativeUnreachable, 32), (MallocUnreturned, 21), (NativeGlobal, 45)]);
+        assert_eq!(leaked, Some((vec![NativeUnreachable], 32)));
+        let little = [(NativeUnreachable, 10), (MallocUnreturned, 20), (NativeGlobal, 47)];
+        assert_eq!(with(&[&little[..], &[(Cause::StackThreads, 20)]].concat()), None);
     }
 
     #[test]

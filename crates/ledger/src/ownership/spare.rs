@@ -148,17 +148,14 @@ fn sparse_hash(image: &Image<'_>, space: &ObjectSpace, large: Large) -> Option<L
     let after = space.pages.partition_point(|page| page.slots.end <= large.slot as usize);
     let table = table_of_hash(image, at, space.pages.get(after)?.slot_bytes)?;
     let is_its = large.memory.iter().any(|memory| memory.start == table.entries);
-    (is_its && table.count < table.capacity / PARTS).then(|| Large {
-        used: table.count,
-        room: table.capacity,
-        ..large
-    })
+    let is_sparse = is_its && table.count < table.capacity / PARTS;
+    is_sparse.then_some(Large { used: table.count, room: table.capacity, ..large })
 }
 
 /// Counts the slices of each string.
 fn add_slices(image: &Image<'_>, space: &ObjectSpace, strings: &mut HashMap<u32, Large>) {
     for slot in space.links.slots() {
-        if !space.slots.get(slot as usize).is_some_and(|it| it.kind() == SlotType::STRING) {
+        if space.slots.get(slot as usize).is_none_or(|it| it.kind() != SlotType::STRING) {
             continue;
         }
         for owner in space.links.of(slot) {

@@ -47,7 +47,7 @@ pub use tree::{
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// The environment variables that are kept with their values: they select the allocator.
-const KEPT_VARIABLES: [&str; 2] = ["LD_PRELOAD", "RBLOAT_AUTO_TRIM"];
+const KEPT_VARIABLES: [&str; 3] = ["LD_PRELOAD", "RBLOAT_AUTO_TRIM", "RBLOAT_NATIVE_PRESSURE"];
 
 /// The beginning of the names of settings, numbers that are kept with their values: those of Ruby's garbage collector.
 pub const SETTINGS: &str = "RUBY_GC_";

@@ -136,7 +136,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                 Count(*entries),
             ),
             rehash(path),
-            "a moment in which no other thread uses the Hash. Large tables go back to the kernel at once.",
+            "a moment in which no other thread uses the Hash. Large tables mostly go back to the kernel at once.",
         ),
         Action::CopySlices { slices, used_bytes, strings, bytes, path } => (
             format!(
