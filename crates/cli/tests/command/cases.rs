@@ -246,3 +246,29 @@ fn anonymous_classes_are_a_leak_of_classes() {
     let leak = "Managed leak: Class retained by Tracker::DESCENDANTS grows";
     assert!(words.starts_with(leak), "{words}");
 }
+
+/// The report was "Healthy", and the account of the group called files in memory a cache.
+#[test]
+fn files_in_memory_are_no_cache() {
+    let Some(group) = testkit::ControlGroup::make() else { return };
+    if !std::path::Path::new("/dev/shm").is_dir() {
+        return testkit::skip("there is no /dev/shm");
+    }
+    let target = Target::start(&mut group.command(&testkit::scenario("cases/tmpfs")));
+    let report = report(target.pid());
+    let account = report.group.as_ref().unwrap();
+    let (count, each) = (target.number("files"), target.number("file_bytes"));
+    let shmem = account.unmapped_shmem_bytes;
+    // The kernel's counts of a group lag behind by some pages for each processor.
+    assert!(shmem.abs_diff(count * each) <= 4 << 20, "{account:?}");
+    assert!(account.unmapped_cache_bytes >= 16 << 20, "{account:?}");
+    assert!(account.processes == 1 && account.processes_bytes <= report.process.rss_bytes);
+    assert_eq!(account.files.len() as u64, count, "{account:?}");
+    for file in &account.files {
+        assert!(file.is_deleted && file.path.contains("/dev/shm/upload"), "{file:?}");
+        assert_eq!((file.bytes, file.pid), (each, target.pid()), "{file:?}");
+    }
+    let words = verdict(&report);
+    assert!(words.contains("The control group of this process uses"), "{words}");
+    assert!(target.finish());
+}

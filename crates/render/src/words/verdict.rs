@@ -51,7 +51,7 @@ pub fn verdict(report: &Report) -> VerdictWords {
         return of_unread(report, reason);
     }
     let verdict = &report.verdict;
-    let (summary, mut evidence, check) = match verdict.cause {
+    let (mut summary, mut evidence, check) = match verdict.cause {
         Some(cause) => explained(report, cause),
         None => healthy(report),
     };
@@ -68,6 +68,9 @@ pub fn verdict(report: &Report) -> VerdictWords {
                 percent(verdict.bytes, rss)
             ),
         );
+    }
+    if let (None, Some(group)) = (verdict.cause, &report.group) {
+        summary += &format!(" {}", super::group(group));
     }
     let to_check = match report.capture.method {
         CaptureMethod::Core if verdict.cause.is_some() => {
@@ -280,7 +283,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
         Cause::RubyVm => (
             format!("{size} belong to the interpreter: classes, methods, bytecode and its tables."),
             owned(Cause::RubyVm),
-            "a process that only loads the same code, and does no work, should have about as much ruby.vm.".into(),
+            format!("`rbloat diff {pid} --every 60s --times 3` shows if it still grows, and by what."),
         ),
         Cause::NativeHeld => (
             held(report, size),
