@@ -281,7 +281,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             format!("`rbloat report {pid}` with owners names who holds this memory."),
         ),
         Cause::RubyVm => (
-            format!("{size} belong to the interpreter: classes, methods, bytecode and its tables."),
+            format!("{size} belong to the interpreter{}.", super::interpreter::largest_part(report)),
             owned(Cause::RubyVm),
             format!("`rbloat diff {pid} --every 60s --times 3` shows if it still grows, and by what."),
         ),
