@@ -5,7 +5,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use formats::{Capture, CaptureMethod, Family, FamilyMemory, Report, Snapshot, SnapshotError, Why};
+use formats::{
+    Capture, CaptureMethod, Family, FamilyMemory, Report, ReportGroup, Snapshot, SnapshotError, Why,
+};
 use image::{Core, CoreError, CoreFile, Finding, Severity, Target};
 use ledger::{Explanation, Extent, Facts, Ledger, NoExplanation, Subject};
 use linux::proc::{self, Member, Rollup};
@@ -55,6 +57,7 @@ pub(crate) enum Taken {
         started: Instant,
         progress: Progress,
         family: Option<FamilyMemory>,
+        group: Option<ReportGroup>,
     },
     Snapshot(SnapshotFile),
     Core {
@@ -202,7 +205,8 @@ fn take(
                 );
                 let captured = Box::new(captured?);
                 let family = family_memory(&family);
-                let taken = Taken::Process { pid, captured, started, progress, family };
+                let group = if detail.family { group(pid) } else { None };
+                let taken = Taken::Process { pid, captured, started, progress, family, group };
                 Opened::Taken(match processes {
                     0 => taken,
                     // The next capture needs all rights.
@@ -304,10 +308,11 @@ impl Taken {
     /// Accounts for the memory, unless that is done.
     fn account(self, detail: Detail) -> Result<Snapshot, Failure> {
         let snapshot = match self {
-            Self::Process { captured, started, progress, family, .. } => {
+            Self::Process { captured, started, progress, family, group, .. } => {
                 progress.account();
                 let mut snapshot = account(*captured, detail, started);
                 snapshot.report.family = family;
+                snapshot.report.group = group;
                 progress.end();
                 snapshot
             }
@@ -466,4 +471,25 @@ fn family_memory(members: &[Member]) -> Option<FamilyMemory> {
         rss_bytes: rollups.iter().map(|it| it.rss_bytes).sum(),
         pss_bytes: rollups.iter().map(|it| it.pss_bytes).sum(),
     })
+}
+
+/// More processes than a report on one of them examines.
+const MAX_PROCESSES: usize = 256;
+
+/// Returns the account of the innermost control group of a process; `None` unless much of its memory is in no process.
+fn group(pid: i32) -> Option<ReportGroup> {
+    let groups = proc::control_groups(pid)?;
+    let mut memories = groups.iter().filter_map(|group| Some((group, group.memory()?)));
+    let (group, memory) = memories.next().filter(|(group, _)| !group.is_top())?;
+    let processes = group.processes();
+    if processes.len() > MAX_PROCESSES {
+        return None;
+    }
+    let kernel = group.memory_of_kernel()?;
+    if !diagnosis::is_much_in_no_process(memory, kernel) {
+        return None;
+    }
+    let rollups: Vec<Rollup> = processes.iter().filter_map(|&pid| proc::rollup(pid).ok()).collect();
+    let files = proc::open_tmpfs_files(&processes);
+    Some(diagnosis::report_group(memory, kernel, &rollups, files))
 }

@@ -59,7 +59,13 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
         (&[Cause::NativeUnreachable], vec![find_leak(ledger)]),
         (&[Cause::MallocInUse], vec![look_for_native(ledger)]),
         (&[Cause::Unknown], vec![find_mapper(ledger)]),
-        (&[Cause::RubyVm], vec![load_less_code(ledger).filter(|_| cause == Some(Cause::RubyVm))]),
+        (
+            &[Cause::RubyVm],
+            match cause {
+                Some(Cause::RubyVm) => vec![release_classes(ledger), load_less_code(ledger)],
+                _ => Vec::new(),
+            },
+        ),
         (&[Cause::StackThreads], vec![run_fewer_threads(ledger)]),
         (&[Cause::StackFibers], vec![end_fibers(ledger)]),
         (&[Cause::FileShared, Cause::FilePrivate], vec![watch_pss(ledger)]),
@@ -224,13 +230,26 @@ fn release(ledger: &Ledger) -> Option<Advice> {
     let retains_most =
         |it: &&Retainer| it.bytes * 2 > class.weight_bytes() || it.objects * 2 > class.objects;
     let most = class.retainers.first().filter(retains_most);
-    let action = Action::ReleaseObjects {
+    is_main(ledger, bytes).then(|| step(release_objects(class, most)))
+}
+
+/// Classes and modules are objects whose memory is the interpreter's.
+fn release_classes(ledger: &Ledger) -> Option<Advice> {
+    let mut classes = ledger.owners.iter().filter(|owner| owner.cause == Cause::RubyVm);
+    let class = classes.find(|owner| ["Class", "Module"].contains(&owner.name.as_str()))?;
+    // Most of their tables refer to nothing, so that they are not among the bytes of a root.
+    let retains_most = |retainer: &&Retainer| retainer.objects * 2 > class.objects;
+    let most = class.retainers.iter().find(retains_most);
+    is_main(ledger, class.weight_bytes()).then(|| step(release_objects(class, most)))
+}
+
+fn release_objects(class: &OwnerAccount, most: Option<&Retainer>) -> Action {
+    Action::ReleaseObjects {
         class: class.name.clone(),
         bytes: class.bytes_with_singleton_classes(),
         path: most.and_then(|retainer| retainer.path.clone()),
         are_garbage: most.is_some_and(|retainer| retainer.path.is_none()),
-    };
-    is_main(ledger, bytes).then(|| step(action))
+    }
 }
 
 fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Advice> {

@@ -169,14 +169,16 @@ pub fn family(facts: FamilyFacts) -> Family {
 
 fn group_parts(memory_bytes: u64, group: GroupMemory, facts: GroupFacts) -> GroupParts {
     let GroupFacts { kernel, others, charged_elsewhere_bytes } = facts;
-    let KernelMemory { unmapped_cache_bytes, kernel_bytes } = kernel;
+    let KernelMemory { unmapped_cache_bytes, unmapped_shmem_bytes, kernel_bytes } = kernel;
     let others_bytes: u64 = others.iter().map(|it| it.pss_bytes).sum();
     let charged = memory_bytes.saturating_sub(charged_elsewhere_bytes.unwrap_or(0));
-    let explained = charged + others_bytes + unmapped_cache_bytes + kernel_bytes;
+    let explained =
+        charged + others_bytes + unmapped_cache_bytes + unmapped_shmem_bytes + kernel_bytes;
     GroupParts {
         charged_elsewhere_bytes,
         others,
         unmapped_cache_bytes,
+        unmapped_shmem_bytes,
         kernel_bytes,
         unexplained_bytes: group.usage_bytes.wrapping_sub(explained).cast_signed(),
     }

@@ -220,6 +220,9 @@ pub struct GroupParts {
     pub charged_elsewhere_bytes: Option<u64>,
     pub others: Vec<OtherProcess>,
     pub unmapped_cache_bytes: u64,
+    /// 0 in older documents, where `unmapped_cache_bytes` includes it.
+    #[serde(default)]
+    pub unmapped_shmem_bytes: u64,
     pub kernel_bytes: u64,
     pub unexplained_bytes: i64,
 }

@@ -61,8 +61,8 @@ pub use recording::{Recording, RecordingError};
 pub use report::{
     Arena, ArenaSlabs, Capture, CaptureMethod, CauseRow, Class, DominatorRow, FamilyMemory,
     FileCode, FindingRow, FindingSeverity, Gc, GemCode, Interpreter, InterpreterPart, KeptBy,
-    Malloc, MallocTuning, MappedFile, Memsize, Owner, PinRow, ProcessSummary, Report, Ruby,
-    SizeClass, ThreadRow, UnknownRow, Unread, milliseconds,
+    Malloc, MallocTuning, MappedFile, Memsize, Owner, PinRow, ProcessSummary, Report, ReportGroup,
+    Ruby, SizeClass, ThreadRow, TmpfsFile, UnknownRow, Unread, milliseconds,
 };
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};
 pub use trim::{

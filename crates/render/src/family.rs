@@ -197,6 +197,7 @@ fn write_group(family: &Family, out: &mut String) -> std::fmt::Result {
     }
     for (name, bytes) in [
         ("caches of files that no process maps", parts.unmapped_cache_bytes),
+        ("tmpfs and shared memory that no process maps", parts.unmapped_shmem_bytes),
         ("the kernel: page tables, stacks, buffers", parts.kernel_bytes),
     ] {
         table.add_row([name.into(), mebibytes(bytes)]);

@@ -97,6 +97,7 @@ fn write(report: &Report, out: &mut String, options: TextOptions) -> std::fmt::R
     write_head(report, out, options.width)?;
     let style = if report.verdict.cause.is_none() { GREEN } else { RED };
     write_verdict(out, style, &words::verdict(report), options.width)?;
+    write_group(report, out, options.width)?;
     write_causes(report, out, options.width)?;
     if options.arenas {
         write_arenas(report, out, options.width)?;
@@ -138,6 +139,22 @@ fn write_head(report: &Report, out: &mut String, width: usize) -> std::fmt::Resu
             process.pid
         );
         write_wrapped(out, "", &text, width)?;
+    }
+    writeln!(out)
+}
+
+/// Writes the account of the control group, unless the verdict has it, and the open files in memory.
+fn write_group(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
+    let Some(group) = &report.group else { return Ok(()) };
+    if report.verdict.cause.is_some() {
+        write_wrapped(out, "", &format!("{}\n", words::group(group)), width)?;
+    }
+    if group.files.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "{BOLD}OPEN FILES IN TMPFS{BOLD:#}")?;
+    for file in &group.files {
+        write_wrapped(out, " · ", &words::tmpfs_file(file), width)?;
     }
     writeln!(out)
 }

@@ -1,7 +1,7 @@
 //! Mechanisms of public reports on Ruby's memory, in programs that know the truth: `scenarios/cases`.
 
 use formats::{Action, Diff, DiffKind, Doubt, Report, Why};
-use ledger::Cause;
+use ledger::{Cause, InterpreterKind};
 use testkit::Target;
 
 use crate::diffs::{diff, looks_at};
@@ -306,7 +306,18 @@ fn code_that_is_evaluated_and_not_retained_is_no_leak() {
 
 #[test]
 fn anonymous_classes_are_a_leak_of_classes() {
-    let target = Target::scenario("cases/anonymous_classes", &[]);
+    let target = Target::scenario("cases/anonymous_classes", &["--scale", "10"]);
+    let report = report(target.pid());
+    // Other releases have less memory for each class.
+    if report.verdict.cause == Some(Cause::RubyVm) {
+        let words = verdict(&report);
+        assert!(words.contains("classes and modules, with their tables"), "{words}");
+        let Action::ReleaseObjects { class, path: Some(path), .. } = &report.advice[0].action
+        else {
+            panic!("{:?}", report.advice)
+        };
+        assert!(class == "Class" && path.starts_with("Tracker::DESCENDANTS"), "{path}");
+    }
     let diff = diff(&looks_at(target, 3, |_| false));
     let words = render::words::diff_verdict(&diff).summary;
     let leak = "Managed leak: Class retained by Tracker::DESCENDANTS grows";
@@ -450,5 +461,65 @@ fn an_allocator_that_was_not_loaded_is_named_first() {
     let sentence = "LD_PRELOAD names jemalloc, but jemalloc was not loaded.";
     assert!(summary.ends_with(sentence), "{summary}");
     assert!(words.action.starts_with("Correct LD_PRELOAD"), "{words:?}");
+    assert!(target.finish());
+}
+
+/// The interpreter's tables were one row.
+#[test]
+fn tables_of_the_interpreter_are_told_apart() {
+    let (target, report) = case("object_ids", "0.5");
+    let kind = |report: &Report, wanted: InterpreterKind| {
+        let kinds = &report.interpreter.as_ref().unwrap().kinds;
+        kinds.iter().find(|part| part.kind == wanted).unwrap().resident_bytes
+    };
+    if target.truth["ruby_version"].as_str().unwrap() >= "3.5" {
+        return testkit::skip("this Ruby has object ids in the objects");
+    }
+    let ids = kind(&report, InterpreterKind::ObjectIds);
+    assert!(ids >= target.number("ids") * 16, "{ids} {:?}", report.interpreter);
+    let words = verdict(&report);
+    assert!(words.contains("tables of object ids") || report.verdict.cause != Some(Cause::RubyVm));
+    assert!(target.finish());
+
+    let mut target = Target::ruby(
+        "KEPT = Array.new(100_000) { |at| 'text'.dup.tap { |it| it.instance_variable_set(:@at, at) } }
+         puts 'ready {}'; $stdout.flush; gets
+         OTHERS = Array.new(100_000) { Object.new.tap { |it| ObjectSpace.define_finalizer(it, proc {}) } }
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)",
+    );
+    let before = crate::report(target.pid());
+    target.tell("finalizers");
+    target.next_truth();
+    let after = crate::report(target.pid());
+    let variables = kind(&before, InterpreterKind::GenericVariables);
+    assert!(variables >= 100_000 * 16, "{:?}", before.interpreter);
+    assert_eq!(kind(&before, InterpreterKind::ObjectIds), 0, "{:?}", before.interpreter);
+    let finalizers = kind(&after, InterpreterKind::Finalizers);
+    assert!(finalizers >= 100_000 * 16, "{:?}", after.interpreter);
+}
+
+/// The report was "Healthy", and the account of the group called files in memory a cache.
+#[test]
+fn files_in_memory_are_no_cache() {
+    let Some(group) = testkit::ControlGroup::make() else { return };
+    if !std::path::Path::new("/dev/shm").is_dir() {
+        return testkit::skip("there is no /dev/shm");
+    }
+    let target = Target::start(&mut group.command(&testkit::scenario("cases/tmpfs")));
+    let report = report(target.pid());
+    let account = report.group.as_ref().unwrap();
+    let (count, each) = (target.number("files"), target.number("file_bytes"));
+    let shmem = account.unmapped_shmem_bytes;
+    // The kernel's counts of a group lag behind by some pages for each processor.
+    assert!(shmem.abs_diff(count * each) <= 4 << 20, "{account:?}");
+    assert!(account.unmapped_cache_bytes >= 16 << 20, "{account:?}");
+    assert!(account.processes == 1 && account.processes_bytes <= report.process.rss_bytes);
+    assert_eq!(account.files.len() as u64, count, "{account:?}");
+    for file in &account.files {
+        assert!(file.is_deleted && file.path.contains("/dev/shm/upload"), "{file:?}");
+        assert_eq!((file.bytes, file.pid), (each, target.pid()), "{file:?}");
+    }
+    let words = verdict(&report);
+    assert!(words.contains("The control group of this process uses"), "{words}");
     assert!(target.finish());
 }

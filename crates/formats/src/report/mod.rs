@@ -7,6 +7,7 @@ mod capture;
 mod check;
 mod files;
 mod findings;
+mod group;
 mod interpreter;
 mod malloc;
 mod owners;
@@ -27,6 +28,7 @@ pub(crate) use check::check_causes;
 pub use capture::{Capture, CaptureMethod, Unread, milliseconds};
 pub use files::MappedFile;
 pub use findings::{FindingRow, FindingSeverity};
+pub use group::{ReportGroup, TmpfsFile};
 pub use interpreter::{FileCode, GemCode, Interpreter, InterpreterPart};
 pub use malloc::{Arena, Malloc};
 pub use owners::{DominatorRow, KeptBy, Memsize, Owner};
@@ -53,6 +55,9 @@ pub struct Report {
     pub capture: Capture,
     /// `None` for a process that was not forked and has no forked children, and for a core.
     pub family: Option<FamilyMemory>,
+    /// `None` unless much of the memory of the process's control group is in no process, and in older documents.
+    #[serde(default)]
+    pub group: Option<ReportGroup>,
     pub causes: Vec<CauseRow>,
     pub malloc: Option<Malloc>,
     pub arenas: Option<Vec<Arena>>,
@@ -110,6 +115,7 @@ impl Report {
             },
             capture,
             family: None,
+            group: None,
             causes: ledger.causes.iter().map(|(cause, bytes)| CauseRow { cause, bytes }).collect(),
             malloc: ledger.malloc.as_ref().map(Malloc::from),
             arenas: ledger

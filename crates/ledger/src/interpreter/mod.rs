@@ -20,14 +20,29 @@ pub enum InterpreterKind {
     Classes,
     /// The interpreter's tables of symbols and of deduplicated strings.
     Symbols,
+    /// The tables of object ids (`object_id`).
+    ObjectIds,
+    /// The table of instance variables of strings, arrays, classes of C extensions and the like.
+    GenericVariables,
+    /// The table of finalizers.
+    Finalizers,
     /// All other memory of the interpreter.
     Other,
 }
 
 impl InterpreterKind {
     /// All kinds, in display order.
-    pub const ALL: [Self; 6] =
-        [Self::Bytecode, Self::Methods, Self::Caches, Self::Classes, Self::Symbols, Self::Other];
+    pub const ALL: [Self; 9] = [
+        Self::Bytecode,
+        Self::Methods,
+        Self::Caches,
+        Self::Classes,
+        Self::Symbols,
+        Self::ObjectIds,
+        Self::GenericVariables,
+        Self::Finalizers,
+        Self::Other,
+    ];
 
     /// Its name, part of the stable interface.
     #[must_use]
@@ -38,6 +53,9 @@ impl InterpreterKind {
             Self::Caches => "caches",
             Self::Classes => "classes",
             Self::Symbols => "symbols",
+            Self::ObjectIds => "object_ids",
+            Self::GenericVariables => "generic_variables",
+            Self::Finalizers => "finalizers",
             Self::Other => "other",
         }
     }

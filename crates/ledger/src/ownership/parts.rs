@@ -11,10 +11,11 @@ use crate::Cause;
 use crate::interpreter::{InterpreterAccount, InterpreterKind, PartSize};
 use crate::ownership::block_files::BlockFiles;
 use crate::ownership::edges::Edge;
-use crate::ownership::graph::PointerGraph;
+use crate::ownership::graph::{Keyed, PointerGraph};
 use crate::ownership::owner::Owner;
 use crate::ownership::table::OwnerTable;
 use crate::ownership::trace::Trace;
+use crate::ownership::weak::is_hidden_array;
 
 /// The least number of objects that a table refers to if it has their kind.
 const MIN_REFERENCES: usize = 64;
@@ -168,6 +169,7 @@ fn kinds_of_tables(
         matches!(owner, Owner::Variables(_) | Owner::Data(_))
             && table.cause_of(owner) == Cause::RubyVm
     };
+    let values = values_of_tables(graph, table);
     let mut kinds = HashMap::new();
     let mut headers = Vec::new();
     let table_bytes = heap.usable_bytes_for(StTable::BYTES);
@@ -184,10 +186,17 @@ fn kinds_of_tables(
             continue;
         }
         let slots = graph.slots(node);
-        if slots.len() >= MIN_REFERENCES
-            && let Some(kind) = most(slots.iter().map(of_slot))
-        {
-            kinds.insert(node, kind);
+        if slots.len() >= MIN_REFERENCES {
+            let values = values.get(&node);
+            let kind = values
+                .and_then(|values| values.kind(slots.len()))
+                .or_else(|| most(slots.iter().map(of_slot)))
+                .or_else(|| {
+                    values
+                        .filter(|it| it.are_numbers(slots, table))
+                        .map(|_| InterpreterKind::ObjectIds)
+                });
+            kinds.extend(kind.map(|kind| (node, kind)));
         }
         if length(&heap.header.usable(block)) == table_bytes {
             headers.push(node);
@@ -204,6 +213,60 @@ fn kinds_of_tables(
     }
     kinds
 }
+
+/// The entries of a hash table whose values are referred to, by the kind of value.
+#[derive(Debug, Clone, Copy, Default)]
+struct Values {
+    blocks: usize,
+    arrays: usize,
+    others: usize,
+}
+
+/// All hash tables with objects as keys or values.
+fn values_of_tables(graph: &PointerGraph, table: &OwnerTable<'_>) -> HashMap<u32, Values> {
+    let empty = |&node: &u32| (node, Values::default());
+    let mut tables: HashMap<u32, Values> = graph.hash_tables.iter().map(empty).collect();
+    for value in &graph.keyed_values {
+        let Some(values) = tables.get_mut(&value.table) else { continue };
+        match value.value {
+            Keyed::Block(_) => values.blocks += 1,
+            Keyed::Slot(slot) if is_hidden_array(table.space, slot) => values.arrays += 1,
+            Keyed::Slot(_) => values.others += 1,
+        }
+    }
+    tables
+}
+
+impl Values {
+    /// The kind of a table that refers to `references` objects: the values of instance variables are blocks, and those of
+    /// finalizers are hidden arrays, which are half of the references. `None` for other tables.
+    fn kind(self, references: usize) -> Option<InterpreterKind> {
+        match self {
+            Self { blocks, arrays: 0, others: 0 } if blocks * 10 >= references * 9 => {
+                Some(InterpreterKind::GenericVariables)
+            }
+            Self { blocks: 0, arrays, others: 0 } if arrays * 20 >= references * 9 => {
+                Some(InterpreterKind::Finalizers)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns true for a table of the program's objects with numbers: their ids.
+    fn are_numbers(self, references: &[Edge], table: &OwnerTable<'_>) -> bool {
+        let is_object = |edge: &&Edge| {
+            let slot = table.space.slots.get(edge.to() as usize);
+            slot.is_some_and(|it| !INTERPRETERS.contains(&it.kind()))
+        };
+        let objects = references.iter().filter(is_object).count();
+        let Self { blocks, arrays, others } = self;
+        blocks + arrays + others == 0 && objects * 10 >= references.len() * 9
+    }
+}
+
+/// Types of objects that other tables of the interpreter refer to.
+const INTERPRETERS: [SlotType; 4] =
+    [SlotType::CLASS, SlotType::MODULE, SlotType::ICLASS, SlotType::IMEMO];
 
 /// The kind of at least nine in ten.
 fn most(kinds: impl ExactSizeIterator<Item = Option<InterpreterKind>>) -> Option<InterpreterKind> {

@@ -138,7 +138,7 @@ fn subclass_entries(
     entries
 }
 
-fn is_hidden_array(space: &ObjectSpace, slot: u32) -> bool {
+pub(crate) fn is_hidden_array(space: &ObjectSpace, slot: u32) -> bool {
     let class =
         space.slots.get(slot as usize).and_then(|it| space.classes.get(it.class() as usize));
     class.is_some_and(|class| class.kind == ClassKind::Hidden(SlotType::ARRAY))

@@ -46,6 +46,8 @@ pub struct Rollup {
     pub uss_bytes: u64,
     /// Resident memory that no file backs.
     pub anonymous_bytes: u64,
+    /// Proportional memory of shared memory and files in memory that it maps.
+    pub shmem_bytes: u64,
     /// Swapped memory.
     pub swap_bytes: u64,
 }
@@ -64,6 +66,7 @@ pub fn rollup(pid: i32) -> Result<Rollup, Error> {
         pss_bytes: bytes("Pss:"),
         uss_bytes: bytes("Private_Clean:") + bytes("Private_Dirty:") + bytes("Private_Hugetlb:"),
         anonymous_bytes: bytes("Anonymous:"),
+        shmem_bytes: bytes("Pss_Shmem:"),
         swap_bytes: bytes("Swap:"),
     })
 }

@@ -10,6 +10,7 @@ mod memory;
 mod rights;
 mod stat;
 mod threads;
+mod tmpfs;
 mod tree;
 
 use std::fs::{self, File};
@@ -38,6 +39,7 @@ pub use threads::{
     readable_state, signal_sets, thread_ids, thread_name, thread_names, thread_state, threads,
 };
 pub(crate) use threads::{thread_count, time_of};
+pub use tmpfs::{TmpfsFile, open_tmpfs_files};
 pub use tree::{
     Member, Tree, children, ended_without_signal, family, member, member_since, parent_in_family,
     sort_by_age,

@@ -81,6 +81,9 @@ pub fn verdict(report: &Report) -> VerdictWords {
     {
         summary += " LD_PRELOAD names jemalloc, but jemalloc was not loaded.";
     }
+    if let (None, Some(group)) = (verdict.cause, &report.group) {
+        summary += &format!(" {}", super::group(group));
+    }
     let to_check = match report.capture.method {
         CaptureMethod::Core if verdict.cause.is_some() => {
             "To check in a process that does the same"
@@ -322,13 +325,14 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
         ),
         Cause::RubyVm => (
             format!(
-                "{size} belong to the interpreter: classes, methods, bytecode and its tables. {}",
+                "{size} belong to the interpreter{}. {}",
+                super::interpreter::largest_part(report),
                 singleton_classes(report)
             )
             .trim_end()
             .into(),
             owned(Cause::RubyVm),
-            "a process that only loads the same code, and does no work, should have about as much ruby.vm.".into(),
+            format!("`rbloat diff {pid} --every 60s --times 3` shows if it still grows, and by what."),
         ),
         Cause::NativeHeld => (
             held(report, size),

@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::memory::number_after;
+use super::memory::{number_after, rollup};
 use super::read;
 use rustix::fs::{Mode, OFlags};
 
@@ -157,7 +157,8 @@ impl ControlGroup {
     }
 
     /// Returns true if no group is above this one.
-    fn is_top(&self) -> bool {
+    #[must_use]
+    pub fn is_top(&self) -> bool {
         self.id.inode == ROOT_INODE
     }
 
@@ -200,7 +201,7 @@ impl ControlGroup {
         let read = |name: &str| fs::read_to_string(folder.path().join(name)).ok();
         let counts = read("memory.stat")?;
         let bytes = |name: &str| number_after(&counts, name);
-        let [all, mapped] = self.hierarchy.files;
+        let [all, mapped, shmem] = self.hierarchy.files;
         let kernel = match self.hierarchy.kernel {
             Some(file) => read(file).and_then(|text| text.trim().parse().ok()),
             // Its sum is there from Linux 5.18 on.
@@ -209,10 +210,22 @@ impl ControlGroup {
                 Some(parts.into_iter().filter_map(bytes).sum())
             }),
         };
+        // Both counts include files in memory.
+        let unmapped = bytes(all)?.saturating_sub(bytes(mapped)?);
+        let shmem = bytes(shmem).unwrap_or(0);
+        let mapped_shmem = if shmem > 0 { self.mapped_shmem_bytes() } else { 0 };
+        let unmapped_shmem_bytes = shmem.saturating_sub(mapped_shmem).min(unmapped);
         Some(KernelMemory {
-            unmapped_cache_bytes: bytes(all)?.saturating_sub(bytes(mapped)?),
+            unmapped_shmem_bytes,
+            unmapped_cache_bytes: unmapped - unmapped_shmem_bytes,
             kernel_bytes: kernel? + bytes("sock ").unwrap_or(0),
         })
+    }
+
+    /// Returns the bytes of shared memory and files in memory that processes of the group map.
+    fn mapped_shmem_bytes(&self) -> u64 {
+        let rollups = self.processes().into_iter().filter_map(|pid| rollup(pid).ok());
+        rollups.map(|rollup| rollup.shmem_bytes).sum()
     }
 
     /// Returns the processes in the group and in those below it, ascending.
@@ -286,8 +299,10 @@ const PROCESSES: &str = "cgroup.procs";
 /// Memory that is charged to a control group, but not as the memory of processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelMemory {
-    /// Caches of files that no process maps.
+    /// Caches of files on disks that no process maps.
     pub unmapped_cache_bytes: u64,
+    /// Files in memory (tmpfs) and shared memory that no process maps. The kernel cannot give them up; it can only swap them.
+    pub unmapped_shmem_bytes: u64,
     /// The kernel's own memory: page tables, stacks, buffers.
     pub kernel_bytes: u64,
 }
@@ -317,8 +332,9 @@ struct Hierarchy {
     events: &'static str,
     /// The file with the number of times that the limit was met; `None` if `events` has it.
     hits: Option<&'static str>,
-    /// The lines with caches of files: all, and those that processes map.
-    files: [&'static str; 2],
+    /// The lines with caches of files: all, those that processes map, and files in memory and shared memory, which the first
+    /// two include.
+    files: [&'static str; 3],
     /// The file with the kernel's own memory; `None` if memory.stat has it.
     kernel: Option<&'static str>,
     /// The file with the time for which processes waited for memory.
@@ -339,7 +355,7 @@ static HIERARCHIES: [Hierarchy; 2] = [
         cache: "inactive_file ",
         events: "memory.events",
         hits: None,
-        files: ["file ", "file_mapped "],
+        files: ["file ", "file_mapped ", "shmem "],
         kernel: None,
         pressure: Some("memory.pressure"),
     },
@@ -352,7 +368,7 @@ static HIERARCHIES: [Hierarchy; 2] = [
         cache: "total_inactive_file ",
         events: "memory.oom_control",
         hits: Some("memory.failcnt"),
-        files: ["total_cache ", "total_mapped_file "],
+        files: ["total_cache ", "total_mapped_file ", "total_shmem "],
         kernel: Some("memory.kmem.usage_in_bytes"),
         pressure: None,
     },
