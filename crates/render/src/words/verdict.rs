@@ -1,11 +1,14 @@
+mod objects;
+
 use std::cmp::Reverse;
 
-use diagnosis::{FREE, MIN_BYTES, MIN_SHARE, Majority, managed};
+use diagnosis::{FREE, MIN_BYTES, MIN_SHARE};
 use formats::{Action, Advice, Arena, CaptureMethod, Memsize, Owner, Report, UnknownRow, Unread};
 use ledger::{Cause, CauseGroup, Count, Size, percent};
 
 use super::{VerdictWords, confidence, counted, total, trim_call};
 use crate::files::times;
+use objects::{class_evidence, of_objects, singleton_classes};
 
 /// Smaller parts of a healthy process are not listed, in bytes.
 const MIN_PART_BYTES: u64 = 100 << 10;
@@ -469,105 +472,6 @@ fn pin_evidence(report: &Report) -> Option<String> {
 /// The resident bytes of the blocks that an owner holds. Early snapshots have the allocated ones only.
 fn resident(owner: &Owner) -> u64 {
     owner.bytes().saturating_sub(owner.slot_bytes)
-}
-
-fn class_evidence(report: &Report) -> Vec<String> {
-    let Some(ruby) = &report.ruby else { return vec![] };
-    let mut evidence = vec![format!(
-        "{} ({}), which refer to {} of malloc'ed memory",
-        counted(ruby.slots_live, "live slot"),
-        Size(ruby.slot_bytes_live),
-        Size(bytes(report, Cause::RubyMalloc))
-    )];
-    let describe = |name: &str, objects, slots, malloc| {
-        format!(
-            "{} {name}: {} of slots, {} of malloc'ed memory",
-            Count(objects),
-            Size(slots),
-            Size(malloc)
-        )
-    };
-    if report.owners.is_some() {
-        evidence.extend(
-            managed(report).take(MAX_EVIDENCE).map(|owner| {
-                describe(&owner.owner, owner.objects, owner.slot_bytes, resident(owner))
-            }),
-        );
-    } else {
-        evidence.extend(ruby.classes.iter().take(MAX_EVIDENCE).map(|class| {
-            describe(&class.name, class.objects, class.slot_bytes, class.malloc_bytes)
-        }));
-    }
-    evidence
-}
-
-/// The sentence for memory that Ruby objects hold.
-fn of_objects(report: &Report, size: Size) -> String {
-    let majority = Majority::of(report);
-    if majority.is_garbage {
-        return format!(
-            "{size} are held by Ruby objects, most of which are garbage {}.",
-            uncollected(report)
-        );
-    }
-    let class = majority.class.map_or_else(String::new, |(class, objects)| {
-        format!(", most of them by {} {class}", Count(objects))
-    });
-    let root = majority
-        .root
-        .map_or_else(String::new, |root| format!(" {root} retains most of this memory."));
-    let spare = report.advice.iter().find_map(|step| spare(&step.action, report));
-    format!(
-        "{size} are held by live Ruby objects{class}.{root}{} {}The program itself uses this memory: it is a managed leak, or \
-         simply its data.",
-        spare.unwrap_or_default(),
-        singleton_classes(report)
-    )
-}
-
-/// The reason why garbage was not collected, as the end of a clause.
-fn uncollected(report: &Report) -> &'static str {
-    match report.ruby.as_ref().map(|ruby| &ruby.gc) {
-        Some(gc) if gc.disabled == Some(true) => {
-            "that the GC does not collect, because it is disabled (GC.disable)"
-        }
-        _ => "that the GC has not collected yet",
-    }
-}
-
-/// The sentence on memory of which objects use a small part, if that is most of the verdict's.
-fn spare(action: &Action, report: &Report) -> Option<String> {
-    let is_most = |bytes: u64| bytes > report.verdict.bytes / 2;
-    match action {
-        Action::Rehash { entries, capacity, bytes, .. } if is_most(*bytes) => Some(format!(
-            " {} of it are room for {} entries in Hashes that have {}.",
-            Size(*bytes),
-            Count(*capacity),
-            Count(*entries)
-        )),
-        Action::CopySlices { slices, used_bytes, bytes, .. } if is_most(*bytes) => Some(format!(
-            " {} of it are there for {} in {} short slices of long Strings.",
-            Size(*bytes),
-            Size(*used_bytes),
-            Count(*slices)
-        )),
-        _ => None,
-    }
-}
-
-/// A sentence on objects whose singleton classes take more than half as much memory as the verdict is about; empty without any.
-fn singleton_classes(report: &Report) -> String {
-    let owners = report.owners.iter().flatten().filter(|owner| owner.kind == "class");
-    let most = owners.max_by_key(|owner| owner.singleton_bytes);
-    match most.filter(|owner| owner.singleton_bytes > report.verdict.bytes / 2) {
-        Some(owner) => format!(
-            "{} {} have singleton classes, which take {} with their methods and blocks, part of it in ruby.vm. ",
-            Count(owner.singleton_objects),
-            owner.owner,
-            Size(owner.singleton_bytes)
-        ),
-        None => String::new(),
-    }
 }
 
 /// The sentence for memory that objects of C extensions hold.
