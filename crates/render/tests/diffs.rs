@@ -321,13 +321,16 @@ fn native_memory_leaks_by_its_owner() {
 }
 
 #[test]
-fn free_memory_that_grows_is_retention_and_code_is_warm_up() {
+fn free_memory_that_grows_is_retention_and_code_that_grows_steadily_is_no_warm_up() {
     let free =
         [1, 2].map(|hour| look(hour, |report| grow(report, "malloc.unreturned", hour * 90 * MIB)));
     assert_eq!(growth(&free).verdict.kind, DiffKind::Retention);
     let code = [1, 2, 3].map(|hour| look(hour, |report| grow(report, "ruby.vm", hour * 20 * MIB)));
     let verdict = growth(&code).verdict;
-    assert_eq!(verdict.kind, DiffKind::WarmUp, "{verdict:?}");
+    let expected = (DiffKind::Growth, Some(Doubt::CodeIsLoaded));
+    assert_eq!((verdict.kind, verdict.doubt), expected, "{verdict:?}");
+    // Nothing shows that code was loaded.
+    assert_eq!(growth(&code[..2]).verdict.kind, DiffKind::Growth);
     let less = [1, 2]
         .map(|hour| look(hour, |report| grow(report, "malloc.unreturned", (3 - hour) * 90 * MIB)));
     assert_eq!(growth(&less).verdict.kind, DiffKind::Shrank);

@@ -432,7 +432,10 @@ fn growth(diff: Changes<'_>, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
         Course::Steady if largest.subject == Subject::Code => {
             (DiffKind::Growth, Doubt::CodeIsLoaded, Confidence::Medium)
         }
-        _ if largest.subject == Subject::Code && !is_code_defined_again(diff, sums) => {
+        _ if largest.subject == Subject::Code
+            && class.is_some()
+            && !is_code_defined_again(diff, sums) =>
+        {
             (DiffKind::WarmUp, Doubt::CodeIsLoaded, Confidence::Medium)
         }
         Course::TooEarly => (DiffKind::Growth, Doubt::FewSnapshots, Confidence::Low),

@@ -93,10 +93,11 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
         (DiffKind::CodeLeak, _) => (code_leak(diff, &rates), CHECK_OF_A_LEAK),
         (DiffKind::Growth, Some(Doubt::CodeIsLoaded)) => (
             format!(
-                "Growth: {subject} grew by {size} ({rates}) at a steady rate. It still loads code, or defines code again and \
-                 again."
+                "Growth: {subject} grew by {size} ({rates}) at a steady rate: the program still loads code, defines classes or \
+                 methods again and again, or a table of the interpreter grows."
             ),
-            "this should stop when all code is loaded. If it does not, `rbloat who` names the line that defines it.",
+            "this should stop when all code is loaded. `rbloat report PID --code` lists bytecode and tables, and `rbloat who` \
+             names the lines that make them grow.",
         ),
         (DiffKind::WarmUp, Some(Doubt::CodeIsLoaded)) => (
             format!("Warm-up: {subject} grew by {size}, by classes and bytecode that were loaded."),
@@ -240,7 +241,7 @@ fn code_leak(diff: &Diff, rates: &str) -> String {
         None => "code".into(),
     };
     format!(
-        "Code leak: {code} is defined again and again{by}. The program's code grows by {rates}. `rbloat who` names the line that \
+        "Code leak: {code} is defined again and again{by}. The interpreter's memory grows by {rates}. `rbloat who` names the line that \
          defines it."
     )
 }
@@ -264,7 +265,7 @@ fn subject(diff: &Diff, class: Option<&ClassChange>) -> String {
             }
             None => format!("native memory ({cause})"),
         },
-        (Subject::Code, _) => "the program's code".into(),
+        (Subject::Code, _) => "the interpreter's memory".into(),
         (Subject::Free, _) => "free memory".into(),
         (Subject::InUse, _) => "memory in use".into(),
         (Subject::Rss, _) => "RSS".into(),
