@@ -19,6 +19,8 @@ use std::sync::Arc;
 use image::{Finding, Image, Severity};
 use linux::Address;
 
+pub use id_table::{ID_TABLE_BYTES, may_be_id_table};
+
 use crate::layout::class_names::ObjectReader;
 use crate::model::named_root::{NamedRoot, RootKind};
 use crate::object_space::ObjectSpace;

@@ -5,7 +5,9 @@ use std::ops::Range;
 use allocator::{Block, HeapMap};
 use image::{Image, Window};
 use linux::{Address, MIN_PAGE_SIZE, intersection, length};
-use ruby::{Content, Form, REGEXP_BYTES, StTable, pointers_of_regexp};
+use ruby::{
+    Content, Form, ID_TABLE_BYTES, REGEXP_BYTES, StTable, may_be_id_table, pointers_of_regexp,
+};
 
 use crate::ownership::address_index::AddressIndex;
 use crate::ownership::edges::{Adjacency, Collector, Limits};
@@ -15,6 +17,9 @@ use crate::pages::pages_of;
 const READ_BYTES: usize = 64 << 10;
 /// Of longer ranges only the resident pages are read: a program may have obtained a terabyte and touched one page.
 const MAX_WHOLE_BYTES: u64 = 64 << 10;
+
+/// Bytes that malloc may add to a block because the rest would be too small for another one.
+const MAX_REST_BYTES: u64 = 16;
 
 /// The size of `iseq_catch_table_entry` (iseq.h): its type, its bytecode at 8, and four numbers. The table is packed: it
 /// begins with the number of entries, in 4 bytes.
@@ -92,7 +97,7 @@ impl<'a> Reader<'a> {
         let Some((form, words)) = content.known() else {
             self.note_table(&memory);
             self.take_catch_table(&memory);
-            let requested = memory.start.offset(self.heap.requested_bytes(block));
+            let requested = memory.start.offset(self.requested_bytes(block, &memory));
             return self.read_with(&memory, |into, at, word| into.take(word, at >= requested));
         };
         let used = memory.start..memory.start.offset(words * 8);
@@ -165,6 +170,19 @@ impl<'a> Reader<'a> {
         {
             self.tables.extend(StTable::from_bytes(bytes));
         }
+    }
+
+    /// The bytes that are in use: the words behind them may be an earlier owner's.
+    fn requested_bytes(&mut self, block: Block, memory: &Range<Address>) -> u64 {
+        let requested = self.heap.requested_bytes(block);
+        let least = ID_TABLE_BYTES as u64;
+        if least < requested && requested <= least + MAX_REST_BYTES {
+            let head = self.window.bytes(memory.start, ID_TABLE_BYTES).ok();
+            if head.and_then(|it| it.try_into().ok()).is_some_and(may_be_id_table) {
+                return least;
+            }
+        }
+        requested
     }
 
     /// Takes the bytecode of `rescue` and `ensure` that a catch table refers to, also from words that are not aligned: the
@@ -286,6 +304,37 @@ mod tests {
     use crate::ownership::edges::LIMITS;
     use ruby::ObjectSpace;
     use testkit::{GlibcRelease, MallocHeap, SyntheticMemory};
+
+    /// Behind a table of a class's method caches, a word of an earlier owner retained an array.
+    #[test]
+    fn words_behind_an_id_table_are_uncertain() {
+        let mut heap = MallocHeap::new(GlibcRelease::V2_36, 1);
+        let [entries, other, table] = [104, 104, 40].map(|bytes| heap.malloc(0, bytes));
+        let mut memory = SyntheticMemory::default();
+        heap.write(&mut memory);
+        // Four entries of which two are in use.
+        for (word, value) in (0..).zip([2 << 32 | 4, 2, entries, other, 0x30]) {
+            memory.write_u64(table + word * 8, value);
+        }
+        let image = memory.image();
+        let modules = image::elf::modules(&image);
+        let found = allocator::find_allocator(&image, &modules, None);
+        let heap = allocator::walk(&image, &found).unwrap();
+        let space = ObjectSpace::default();
+        let addresses = AddressIndex::new(&heap, &space, &[]);
+        for (numbers, expected) in [(2 << 32 | 4, [false, true]), (5 << 32 | 4, [false, false])] {
+            memory.write_u64(table, numbers);
+            let image = memory.image();
+            let mut reader = Reader::new(&image, &heap, &addresses, &[], 0, LIMITS);
+            let block = heap.block_around(Address(table)).unwrap();
+            reader.read_block(block, Content::UNKNOWN);
+            reader.into.end_node();
+            let (parts, _) = reader.finish();
+            let edges = Adjacency::edges(&parts, 0);
+            let uncertain: Vec<bool> = edges.iter().map(|edge| edge.is_uncertain()).collect();
+            assert_eq!(uncertain, expected);
+        }
+    }
 
     /// A block at an address of which jemalloc keeps the lookups used to belong to "(thread-local variables)", with all that
     /// it refers to.

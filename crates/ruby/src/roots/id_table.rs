@@ -33,30 +33,52 @@ impl Budget {
     }
 }
 
+/// The bytes of a table, without its entries.
+pub const ID_TABLE_BYTES: usize = 24;
+
+/// A table that is plausible.
+struct Table {
+    capacity: u64,
+    count: u64,
+    entries: Address,
+}
+
+impl Table {
+    /// A table has three 32-bit numbers (the capacity, the number of entries, and the number of entries that were ever in
+    /// use) and a pointer to its entries: a key of 32 bits (0 in free entries), a collision flag, and a value; the same from
+    /// 2.7 to 4.0. Keys are the serial numbers of names.
+    fn from_bytes(bytes: &[u8; ID_TABLE_BYTES]) -> Option<Self> {
+        let number = |at: usize| {
+            u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes")))
+        };
+        let (capacity, count, used) = (number(0), number(4), number(8));
+        let entries = Address(word(bytes, 16));
+        let fits = match capacity {
+            0 => true,
+            _ => capacity.is_power_of_two() && entries.0 != 0 && entries.is_aligned(8),
+        };
+        let is_plausible = fits && capacity <= MAX_ENTRIES && count <= used && used <= capacity;
+        is_plausible.then_some(Self { capacity, count, entries })
+    }
+}
+
+/// Returns true if a block that begins with these bytes may be a table with entries. The words behind it are no part of it.
+#[must_use]
+pub fn may_be_id_table(bytes: &[u8; ID_TABLE_BYTES]) -> bool {
+    // The program fills the table with zeros at first, so the gap behind the numbers has them.
+    bytes[12..16] == [0; 4] && Table::from_bytes(bytes).is_some_and(|table| table.capacity > 0)
+}
+
 /// The keys and values of the table at `at`; `None` if no table is there.
-///
-/// It has three 32-bit numbers (the capacity, the number of entries, and the number of entries that were ever in use)
-/// and a pointer to its entries: a key of 32 bits (0 in free entries), a collision flag, and a value; the same from 2.7
-/// to 4.0. Keys are the serial numbers of names.
 pub(crate) fn read(image: &Image<'_>, at: Address, budget: &Budget) -> Option<Vec<(u32, u64)>> {
     if at.0 == 0 || !at.is_aligned(8) {
         return None;
     }
-    let mut header = [0; 24];
+    let mut header = [0; ID_TABLE_BYTES];
     image.read_exact(at, &mut header).ok()?;
-    let number =
-        |at: usize| u64::from(u32::from_le_bytes(header[at..at + 4].try_into().expect("4 bytes")));
-    let (capacity, count, used) = (number(0), number(4), number(8));
-    let entries = Address(word(&header, 16));
-    let fits = capacity.is_power_of_two() || capacity == 0;
-    if !fits || capacity > MAX_ENTRIES || count > used || used > capacity {
-        return None;
-    }
+    let Table { capacity, count, entries } = Table::from_bytes(&header)?;
     if capacity == 0 {
         return Some(Vec::new());
-    }
-    if entries.0 == 0 || !entries.is_aligned(8) {
-        return None;
     }
     image.read_u64(entries).ok()?;
     budget.spend(capacity)?;
