@@ -7,8 +7,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   rbloat explain                    list what can be explained
   rbloat explain malloc.unreturned  a row of a report
-  rbloat explain arena              a term
-  rbloat explain imemo_iseq         a name in parentheses";
+  rbloat explain arena              a term";
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArguments {

@@ -280,7 +280,7 @@ fn is_unknown(diff: &Diff) -> bool {
 /// The objects of a class that a verdict counts, and their memory: garbage only if the verdict is on it.
 fn of_verdict<'a>(diff: &Diff, class: &'a ClassChange) -> (&'a Trajectory, &'a Trajectory) {
     match diff.verdict.doubt {
-        Some(Doubt::Garbage) => (&class.objects, &class.bytes),
+        Some(Doubt::Garbage | Doubt::GcDisabled) => (&class.objects, &class.bytes),
         _ => (class.growing_objects(), class.growing_bytes()),
     }
 }
