@@ -54,7 +54,10 @@ gem-dist: ## build the gems, with the program, and test them on four Debian rele
 	@scripts/setup ruby gcc libc6-dev
 	@scripts/gem-dist $(foreach ruby,$(RUBIES),--ruby $(ruby))
 
-nightly: ## run what takes long and seldom fails: the gem under valgrind and on other Rubies, fuzzing, aarch64
+nightly: ## run what takes long and seldom fails: Firefox, all of the matrix, the gem under valgrind and on other Rubies, fuzzing, aarch64
+	scripts/deny
+	RBLOAT_TEST_NIGHTLY=1 RBLOAT_TEST_KILLS=200 scripts/test
+	$(MAKE) matrix
 	$(MAKE) gem-valgrind
 	$(MAKE) gem-matrix
 	$(MAKE) fuzz SECONDS=600

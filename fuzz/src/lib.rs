@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use image::{Image, ProcessState};
-use linux::{Address, MIN_PAGE_SIZE, length};
 use formats::{Capture, CaptureMethod, Snapshot};
+use image::{Image, ProcessState};
 use ledger::{Extent, Facts, Ledger};
+use linux::{Address, MIN_PAGE_SIZE, length};
 use render::TextOptions;
 use serde_json::Value;
 use testkit::{

@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
 use image::open_core;
-use linux::Sysroot;
 use libfuzzer_sys::fuzz_target;
+use linux::Sysroot;
 use rbloat_fuzz::{examine, patches, process};
 use testkit::{CoreWriter, SyntheticCore};
 

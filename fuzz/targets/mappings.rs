@@ -3,8 +3,8 @@
 
 #![no_main]
 
-use linux::{Address, Mapping, Mappings, length};
 use libfuzzer_sys::fuzz_target;
+use linux::{Address, Mapping, Mappings, length};
 
 fuzz_target!(|text: &[u8]| {
     match Mappings::parse(text) {

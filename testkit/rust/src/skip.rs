@@ -15,3 +15,13 @@ pub fn skip(reason: &str) {
         file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the file can be written");
     }
 }
+
+/// Returns true in `make nightly`, which runs tests that take long and seldom fail. Otherwise notes that `what` is skipped.
+#[must_use]
+pub fn is_nightly(what: &str) -> bool {
+    let is_nightly = std::env::var_os("RBLOAT_TEST_NIGHTLY").is_some();
+    if !is_nightly {
+        skip(&format!("{what}: make nightly"));
+    }
+    is_nightly
+}

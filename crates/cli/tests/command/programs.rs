@@ -130,7 +130,7 @@ fn irb() {
 
 #[test]
 fn more_than_4_gb_in_one_arena_and_in_one_chunk() {
-    if !testkit::has_free_memory(10 << 30) {
+    if !testkit::is_nightly("more than 4 GB") || !testkit::has_free_memory(10 << 30) {
         return;
     }
     // Strings smaller than the threshold of mmap lie in the main arena, which brk extends.

@@ -72,7 +72,7 @@ fn the_yield_of_a_trim_of_the_main_arena_and_its_top() {
 
 #[test]
 fn the_yield_of_a_trim_of_one_free_chunk_of_more_than_4_gb() {
-    if !testkit::has_free_memory(6 << 30) {
+    if !testkit::is_nightly("more than 4 GB") || !testkit::has_free_memory(6 << 30) {
         return;
     }
     // The strings lie side by side in the main arena. The last one keeps the break in place.

@@ -40,10 +40,13 @@ impl Browser {
         Self(Program::Chromium(Chromium::open(&url(path, anchor), window)))
     }
 
-    /// Opens the file in Chromium and in Firefox, one after the other. Without Firefox, the test is skipped there.
+    /// Opens the file in Chromium and, in `make nightly`, in Firefox, one after the other.
     pub fn each(path: &Path, anchor: &str, window: [u32; 2]) -> impl Iterator<Item = Self> {
         let url = url(path, anchor);
-        let firefox = move || Firefox::open(&url, window).map(|it| Self(Program::Firefox(it)));
+        let firefox = move || {
+            let firefox = crate::is_nightly("Firefox").then(|| Firefox::open(&url, window))??;
+            Some(Self(Program::Firefox(firefox)))
+        };
         std::iter::once(Self::open(path, anchor, window))
             .chain(std::iter::once_with(firefox).flatten())
     }
