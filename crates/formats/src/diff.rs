@@ -219,6 +219,8 @@ pub enum Doubt {
     FewSnapshots,
     /// It grows unevenly.
     Uneven,
+    /// It grows steadily, but nothing proves a leak, for example within ten seconds.
+    Unproven,
     /// Its objects come and go: few of those that were new in the last but one snapshot are still there.
     Turnover,
     /// Nothing in use grew, but RSS did.

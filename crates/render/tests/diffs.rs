@@ -217,6 +217,25 @@ fn objects_that_do_not_last_are_no_leak() {
     assert_eq!((diff.verdict.kind, diff.verdict.doubt), (DiffKind::Growth, Some(Doubt::Turnover)));
 }
 
+/// "Most objects that were new in the last but one snapshot are gone by now. This is no leak of objects", of objects that were all
+/// there, and of native memory.
+#[test]
+fn steady_growth_within_seconds_is_not_called_turnover() {
+    let looks: Vec<_> = [(1, 10_000), (2, 14_000), (3, 18_000)]
+        .map(|(second, count)| {
+            let (name, mut snapshot) =
+                look(1, |report| sessions(report, count, Some("Cache::STORE")));
+            snapshot.report.capture.unix_ms += second * 1000;
+            (name, snapshot)
+        })
+        .into();
+    let diff = growth(&looks);
+    assert_eq!((diff.verdict.kind, diff.verdict.doubt), (DiffKind::Growth, Some(Doubt::Unproven)));
+    let words = diff_verdict(&diff);
+    assert!(words.summary.contains("This may be a leak, or warm-up"), "{words:?}");
+    assert_eq!(diff.verdict.confidence, Confidence::Low);
+}
+
 #[test]
 fn the_headline_explains_the_growth_of_rss() {
     let looks: Vec<_> = (1..4)

@@ -313,6 +313,12 @@ impl<'a> Largest<'a> {
         }
     }
 
+    /// Returns true if few of the objects that were new in the last but one snapshot are still there.
+    fn is_turned_over(&self, diff: Changes<'_>) -> bool {
+        let has_newcomers = self.class.is_some_and(has_more_objects);
+        self.subject == Subject::Objects && has_newcomers && !self.lasts(diff)
+    }
+
     fn verdict(
         &self,
         kind: DiffKind,
@@ -440,7 +446,10 @@ fn growth(diff: Changes<'_>, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
         }
         Course::TooEarly => (DiffKind::Growth, Doubt::FewSnapshots, Confidence::Low),
         Course::Uneven => (DiffKind::Growth, Doubt::Uneven, Confidence::Low),
-        Course::Steady => (DiffKind::Growth, Doubt::Turnover, Confidence::Medium),
+        Course::Steady if largest.is_turned_over(diff) => {
+            (DiffKind::Growth, Doubt::Turnover, Confidence::Medium)
+        }
+        Course::Steady => (DiffKind::Growth, Doubt::Unproven, Confidence::Low),
     };
     largest.verdict(kind, Some(doubt), confidence, hours)
 }

@@ -156,9 +156,15 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
         (DiffKind::Growth, Some(Doubt::Turnover)) => (
             format!(
                 "Growth: {subject} grew by {size} ({rates}), but most objects that were new in the last but one \
-                 snapshot are gone by now. This is no leak of objects."
+                 snapshot are gone by now: they come and go."
             ),
             "a snapshot after GC.start, at rest, should have less of it.",
+        ),
+        (DiffKind::Growth, Some(Doubt::Unproven)) => (
+            format!(
+                "Growth: {subject} grew by {size} ({rates}) at a steady rate. This may be a leak, or warm-up."
+            ),
+            "it is a leak if it grows by as much in snapshots that are further apart, under the same load.",
         ),
         (DiffKind::Growth, _) => (
             format!(
