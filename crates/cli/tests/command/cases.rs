@@ -525,3 +525,18 @@ fn files_in_memory_are_no_cache() {
     assert!(words.contains("The control group of this process uses"), "{words}");
     assert!(target.finish());
 }
+
+/// Names of methods that are used once.
+#[test]
+fn symbols_that_stay_are_named_by_their_table() {
+    let (target, report) = case("symbols", "0.5");
+    for class in ["String", "Symbol"] {
+        let (_, roots) = retained(&report, class);
+        let of_table = roots
+            .iter()
+            .filter(|(path, _)| path.as_ref().is_some_and(|path| path.starts_with("(symbols) → ")));
+        let objects: u64 = of_table.map(|(_, objects)| objects).sum();
+        assert!(objects >= target.number("symbols"), "{class}: {roots:?}");
+    }
+    assert!(target.finish());
+}
