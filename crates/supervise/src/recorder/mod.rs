@@ -205,15 +205,16 @@ impl<'a> Recorder<'a> {
                 break (EndReason::TimeOver, None);
             }
             if self.samples.is_due(self.now()) {
-                // The end of a child is what its exit status says: a sample may see it first.
-                if !self.take_sample()? && child.is_none() {
+                if self.take_sample()? {
+                    self.take_causes()?;
+                    self.take_peak()?;
+                    if self.now() >= self.growth_due {
+                        self.take_growth(false)?;
+                    }
+                } else if child.is_none() {
                     break (EndReason::TargetEnded, None);
                 }
-                self.take_causes()?;
-                self.take_peak()?;
-                if self.now() >= self.growth_due {
-                    self.take_growth(false)?;
-                }
+                // The end of a child is reported by its exit status, which a sample may precede.
             }
             let until = self.samples.due().min(self.duration.unwrap_or(Duration::MAX));
             let event = signals.next(until.saturating_sub(self.now()))?;
@@ -245,10 +246,11 @@ impl<'a> Recorder<'a> {
         let members = self.tree.look();
         let has_ended = !members.iter().any(|member| member.pid == self.pid);
         self.write_starts_and_ends(&members)?;
+        let counted = linux::proc::own_cpu_time();
         if has_ended {
+            self.samples.done(now, counted - cpu);
             return Ok(false);
         }
-        let counted = linux::proc::own_cpu_time();
         let is_exact = self.exact_samples.is_due(now);
         let members: Vec<(Member, Option<Rollup>)> = members
             .into_iter()
