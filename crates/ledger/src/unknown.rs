@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use linux::{Address, Mapping, Mappings, is_control, length};
+use linux::{Address, Mapping, Mappings, length, one_line};
 
 /// Anonymous mappings with the same permissions, of which rbloat does not know what a part is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,7 +86,7 @@ fn beside(range: &Range<Address>, mappings: &Mappings) -> Option<String> {
     let before = mappings.iter().find(|mapping| mapping.range.end == range.start);
     let behind = mappings.iter().find(|mapping| mapping.range.start == range.end);
     let name = before.and_then(Mapping::file_name).or_else(|| behind.and_then(Mapping::file_name));
-    name.map(|name| name.replace(is_control, " "))
+    name.map(|name| one_line(&name))
 }
 
 #[cfg(test)]

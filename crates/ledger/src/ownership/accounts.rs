@@ -10,7 +10,9 @@ use ruby::{Class, ClassKind, CodePaths, ImemoType, NamedRoot, ObjectSpace, Slot}
 use crate::Cause;
 use crate::ownership::graph::PointerGraph;
 use crate::ownership::names::ObjectCode;
-use crate::ownership::object_graph::{ObjectGraph, Paths, Reach, singleton_classes};
+use crate::ownership::object_graph::{
+    ObjectGraph, Paths, Reach, SingletonClasses, singleton_classes,
+};
 use crate::ownership::owner::{OwnerAccount, OwnerKind};
 use crate::ownership::parts::Parts;
 use crate::ownership::retained::{Dominator, MAX_GROUPS, RetainedSizes};
@@ -127,13 +129,16 @@ impl<'a> Owners<'a> {
         };
         let classes = accounts.iter_mut().filter(has_retainers);
         let mut kept: Vec<_> = classes.collect();
-        for (class, singletons) in singleton_classes(graph, paths) {
+        let mut singletons: HashMap<&str, SingletonClasses> = HashMap::new();
+        for (class, its) in singleton_classes(graph, paths) {
             let name = self.table.space.classes[class as usize].name.as_deref();
-            let account = kept.iter_mut().find(|it| it.name == name.unwrap_or(ANONYMOUS));
-            if let Some(account) = account {
-                account.singleton_classes.objects += singletons.objects;
-                account.singleton_classes.bytes += singletons.bytes;
-            }
+            let sum = singletons.entry(name.unwrap_or(ANONYMOUS)).or_default();
+            sum.objects += its.objects;
+            sum.bytes = sum.bytes.saturating_add(its.bytes);
+        }
+        for account in &mut kept {
+            account.singleton_classes =
+                singletons.get(account.name.as_str()).copied().unwrap_or_default();
         }
         // A stable sort: nearly all classes are in their order already.
         kept.sort_by_key(|account| Reverse(account.bytes_with_singleton_classes()));

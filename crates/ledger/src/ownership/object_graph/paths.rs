@@ -117,11 +117,6 @@ impl Paths {
         level.copied().unwrap_or(Level::Unreached)
     }
 
-    /// Returns true if paths to this node were searched for.
-    pub(super) fn has_place(&self, number: u32) -> bool {
-        self.numbers.place(number).is_some()
-    }
-
     /// The node before a node; `None` for the first node, and for nodes that are not reached.
     pub(crate) fn parent(&self, number: u32) -> Option<u32> {
         let place = self.numbers.place(number)?;

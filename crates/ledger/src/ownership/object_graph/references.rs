@@ -149,9 +149,10 @@ impl ObjectGraph<'_> {
                 }
             }
         }
+        let is_ractor = self.ractors.contains(&node);
         for edge in self.pointers.edges(node) {
             let to = edge.to();
-            let is_next_ractor = self.ractors.contains(&to) && self.ractors.contains(&node);
+            let is_next_ractor = is_ractor && self.ractors.contains(&to);
             if self.memory_of_threads.contains(to) || is_next_ractor {
                 continue;
             }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::ObjectGraph;
 use super::paths::{Level, Paths};
+use super::{Node, ObjectGraph};
 
 /// The singleton classes of a class's objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -15,12 +15,14 @@ pub struct SingletonClasses {
     pub bytes: u64,
 }
 
-/// The memory that is reached first through the singleton classes of objects, by the index of the objects' class.
+/// The memory that the singleton classes of objects lead to, by the index of the objects' class.
 pub(crate) fn singleton_classes(
     graph: &ObjectGraph<'_>,
     paths: &Paths,
 ) -> BTreeMap<u32, SingletonClasses> {
     let mut found: BTreeMap<u32, SingletonClasses> = BTreeMap::new();
+    // A singleton class that is reached through another one counts for its own object.
+    let all: HashSet<u32> = graph.space.singletons.iter().map(|&(_, it)| graph.slot(it)).collect();
     let mut leaves = HashSet::new();
     for &(object, singleton) in &graph.space.singletons {
         let singleton = graph.slot(singleton);
@@ -33,9 +35,14 @@ pub(crate) fn singleton_classes(
         while let Some(number) = stack.pop() {
             sum.bytes += graph.own_bytes(number);
             graph.of_node(graph.node(number), |to, level| {
-                // Blocks that refer to nothing have no paths.
-                let is_leaf = level == Level::Named && !paths.has_place(to);
-                if paths.parent(to) == Some(number) || is_leaf && leaves.insert(to) {
+                // Blocks that refer to nothing have no paths, unless retained sizes are asked for.
+                let is_leaf =
+                    matches!(graph.node(to), Node::Memory(it) if !graph.pointers.is_inner(it));
+                let is_its = match is_leaf {
+                    true => level == Level::Named && leaves.insert(to),
+                    false => paths.parent(to) == Some(number) && !all.contains(&to),
+                };
+                if is_its {
                     children.push(to);
                 }
             });
