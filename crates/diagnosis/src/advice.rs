@@ -226,10 +226,8 @@ fn release(ledger: &Ledger) -> Option<Advice> {
         // The first one of several.
         (class.bytes_with_singleton_classes(), Reverse(&class.name))
     })?;
-    // A root that retains the smaller part of the objects does not explain them.
-    let retains_most =
-        |it: &&Retainer| it.bytes * 2 > class.weight_bytes() || it.objects * 2 > class.objects;
-    let most = class.retainers.first().filter(retains_most);
+    let by_bytes = class.retainers.first().filter(|it| it.bytes > class.weight_bytes() / 2);
+    let most = by_bytes.or_else(|| retaining_most(class));
     is_main(ledger, bytes).then(|| step(release_objects(class, most)))
 }
 
@@ -238,9 +236,13 @@ fn release_classes(ledger: &Ledger) -> Option<Advice> {
     let mut classes = ledger.owners.iter().filter(|owner| owner.cause == Cause::RubyVm);
     let class = classes.find(|owner| ["Class", "Module"].contains(&owner.name.as_str()))?;
     // Most of their tables refer to nothing, so that they are not among the bytes of a root.
-    let retains_most = |retainer: &&Retainer| retainer.objects * 2 > class.objects;
-    let most = class.retainers.iter().find(retains_most);
+    let most = retaining_most(class);
     is_main(ledger, class.weight_bytes()).then(|| step(release_objects(class, most)))
+}
+
+/// The root that retains more than half of an owner's objects: one that retains the smaller part does not explain them.
+fn retaining_most(owner: &OwnerAccount) -> Option<&Retainer> {
+    owner.retainers.iter().find(|retainer| retainer.objects > owner.objects / 2)
 }
 
 fn release_objects(class: &OwnerAccount, most: Option<&Retainer>) -> Action {
@@ -276,8 +278,7 @@ fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Advice> {
 fn free_native(ledger: &Ledger) -> Option<Advice> {
     let mut owners = ledger.owners.iter().filter(|owner| owner.cause == Cause::NativeHeld);
     let owner = owners.next()?;
-    let retains_most = |retainer: &&Retainer| retainer.objects * 2 > owner.objects;
-    let most = owner.retainers.iter().find(retains_most);
+    let most = retaining_most(owner);
     let action = Action::FreeNative {
         class: owner.name.clone(),
         objects: owner.objects,
@@ -363,7 +364,7 @@ fn starter(ledger: &Ledger) -> Option<ThreadStarter> {
 
 fn end_fibers(ledger: &Ledger) -> Option<Advice> {
     let fibers = ledger.owners.iter().find(|owner| owner.name == "Fiber")?;
-    let most = fibers.retainers.first().filter(|it| it.objects * 2 > fibers.objects);
+    let most = retaining_most(fibers);
     let action = Action::EndFibers {
         fibers: fibers.objects,
         path: most.and_then(|retainer| retainer.path.clone()),

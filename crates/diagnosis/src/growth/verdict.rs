@@ -421,8 +421,11 @@ fn growth(diff: Changes<'_>, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
     let are_owners_unknown =
         is_native && largest.cause.is_some_and(|cause| OWNERS_UNKNOWN.contains(&cause));
     let class = largest.class;
+    // Without roots in the snapshots, nothing is known to be garbage.
     let is_garbage = class.is_some_and(|class| {
-        class.objects.change > 0 && (class.kept_by.is_none() || is_mostly_garbage(class))
+        class.reachable_objects.is_some()
+            && class.objects.change > 0
+            && (class.kept_by.is_none() || is_mostly_garbage(class))
     });
     let (kind, doubt, confidence) = match largest.course(diff) {
         _ if is_garbage && is_gc_disabled(diff) => {

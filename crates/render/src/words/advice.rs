@@ -104,7 +104,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                  GC.compact does not change that.",
                 variables.join(" and ")
             ),
-            format!("unset {}", variables.join(" ")),
+            format!("unset {}", variables.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(" ")),
             "a restart, and more collections while Ruby's heap grows to the size that the program needs.",
         ),
         Action::Compact => (
