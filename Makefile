@@ -56,8 +56,8 @@ gem-dist: ## build the gems, with the program, and test them on four Debian rele
 
 nightly: ## run what takes long and seldom fails: Firefox, all of the matrix, the gem under valgrind and on other Rubies, fuzzing, aarch64
 	scripts/deny
-	RBLOAT_TEST_NIGHTLY=1 RBLOAT_TEST_KILLS=200 scripts/test
-	$(MAKE) matrix
+	RBLOAT_TEST_NIGHTLY=1 RBLOAT_TEST_KILLS=200 $(MAKE) test
+	RBLOAT_TEST_NIGHTLY=1 $(MAKE) matrix
 	$(MAKE) gem-valgrind
 	$(MAKE) gem-matrix
 	$(MAKE) fuzz SECONDS=600
@@ -66,7 +66,7 @@ nightly: ## run what takes long and seldom fails: Firefox, all of the matrix, th
 matrix: ## run the tests of live processes on four Debian releases
 	@scripts/matrix
 
-matrix-slice: ## run the part of it that CI runs
+matrix-slice: ## run the part of the matrix that CI runs
 	@scripts/matrix --slice
 
 test-arm: ## check the code for aarch64, and run its unit tests in QEMU

@@ -41,6 +41,9 @@ const LARGEST_MAX_PAUSE: Duration = Duration::from_millis(500);
 const SPARE_PAUSE: u32 = 2;
 const PAUSE_STEP_MS: u128 = 100;
 
+/// The longest wait for another tracer before each further attempt: the largest pause of another rbloat.
+const MAX_WAIT_FOR_TRACER: Duration = LARGEST_MAX_PAUSE;
+
 /// rbloat's own memory for reading a process: a constant part, and a fraction of the RSS without and with owners, and
 /// with retained sizes.
 const OWN_BYTES: u64 = 8 << 20;
@@ -300,7 +303,7 @@ impl<'a> Examination<'a> {
             }
             std::thread::sleep(BETWEEN_ATTEMPTS);
             // Another rbloat, such as an agent, lets it go soon.
-            wait_until_untraced(self.target.pid(), LARGEST_MAX_PAUSE);
+            wait_until_untraced(self.target.pid(), MAX_WAIT_FOR_TRACER);
         }
     }
 
