@@ -66,10 +66,8 @@ impl ObjectNames {
     ) -> Self {
         let slots = thread_names.keys().chain(code.current_frames.keys());
         let thread = |&slot: &u32| {
-            let (class, own) = match thread_names.get(&slot) {
-                Some(name) => ("Thread".to_owned(), format!(" {name:?}")),
-                None => (class_of(slot).to_owned(), String::new()),
-            };
+            let class = class_of(slot).to_owned();
+            let own = thread_names.get(&slot).map_or_else(String::new, |name| format!(" {name:?}"));
             let method = code.current_frames.get(&slot).map(|frame| {
                 format!(" in {}{}", frame.label, place(frame.path.as_deref(), frame.line))
             });

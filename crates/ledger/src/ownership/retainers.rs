@@ -144,10 +144,8 @@ impl<'a> Retainers<'a> {
         for &slot in picks {
             let path = self.path(slot, steps);
             // The numbers of repeated steps may differ, as in a list, and so may the names of threads and lines of code.
-            let has_names = |known: &&mut Vec<Path<'_>>| {
-                known[0].iter().map(Step::class).eq(path.iter().map(Step::class))
-            };
-            match paths.iter_mut().find(has_names) {
+            let has_classes = |known: &&mut Vec<Path<'_>>| classes(&known[0]).eq(classes(&path));
+            match paths.iter_mut().find(has_classes) {
                 Some(known) => known.push(path),
                 None => paths.push(vec![path]),
             }
@@ -239,8 +237,32 @@ fn add_step<'a>(path: &mut Path<'a>, parts: [&'a str; PARTS]) {
     }
 }
 
+/// The classes of a path's steps, each once if it is repeated.
+fn classes<'a>(path: &Path<'a>) -> impl Iterator<Item = &'a str> {
+    path.chunk_by(|one, next| one.class() == next.class()).map(|steps| steps[0].class())
+}
+
+/// A path with one step for neighbours of one class, which has the further parts of their names that are the same.
+fn joined<'a>(path: &Path<'a>) -> Path<'a> {
+    let mut joined = Path::new();
+    for steps in path.chunk_by(|one, next| one.class() == next.class()) {
+        let mut step = Step { count: steps.iter().map(|step| step.count).sum(), ..steps[0] };
+        for part in 1..PARTS {
+            if steps.iter().any(|it| it.parts[part] != step.parts[part]) {
+                step.parts[part] = "";
+            }
+        }
+        joined.push(step);
+    }
+    joined
+}
+
 /// The first of these paths, which have the same classes, with the further parts of names that most of them have.
 fn common<'a>(paths: &[Path<'a>]) -> Path<'a> {
+    let is_alike = paths.iter().all(|path| path.len() == paths[0].len());
+    if !is_alike {
+        return common(&paths.iter().map(joined).collect::<Vec<_>>());
+    }
     let mut common = paths[0].clone();
     for (index, step) in common.iter_mut().enumerate() {
         for part in 1..PARTS {
@@ -251,6 +273,12 @@ fn common<'a>(paths: &[Path<'a>]) -> Path<'a> {
             step.parts[part] = most.filter(is_common).unwrap_or_default();
         }
     }
+    // Steps whose names were the only difference are one.
+    common.dedup_by(|next, last| {
+        let is_same = next.parts == last.parts;
+        last.count += if is_same { next.count } else { 0 };
+        is_same
+    });
     common
 }
 
