@@ -348,6 +348,14 @@ impl HeapMap {
         class.unwrap_or_else(|| (request + own).next_multiple_of(GLIBC_ALIGNMENT) - own)
     }
 
+    /// Returns true if a block with so many usable bytes may have been requested with `bytes`: glibc does not split a rest off
+    /// that is too small for another block.
+    #[must_use]
+    pub fn fits(&self, bytes: u64, usable: u64) -> bool {
+        let least = self.usable_bytes_for(bytes);
+        (least..=least + GLIBC_ALIGNMENT).contains(&usable)
+    }
+
     /// The usable bytes of a block that the program must have asked for, since a smaller request would have been given a
     /// smaller block, rounded up to a word. The words behind them may be an earlier owner's.
     #[must_use]

@@ -62,6 +62,7 @@ pub use heap_pages::HeapPages;
 pub use interpreter::{Interpreter, find, find_in};
 pub use layout::large_objects::{Slice, table_of_hash};
 pub use layout::object_head::ObjectHead;
+pub use layout::object_layouts::MAX_SPECIAL;
 pub use layout::regexp::{REGEXP_BYTES, pointers_of_regexp};
 pub use layout::st_table::StTable;
 pub use model::backtrace::{Backtrace, Frame};

@@ -18,9 +18,6 @@ const READ_BYTES: usize = 64 << 10;
 /// Of longer ranges only the resident pages are read: a program may have obtained a terabyte and touched one page.
 const MAX_WHOLE_BYTES: u64 = 64 << 10;
 
-/// Bytes that malloc may add to a block because the rest would be too small for another one.
-const MAX_REST_BYTES: u64 = 16;
-
 /// The size of `iseq_catch_table_entry` (iseq.h): its type, its bytecode at 8, and four numbers. The table is packed: it
 /// begins with the number of entries, in 4 bytes.
 const CATCH_ENTRY_BYTES: usize = 32;
@@ -175,11 +172,11 @@ impl<'a> Reader<'a> {
     /// The bytes that are in use: the words behind them may be an earlier owner's.
     fn requested_bytes(&mut self, block: Block, memory: &Range<Address>) -> u64 {
         let requested = self.heap.requested_bytes(block);
-        let least = ID_TABLE_BYTES as u64;
-        if least < requested && requested <= least + MAX_REST_BYTES {
+        let table = ID_TABLE_BYTES as u64;
+        if table < requested && self.heap.fits(table, length(memory)) {
             let head = self.window.bytes(memory.start, ID_TABLE_BYTES).ok();
             if head.and_then(|it| it.try_into().ok()).is_some_and(may_be_id_table) {
-                return least;
+                return table;
             }
         }
         requested

@@ -1,12 +1,13 @@
 //! Structures of the interpreter that are known by their layout.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use allocator::HeapMap;
 use image::elf::Module;
 use image::{Image, Memory};
 use linux::{Address, MIN_PAGE_SIZE, length};
-use ruby::{DataType, ObjectSpace, References, VmStack};
+use ruby::{DataType, MAX_SPECIAL, ObjectSpace, References, VmStack};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::bits::Bits;
@@ -22,9 +23,7 @@ const HOOK_FLAGS: u32 = 7;
 const QUEUE_BYTES: u64 = 24;
 /// The least and the largest size of a message (`struct rb_ractor_basket`).
 const MESSAGE_BYTES: [u64; 2] = [24, 48];
-/// Bytes that malloc may add to a block because the rest would be too small for another one.
-const MAX_REST_BYTES: u64 = 16;
-/// More words than a Ractor's structure has.
+/// The part of a Ractor's structure (`rb_ractor_t`) that is searched for queues, at most, in bytes.
 const MAX_RACTOR_BYTES: u64 = 4 << 10;
 /// Bytes of variables that are read at a time.
 const READ_BYTES: usize = 64 << 10;
@@ -33,7 +32,7 @@ const READ_BYTES: usize = 64 << 10;
 /// addresses are old.
 #[derive(Debug, Default)]
 pub(crate) struct Lists {
-    /// The blocks of `at_exit` and the slots that they refer to, in the order of the list.
+    /// The blocks of `at_exit` and the slots that they refer to.
     pub(crate) at_exit: Vec<(u32, u32)>,
     /// The hooks of TracePoints that are enabled, and the slots of these.
     pub(crate) trace_points: Vec<(u32, u32)>,
@@ -94,29 +93,38 @@ impl Finder<'_> {
     fn at_exit(&self, interpreter: Option<&Module>) -> Vec<(u32, u32)> {
         let mut found = Vec::new();
         let Some(interpreter) = interpreter else { return found };
-        let mut visited = Bits::new(self.heap.block_count());
+        let mut known = Bits::new(self.heap.block_count());
+        // Words of variables that lead to no list must not make the search endless.
+        let mut steps = 2 * self.heap.block_count();
         for range in &interpreter.variables {
             self.each_word(range, |word| {
-                if let Some(list) = self.end_procs(word, &interpreter.range, &mut visited) {
-                    found.extend(list);
+                let list = self.end_procs(word, &interpreter.range, &known, &mut steps);
+                for (number, slot) in list.into_iter().flatten() {
+                    known.insert(number);
+                    found.push((number, slot));
                 }
             });
         }
         found
     }
 
+    /// The entries from `first` on that are not known; `None` if no list begins there. Takes each entry from `steps`.
     fn end_procs(
         &self,
         first: u64,
         interpreter: &Range<Address>,
-        visited: &mut Bits,
+        known: &Bits,
+        steps: &mut usize,
     ) -> Option<Vec<(u32, u32)>> {
-        let (mut list, mut has_proc) = (Vec::new(), false);
+        let (mut list, mut visited, mut has_proc) = (Vec::new(), HashSet::new(), false);
         let mut next = first;
         while next != 0 {
             let (number, [function, argument, after]) = self.block_with(next, END_PROC_BYTES)?;
-            let is_new = visited.insert(number);
-            if !is_new || !self.is_code(function) {
+            *steps = steps.checked_sub(1)?;
+            if known.contains(number) {
+                return Some(list);
+            }
+            if !visited.insert(number) || !self.is_code(function) {
                 return None;
             }
             match self.addresses.at(Address(argument)) {
@@ -142,7 +150,7 @@ impl Finder<'_> {
         for (number, block) in self.heap.all_blocks() {
             let usable = self.heap.header.usable(block);
             let node = number as u32;
-            if !block.state().is_in_use() || !self.fits(length(&usable), EVENT_HOOK_BYTES) {
+            if !block.state().is_in_use() || !self.heap.fits(EVENT_HOOK_BYTES, length(&usable)) {
                 continue;
             }
             let slots = self.graph.slots(node).iter().map(|edge| edge.to());
@@ -215,14 +223,10 @@ impl Finder<'_> {
     fn block_with(&self, at: u64, bytes: u64) -> Option<(u32, [u64; 3])> {
         let number = self.addresses.block_at(Address(at))?;
         let usable = self.heap.header.usable(self.heap.block(number as usize)?);
-        let words = self.words(usable.start, 24).try_into().ok()?;
-        self.fits(length(&usable), bytes).then_some((number, words))
-    }
-
-    /// Returns true if a block with so many usable bytes may have been requested with `bytes`.
-    fn fits(&self, usable: u64, bytes: u64) -> bool {
-        let least = self.heap.usable_bytes_for(bytes);
-        (least..=least + MAX_REST_BYTES).contains(&usable)
+        if !self.heap.fits(bytes, length(&usable)) {
+            return None;
+        }
+        Some((number, self.words(usable.start, 24).try_into().ok()?))
     }
 
     fn is_code(&self, word: u64) -> bool {
@@ -251,9 +255,6 @@ impl Finder<'_> {
         }
     }
 }
-
-/// The largest value that is no object: `nil`, `true`, `undef` and the like.
-const MAX_SPECIAL: u64 = 0x34;
 
 fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))

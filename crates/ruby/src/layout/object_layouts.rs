@@ -57,7 +57,7 @@ pub(crate) const WORDS_WITH_TABLE: usize = HASH_TABLE_WORD + (StTable::BYTES / 8
 /// The number of `imemo_env` in all releases.
 const IMEMO_ENV: u8 = 0;
 /// No value up to this one is the address of an object: `false`, `nil`, and small numbers of C code.
-const MAX_SPECIAL: u64 = 0x34;
+pub const MAX_SPECIAL: u64 = 0x34;
 
 /// Of the objects of a type, this many may disagree with its layout, since they are in the middle of
 /// a change, or garbage ...
