@@ -108,14 +108,16 @@ fn confidence(ledger: &Ledger, cause: Option<Cause>) -> Confidence {
     }
 }
 
-/// Returns true if the last GC marked most of much garbage: the objects are old, or a word on a stack still led to them then.
+/// Returns true if most of the memory of Ruby objects is garbage that the last GC marked: the objects are old, or a word on a stack
+/// still led to them then.
 fn is_garbage_marked(ledger: &Ledger) -> bool {
     let retainers = ledger.managed().flat_map(|owner| &owner.retainers);
     let garbage = retainers.filter(|retainer| retainer.path.is_none());
     let (objects, bytes) = garbage
         .fold((0, 0), |sum: (u64, u64), it| (sum.0 + it.objects, sum.1.saturating_add(it.bytes)));
     let unmarked = ledger.ruby.as_ref().map_or(0, |ruby| ruby.slots_unmarked);
-    objects > 2 * unmarked && bytes >= MIN_BYTES / 2
+    let all = ledger.sum(&[Cause::RubyLiveSlots, Cause::RubyMalloc]);
+    objects / 2 > unmarked && bytes > all / 2
 }
 
 /// Returns true if no memory of malloc's is among the unknown memory.

@@ -66,11 +66,11 @@ pub enum Action {
     ReleaseObjects {
         /// The class.
         class: String,
-        /// The bytes that its objects hold.
+        /// The bytes that its objects hold, with their singleton classes.
         bytes: u64,
-        /// The path that retains more than half of these bytes.
+        /// The path that retains more than half of these bytes, or of the objects.
         path: Option<String>,
-        /// True if more than half of these bytes are garbage.
+        /// True if more than half of these bytes, or of the objects, are garbage.
         are_garbage: bool,
     },
     /// Rebuild the tables of hashes that were large once.

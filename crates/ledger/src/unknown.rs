@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use linux::{Address, Mapping, Mappings, length, one_line};
 
-/// Anonymous mappings with the same permissions, of which rbloat does not know what a part is.
+/// Anonymous mappings with the same permissions, whose memory rbloat cannot fully account for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownMappings {
     /// Their permissions: `rw-`.

@@ -204,7 +204,7 @@ pub fn top_title(
         parts.push(format!("with `{filter}`"));
     }
     if refused > 0 {
-        parts.push(format!("{refused} skipped: permission denied"));
+        parts.push(format!("{refused} skipped: could not be read"));
     }
     let text: String = parts.join("  ·  ").chars().take(width).collect();
     format!("{BOLD}{text}{BOLD:#}")

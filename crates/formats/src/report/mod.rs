@@ -161,12 +161,14 @@ impl Report {
             sizes.sort_unstable_by_key(|bytes| std::cmp::Reverse(*bytes));
             // A class of few bytes is listed if its objects have large singleton classes.
             let least = max_owners.checked_sub(1).map_or(u64::MAX, |last| sizes[last]);
-            let mut room = max_owners;
+            // Of those with as few as the last one, the first ones.
+            let mut room = max_owners - sizes.partition_point(|bytes| *bytes > least);
             let (listed, others): (Vec<Owner>, Vec<Owner>) =
                 std::mem::take(owners).into_iter().partition(|owner| {
-                    let is_listed = room > 0 && owner.bytes_with_singletons() >= least;
-                    room -= usize::from(is_listed);
-                    is_listed
+                    let bytes = owner.bytes_with_singletons();
+                    let is_last = bytes == least && room > 0;
+                    room -= usize::from(is_last);
+                    bytes > least || is_last
                 });
             *owners = listed;
             owners.push(Owner::sum(&others));

@@ -2,7 +2,7 @@ use ledger::UnknownMappings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Anonymous mappings with the same permissions, of which rbloat does not know what a part is.
+/// Anonymous mappings with the same permissions, whose memory rbloat cannot fully account for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct UnknownRow {

@@ -189,7 +189,7 @@ impl Writer {
         );
         self.gauge(
             "rbloat_agent_refused_processes",
-            "Processes that the agent may not examine; some of them may be Ruby processes.",
+            "Processes that the agent could not examine; some of them may be Ruby processes.",
             [(Vec::new(), node.refused as f64)],
         );
         self.gauge(

@@ -116,7 +116,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
         Action::ReleaseObjects { class, bytes, path, are_garbage } => {
             let mut owners = report.owners.iter().flatten();
             let has_singletons =
-                owners.any(|owner| owner.owner == *class && owner.singleton_bytes > bytes / 2);
+                owners.any(|owner| owner.owner == *class && owner.singleton_bytes > 0);
             let size = match has_singletons {
                 true => format!("{} with their singleton classes", Size(*bytes)),
                 false => Size(*bytes).to_string(),

@@ -313,7 +313,9 @@ fn values<'a>(diff: &'a Diff, class: Option<&'a ClassChange>) -> Option<(&'a Tra
         (Subject::Native | Subject::Unreachable, _) => {
             native_owner_of_verdict(diff).map(|owner| (&owner.bytes, false))
         }
-        (Subject::Code, _) => largest_code(diff).map(|file| (&file.bytes, false)),
+        (Subject::Code, _) if diff.verdict.kind == DiffKind::CodeLeak => {
+            largest_code(diff).map(|file| (&file.bytes, false))
+        }
         _ => None,
     }
 }
@@ -335,7 +337,10 @@ fn objects(diff: &Diff, class: &ClassChange) -> String {
     let (objects, _) = of_verdict(diff, class);
     let others = match class.objects.last().saturating_sub(objects.last()) {
         0 => String::from(";"),
-        garbage => format!(" that something retains, and {} of garbage; of all,", Count(garbage)),
+        garbage => format!(
+            " that something retains, and {} that are garbage. Of all of them,",
+            Count(garbage)
+        ),
     };
     format!(
         "{}{others} {} survived, {} are new, of which {} have become old",

@@ -2,7 +2,10 @@ use diagnosis::keeps_most_free_slots;
 use formats::{Gc, Report};
 use ledger::Count;
 
-/// Returns the state and the settings of the garbage collector that differ from Ruby's defaults, a sentence each.
+/// Variables that are listed, at most. A process chooses their number.
+const MAX_VARIABLES: usize = 20;
+
+/// The state of the garbage collector if it is unusual, and its settings in the environment, a sentence each.
 #[must_use]
 pub fn gc(report: &Report) -> Vec<String> {
     let Some(Gc { disabled, stress, allow_full_mark, variables, .. }) =
@@ -29,7 +32,12 @@ pub fn gc(report: &Report) -> Vec<String> {
     if !variables.is_empty() {
         let variables: Vec<_> =
             variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        sentences.push(format!("GC settings in the environment: {}", variables.join(" ")));
+        let more = match variables.len().saturating_sub(MAX_VARIABLES) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let shown = &variables[..variables.len().min(MAX_VARIABLES)];
+        sentences.push(format!("GC settings in the environment: {}{more}.", shown.join(" ")));
     }
     sentences
 }
@@ -39,10 +47,10 @@ pub(crate) fn initial_slots(report: &Report) -> String {
     let Some(gc) = report.ruby.as_ref().map(|ruby| &ruby.gc) else { return String::new() };
     let variables = gc.variables.iter().filter(|(name, _)| gc.initial_slots.contains_key(*name));
     let variables: Vec<_> = variables.map(|(name, value)| format!("{name}={value}")).collect();
-    variables.join(" ")
+    variables.join(" and ")
 }
 
-/// Returns true if such variables make the GC keep at least half of the free slots.
+/// Returns true if such variables make the GC keep more than half of the free slots.
 pub(crate) fn keeps_free_slots(report: &Report) -> bool {
     report.ruby.as_ref().is_some_and(|ruby| {
         keeps_most_free_slots(
@@ -58,8 +66,9 @@ pub(crate) fn free_slots(report: &Report) -> String {
     let initial = super::total(ruby.gc.initial_slots.values().copied());
     if keeps_free_slots(report) {
         return format!(
-            "{} makes Ruby keep {} slots, even if they are free",
+            "{} {} Ruby keep {} slots, even if they are free",
             initial_slots(report),
+            if ruby.gc.initial_slots.len() == 1 { "makes" } else { "make" },
             Count(initial)
         );
     }

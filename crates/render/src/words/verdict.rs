@@ -328,12 +328,10 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
         ),
         Cause::RubyVm => (
             format!(
-                "{size} belong to the interpreter{}. {}",
+                "{size} belong to the interpreter{}.{}",
                 super::interpreter::largest_part(report),
                 singleton_classes(report)
-            )
-            .trim_end()
-            .into(),
+            ),
             owned(Cause::RubyVm),
             format!("`rbloat diff {pid} --every 60s --times 3` shows if it still grows, and by what."),
         ),
@@ -389,11 +387,11 @@ fn unknown(row: &UnknownRow) -> String {
     let beside = row.beside.as_ref().map_or_else(String::new, |file| format!(", next to {file}"));
     let largest = if row.mappings == 1 { "it is" } else { "the one with most is" };
     format!(
-        "{} with the permissions {}: {} of {} resident; {largest} at {}{beside}",
+        "{} with the permissions {}, {}, of which {} are unknown; {largest} at {}{beside}",
         counted(row.mappings, "anonymous mapping"),
         row.permissions,
-        Size(row.resident_bytes),
         Size(row.mapped_bytes),
+        Size(row.resident_bytes),
         row.largest,
     )
 }

@@ -1,4 +1,4 @@
-//! What the verdict says about the memory of Ruby objects.
+//! The verdict on the memory of Ruby objects, in words.
 
 use diagnosis::{Majority, managed};
 use formats::{Action, Report};
@@ -54,12 +54,11 @@ pub(super) fn of_objects(report: &Report, size: Size) -> String {
         .root
         .map_or_else(String::new, |root| format!(" {root} retains most of this memory."));
     let spare = report.advice.iter().find_map(|step| spare(&step.action, report));
-    format!(
-        "{size} are held by live Ruby objects{class}.{root}{} {}The program itself uses this memory: it is a managed leak, or \
-         simply its data.",
-        spare.unwrap_or_default(),
-        singleton_classes(report)
-    )
+    let use_of_it = spare.unwrap_or_else(|| {
+        " The program itself uses this memory: it is a managed leak, or simply its data.".into()
+    });
+    let singletons = singleton_classes(report);
+    format!("{size} are held by live Ruby objects{class}.{root}{singletons}{use_of_it}")
 }
 
 /// The reason why garbage was not collected, as the end of a clause.
@@ -98,7 +97,7 @@ pub(super) fn singleton_classes(report: &Report) -> String {
     let most = owners.max_by_key(|owner| owner.singleton_bytes);
     match most.filter(|owner| owner.singleton_bytes > report.verdict.bytes / 2) {
         Some(owner) => format!(
-            "{} {} have singleton classes, which take {} with their methods and blocks, part of it in ruby.vm. ",
+            " {} {} have singleton classes, which take {} with their methods and blocks, part of it in ruby.vm.",
             Count(owner.singleton_objects),
             owner.owner,
             Size(owner.singleton_bytes)
