@@ -473,7 +473,7 @@ fn family_memory(members: &[Member]) -> Option<FamilyMemory> {
     })
 }
 
-/// More processes than a report on one of them examines.
+/// The maximum number of processes in a control group that a report accounts for.
 const MAX_PROCESSES: usize = 256;
 
 /// Returns the account of the innermost control group of a process; `None` unless much of its memory is in no process.
@@ -489,7 +489,15 @@ fn group(pid: i32) -> Option<ReportGroup> {
     if !diagnosis::is_much_in_no_process(memory, kernel) {
         return None;
     }
-    let rollups: Vec<Rollup> = processes.iter().filter_map(|&pid| proc::rollup(pid).ok()).collect();
+    let mut rollups = Vec::new();
+    for &pid in &processes {
+        match proc::rollup(pid) {
+            Ok(rollup) => rollups.push(rollup),
+            // The rest of the group would seem to be in no process.
+            Err(linux::Error::NotPermitted { .. }) => return None,
+            Err(_) => {}
+        }
+    }
     let files = proc::open_tmpfs_files(&processes);
     Some(diagnosis::report_group(memory, kernel, &rollups, files))
 }

@@ -287,15 +287,15 @@ fn the_state_of_the_gc_is_read() {
 #[test]
 fn code_that_is_defined_again_and_again_is_a_leak() {
     let target = Target::scenario("cases/inline_templates", &[]);
+    let has_cache = target.truth["ruby_version"].as_str().unwrap().starts_with("2.7");
     let diff = diff(&looks_at(target, 3, |_| false));
     assert_eq!(diff.verdict.kind, DiffKind::CodeLeak, "{:?} {:?}", diff.verdict, diff.code);
     assert_eq!(diff.code[0].path, "inline template");
     let words = render::words::diff_verdict(&diff).summary;
     let leak = "Code leak: the code of inline template is defined again and again";
     assert!(words.starts_with(leak), "{words}");
-    // Ruby 2.7 has all methods in a cache as well.
-    let is_retained = words.contains("again, retained by Views::Compiled.");
-    assert!(is_retained || words.contains("again. The interpreter's"), "{words}");
+    // Ruby 2.7 has all methods in a cache as well, which may come first.
+    assert!(has_cache || words.contains("again, retained by Views::Compiled."), "{words}");
 }
 
 #[test]
@@ -469,7 +469,7 @@ fn an_allocator_that_was_not_loaded_is_named_first() {
 /// The interpreter's tables were one row.
 #[test]
 fn tables_of_the_interpreter_are_told_apart() {
-    let (target, report) = case("object_ids", "0.5");
+    let (target, report) = case("object_ids", "1");
     let kinds = |report: &Report| report.interpreter.as_ref().unwrap().kinds.clone();
     let kind = |report: &Report, wanted: InterpreterKind| {
         kinds(report).iter().find(|part| part.kind == wanted).unwrap().resident_bytes
@@ -480,7 +480,7 @@ fn tables_of_the_interpreter_are_told_apart() {
     let ids = kind(&report, InterpreterKind::ObjectIds);
     assert!(ids >= target.number("ids") * 16, "{ids} {:?}", kinds(&report));
     let words = verdict(&report);
-    assert!(words.contains("tables of object ids") || report.verdict.cause != Some(Cause::RubyVm));
+    assert!(words.contains("tables of object ids"), "{words}");
     assert!(target.finish());
 
     let mut target = Target::ruby(

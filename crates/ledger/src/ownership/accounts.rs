@@ -291,7 +291,7 @@ impl Accounts {
     }
 }
 
-/// The name of the kind of objects that bytecode is. What retains them defines it.
+/// The name of the kind of objects that bytecode is. A root that retains bytecode is the code that defined it.
 fn iseqs_name(space: &ObjectSpace) -> Option<&str> {
     let is_iseqs = |class: &&Class| class.kind == ClassKind::Imemo(ImemoType::Iseq);
     space.classes.iter().find(is_iseqs)?.name.as_deref()

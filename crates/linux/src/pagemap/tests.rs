@@ -144,7 +144,7 @@ fn a_fault_adds_the_pages_that_it_made_present() {
         unsafe { std::ptr::write_volatile(at.0 as *mut u8, 1) };
         let entries = pagemap.entries(&range).unwrap();
         let hides_frames = entries[0].1.frame().is_some_and(|(frame, _)| frame == 0);
-        // Before Linux 6.7, no scan tells of huge pages, and such a fault counts as one page.
+        // Before Linux 6.7, a scan does not report huge pages, and such a fault counts as one page.
         if entries.len() > 1 && !pagemap.is_huge(at) && !*HAS_SIZES_IN_BETWEEN {
             return testkit::skip("the kernel does not tell the sizes of pages");
         }

@@ -12,7 +12,7 @@ pub enum RootKind {
     /// A global variable: `$items`. Variables whose value Ruby's own code computes when it is asked
     /// are left out (`$LOAD_PATH`, `$~`, from 3.0 on `$stdout`).
     GlobalVariable,
-    /// A fiber-local variable of a thread that runs, as `Thread#[]` returns it: `[:request]`.
+    /// A fiber-local variable of a thread's current fiber, as `Thread#[]` returns it: `[:request]`.
     Local,
     /// A table of the interpreter: `(symbols)`.
     Table,

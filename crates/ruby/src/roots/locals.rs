@@ -2,7 +2,7 @@
 //!
 //! An execution context has their table behind the pointer to its thread (`local_storage` of `rb_execution_context_t` in vm_core.h):
 //! an `st_table` by IDs in 2.7, then a table by the serial numbers of names. From 4.0 on there are numbers in between, so its
-//! place is the first one at which each running thread has such a table or none.
+//! place is the first one at which each thread has such a table or none, and at least one has entries.
 
 use image::Memory;
 use linux::Address;
@@ -19,7 +19,7 @@ const SEARCHED_WORDS: u64 = 4;
 /// A table of variables: the names and values.
 type Variables = Vec<(String, u64)>;
 
-/// The variables of all threads that run; none if their place is not found.
+/// The variables of the current fibers of all threads; none if their place is not found.
 pub(crate) fn read(program: &Program<'_>) -> Vec<NamedRoot> {
     let Some(layout) = program.space.stack_layout else { return Vec::new() };
     let threads = &program.space.vm_stacks;
