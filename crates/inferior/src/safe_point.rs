@@ -19,7 +19,7 @@ const MAX_STACKS: usize = 64;
 
 /// System calls that wait and that no allocator makes. First those that go on after a signal
 /// ([`Registers::at_restart`]), then those that return EINTR. futex(2) has a rule of its own.
-const WAITING_CALLS: [Option<i64>; 17] = [
+const WAITING_CALLS: [Option<i64>; 18] = [
     Some(libc::SYS_wait4),
     Some(libc::SYS_waitid),
     Some(libc::SYS_accept),
@@ -37,6 +37,9 @@ const WAITING_CALLS: [Option<i64>; 17] = [
     Some(libc::SYS_epoll_pwait),
     system_calls::PAUSE,
     Some(libc::SYS_rt_sigsuspend),
+    // A thread that was stopped in poll(2) or in a wait with a timeout, such as by an earlier freeze, goes on with it in this call. Its
+    // arguments are those of the wait.
+    Some(libc::SYS_restart_syscall),
 ];
 
 /// FUTEX_WAIT and FUTEX_WAIT_BITSET of linux/futex.h, without their flags.
@@ -57,9 +60,14 @@ pub(crate) fn rank(registers: &Registers) -> Option<usize> {
 
 /// Like [`rank`], by the number of the system call and its second and third argument.
 fn rank_of_call(call: i64, second: u64, third: u64) -> Option<usize> {
+    let is_futex_wait = matches!(second & FUTEX_COMMAND, FUTEX_WAIT | FUTEX_WAIT_BITSET);
+    let waits_for_lock = is_futex_wait && third & 0xffff_ffff == LOCKED_AND_WAITED_FOR;
     if call == libc::SYS_futex {
-        let waits = matches!(second & FUTEX_COMMAND, FUTEX_WAIT | FUTEX_WAIT_BITSET);
-        return (waits && third & 0xffff_ffff != LOCKED_AND_WAITED_FOR).then_some(0);
+        return (is_futex_wait && !waits_for_lock).then_some(0);
+    }
+    // It may be futex(2) that goes on.
+    if call == libc::SYS_restart_syscall && waits_for_lock {
+        return None;
     }
     WAITING_CALLS.iter().position(|&waiting| waiting == Some(call)).map(|rank| rank + 1)
 }
@@ -150,6 +158,14 @@ mod tests {
         assert_eq!(wait(FUTEX_WAIT | private, 2), None, "a lock");
         assert_eq!(wait(FUTEX_WAIT | private, 0xdead_0000_0002), None, "only 32 bits count");
         assert_eq!(wait(1 | private, 1), None, "FUTEX_WAKE does not wait");
+    }
+
+    #[test]
+    fn a_wait_that_goes_on_after_a_stop_is_a_safe_point_unless_it_may_be_for_a_lock() {
+        let goes_on = |second, third| rank(&waiting(libc::SYS_restart_syscall, second, third));
+        assert!(goes_on(1, 0xffff_ffff).is_some(), "poll(2) of one descriptor");
+        assert!(goes_on(FUTEX_WAIT_BITSET, 0).is_some(), "an event, for a time");
+        assert_eq!(goes_on(FUTEX_WAIT, 2), None, "a lock, for a time");
     }
 
     #[test]

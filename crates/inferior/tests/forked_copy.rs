@@ -94,6 +94,31 @@ fn a_process_that_becomes_another_program_while_its_copy_is_read_runs_on() {
     assert!(target.finish());
 }
 
+/// The kernel goes on with poll(2), and with waits that have a timeout, by another system call. An earlier freeze is such a stop.
+#[test]
+fn a_process_that_was_stopped_while_it_waited_is_copied() {
+    let target = Target::ruby(
+        "require 'fiddle'
+         int = Fiddle::TYPE_INT
+         poll = Fiddle::Function.new(Fiddle::Handle::DEFAULT['poll'], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, int], int)
+         puts 'ready {}'; $stdout.flush
+         nil until poll.call([0, 1, 0].pack('iss'), 1, -1) > 0",
+    );
+    let call = || {
+        let line = fs::read_to_string(format!("/proc/{}/syscall", target.pid())).unwrap();
+        line.split(' ').next().and_then(|number| number.parse::<i64>().ok())
+    };
+    testkit::wait_until_asleep(target.pid());
+    while call() != Some(libc::SYS_restart_syscall) {
+        target.stop();
+        target.go_on();
+        testkit::wait_until_asleep(target.pid());
+    }
+    let (examined, plan) = plan(&target).unwrap();
+    inferior::fork(&examined, PATIENCE, &plan).unwrap().unwrap().end().unwrap();
+    assert!(target.finish());
+}
+
 #[test]
 fn a_copy_keeps_what_the_target_changes_meanwhile() {
     let mut target = Target::ruby(
