@@ -26,7 +26,8 @@ pub use family_growth::family_growth;
 pub use fix::{BACKGROUND_THREAD, GEM, JEMALLOC, NATIVE_PRESSURE, TWO_ARENAS, Variable, steps};
 pub use group::{is_much_in_no_process, report_group};
 pub use growth::{
-    growth, has_more_objects, is_defined_again, least_growth, native_owner_of_verdict, totals,
+    growth, has_more_objects, is_defined_again, kept_besides, least_growth,
+    native_owner_of_verdict, totals,
 };
 pub use made_by::{made_by, made_pages, name_code, touched_by};
 pub use place::{ContainerIds, container_ids, container_of_log, role, service};

@@ -23,6 +23,9 @@ pub struct Diff {
     /// Empty in older documents.
     #[serde(default)]
     pub code: Vec<CodeChange>,
+    /// `None` if it is not known, and in older documents.
+    #[serde(default)]
+    pub kept: Option<Vec<KeptChange>>,
     #[serde(default)]
     pub dominators: Option<Vec<DominatorChange>>,
     pub arenas: Vec<ArenaChange>,
@@ -116,6 +119,19 @@ pub struct CodeChange {
     pub bytes: Trajectory,
 }
 
+/// The objects that a root keeps: without those that come and go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Diff")]
+pub struct KeptChange {
+    pub root: String,
+    pub class: String,
+    pub path: Option<String>,
+    pub objects: Trajectory,
+    pub bytes: i64,
+    pub newcomers: u64,
+    pub kept: u64,
+}
+
 /// A constant, thread or object, or all like it: the memory that would be freed if it went away.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Diff")]
@@ -169,6 +185,9 @@ pub struct DiffVerdict {
     pub cause: Option<Cause>,
     /// The class whose objects changed most; `None` if that does not explain the change.
     pub class: Option<String>,
+    /// The root that keeps more and more objects, if the verdict follows from `Diff::kept`.
+    #[serde(default)]
+    pub root: Option<String>,
     /// The change of `subject`, in bytes.
     pub bytes: i64,
     /// The same for each hour; `None` for different processes.

@@ -9,7 +9,7 @@ use ruby::{Collector, HeapPage, ObjectSpace, SlotState};
 use crate::claims::{Booking, book_all};
 use crate::interpreter::{CodeFileAccount, InterpreterAccount};
 use crate::ownership::{
-    Dominator, OwnerAccount, OwnerKind, Owners, PointerGraph, Reach, SpareAccount,
+    Dominator, OwnerAccount, OwnerKind, Owners, PointerGraph, Reach, SlotRoots, SpareAccount,
 };
 use crate::pages::pages_of;
 use crate::pins::{self, Pin, Pins, SizeClassAccount};
@@ -157,22 +157,23 @@ impl Ledger {
     #[must_use]
     pub fn draw_up_to(extent: Extent, state: &ProcessState, facts: &Facts) -> (Self, MemoryMap) {
         let owners = owners_of(facts);
-        let ledger = Self::with_owners(state, facts, &owners, extent);
+        let (ledger, roots) = Self::with_owners(state, facts, &owners, extent);
         if !extent.memory_map {
             return (ledger, MemoryMap::default());
         }
         // Without tracing, the map names no owners.
         let accounts = if ledger.is_traced { &ledger.owners[..] } else { &[] };
-        let memory_map = memory_map::draw(state, facts, &owners, accounts);
+        let memory_map = memory_map::draw(state, facts, &owners, accounts, roots);
         (ledger, memory_map)
     }
 
+    /// Also returns what retains each object, if that is known and wanted for a map.
     fn with_owners(
         state: &ProcessState,
         facts: &Facts,
         owners: &Owners<'_>,
         extent: Extent,
-    ) -> Self {
+    ) -> (Self, Option<SlotRoots>) {
         let mut findings = state.findings.clone();
         let malloc = facts.malloc.as_ref();
         let space = facts.ruby.as_ref();
@@ -244,6 +245,10 @@ impl Ledger {
         );
         let mut accounts = accounts.into_inner().unwrap_or_default();
         let spare = paths.as_ref().map_or_else(Vec::new, |paths| owners.spare(pages, paths));
+        let roots = paths
+            .as_ref()
+            .filter(|_| extent.memory_map)
+            .map(|(graph, paths)| SlotRoots::find(graph, paths));
         let dominators = paths
             .and_then(|paths| owners.add_retainers(&mut accounts, &paths, extent.retained_sizes));
         let malloc = malloc.ok().zip(pins);
@@ -256,7 +261,7 @@ impl Ledger {
         }
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
 
-        Self {
+        let ledger = Self {
             process: state.process.clone(),
             origin: state.origin,
             rss_bytes,
@@ -277,7 +282,8 @@ impl Ledger {
             threads: threads::groups(facts),
             interpreter,
             findings,
-        }
+        };
+        (ledger, roots)
     }
 
     /// The classes of the program's own objects, without the classes of C extensions and of the interpreter, by their

@@ -27,7 +27,10 @@ pub use interpreter::{
     CodeFileAccount, Gem, GemAccount, InterpreterAccount, InterpreterKind, KindAccount, PartSize,
 };
 pub use ledger::{ArenaAccount, Extent, Ledger, MallocAccount, RubyAccount};
-pub use memory_map::{Area, AreaKind, Columns, InconsistentMap, MapBlock, MemoryMap, PageUse, Use};
+pub use memory_map::{
+    Area, AreaKind, Columns, InconsistentMap, MapBlock, MapRoots, MemoryMap, PageUse, RetainedBy,
+    Use,
+};
 pub use ownership::{
     Dominator, DominatorKind, Explanation, NoExplanation, OwnerAccount, OwnerKind, Referrer,
     Retainer, SingletonClasses, SpareAccount, SpareKind, Subject,

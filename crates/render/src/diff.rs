@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use anstyle::Style;
-use formats::{ClassChange, Diff, DiffKind, DominatorChange, OwnerChange, Trajectory};
+use formats::{ClassChange, Diff, DiffKind, DominatorChange, KeptChange, OwnerChange, Trajectory};
 use ledger::{Cause, Count, Size};
 
 use crate::made_by::write_made_by;
@@ -41,6 +41,7 @@ fn write(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     write_verdict(out, style, &words::diff_verdict(diff), width)?;
     write_causes(diff, out)?;
     write_classes(diff, out, width)?;
+    write_kept(diff, out, width)?;
     write_owners(diff, out, width)?;
     write_made_by(diff.made_by.as_ref(), out, width)?;
     write_pin_changes(diff, out)?;
@@ -117,6 +118,34 @@ fn write_classes(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Resul
         figures: &["OBJECTS", "CHANGE", "SURVIVED", "NEW", "OLD BY NOW", "MiB"],
         note: "RETAINED BY",
         lead: "retained by ",
+    };
+    write_rows(out, &heads, &shown.into_iter().map(row).collect::<Vec<_>>(), width)
+}
+
+/// Writes what roots keep, without objects that come and go.
+fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
+    let large = |it: &&KeptChange| it.bytes.unsigned_abs() >= MIN_BYTES;
+    let shown: Vec<_> = diff.kept.iter().flatten().filter(large).take(MAX_ROWS).collect();
+    if shown.is_empty() {
+        return Ok(());
+    }
+    let row = |it: &KeptChange| Row {
+        name: it.root.clone(),
+        figures: vec![
+            Count(it.objects.last()).to_string(),
+            signed_count(it.objects.change),
+            Count(it.newcomers).to_string(),
+            Count(it.kept).to_string(),
+            change(it.bytes),
+        ],
+        note: vec![(Style::new(), it.path.clone().unwrap_or_else(|| it.class.clone()))],
+        ..Row::default()
+    };
+    let heads = Heads {
+        name: "KEPT BY",
+        figures: &["LASTING", "CHANGE", "NEW IN 2ND", "STILL THERE", "ABOUT MiB"],
+        note: "MOST OF IT",
+        lead: "most of it: ",
     };
     write_rows(out, &heads, &shown.into_iter().map(row).collect::<Vec<_>>(), width)
 }

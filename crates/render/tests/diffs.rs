@@ -5,7 +5,7 @@ use formats::{
     CaptureMethod, Class, Confidence, Diff, DiffKind, Doubt, KeptBy, PinRow, Report, SizeClass,
     Snapshot, Subject,
 };
-use ledger::{Area, AreaKind, Cause, Columns, MemoryMap};
+use ledger::{Area, AreaKind, Cause, Columns, MapRoots, MemoryMap};
 use linux::Address;
 use render::words::{command_after_diff, diff_verdict};
 
@@ -48,7 +48,12 @@ fn old_objects(report: &Report) -> MemoryMap {
         owners: 0..count,
         pages: 0..0,
     };
-    MemoryMap { areas: vec![area], columns, ..MemoryMap::default() }
+    let path = owners[owner].kept_by.iter().find_map(|it| it.path.as_deref());
+    let names: Vec<String> =
+        path.and_then(|it| it.split(" → ").next()).map(Into::into).into_iter().collect();
+    // The number of the first root, or of nothing.
+    let roots = MapRoots { of_objects: vec![1 + names.len() as u8; count], names };
+    MemoryMap { areas: vec![area], columns, roots, ..MemoryMap::default() }
 }
 
 /// Adds bytes to a cause.
@@ -91,7 +96,9 @@ fn what_grows_at_the_same_rate_is_a_leak() {
     let diff = diff_of(&[(1, 10_000), (2, 14_000), (3, 18_000)], Some("Cache::STORE"));
     let verdict = &diff.verdict;
     assert_eq!(verdict.kind, DiffKind::ManagedLeak);
-    assert_eq!(verdict.confidence, Confidence::High);
+    assert_eq!(verdict.confidence, Confidence::Medium);
+    let four = [(1, 10_000), (2, 14_000), (3, 18_000), (4, 22_000)];
+    assert_eq!(diff_of(&four, Some("Cache::STORE")).verdict.confidence, Confidence::High);
     assert_eq!(
         diff_verdict(&diff).summary,
         "Managed leak: Session retained by Cache::STORE grows by 4,000 objects/h (3.9 MiB/h)."
@@ -251,6 +258,78 @@ fn the_headline_explains_the_growth_of_rss() {
     assert_eq!(diff.verdict.kind, DiffKind::Retention, "{:?}", diff.verdict);
     let words = diff_verdict(&diff).summary;
     assert!(words.starts_with("Retention: RSS rose by 53.9 MiB, free memory"), "{words}");
+}
+
+const YOUNG_SLOT: u8 = 8;
+
+/// A snapshot with sessions that `Cache::STORE` keeps, and others of requests in flight.
+fn look_behind(hour: u64, kept: u64, in_flight: u64) -> (String, Snapshot) {
+    let (name, mut snapshot) = look(hour, |report| {
+        sessions(report, kept + in_flight, Some("Cache::STORE"));
+        let of_sessions = &mut report.owners.as_mut().unwrap().last_mut().unwrap().kept_by;
+        let path = Some("(threads) → Thread → Session".into());
+        let others = KeptBy { path, objects: in_flight, bytes: in_flight * 1024 };
+        let kept = KeptBy { objects: kept, bytes: kept * 1024, ..of_sessions[0].clone() };
+        *of_sessions = vec![kept, others];
+    });
+    let map = &mut snapshot.memory_map;
+    map.columns.uses[kept as usize..].fill(YOUNG_SLOT);
+    map.roots.of_objects[kept as usize..].fill(0);
+    (name, snapshot)
+}
+
+/// "RSS fell … and nothing in use grew", because fewer requests were in flight.
+#[test]
+fn fewer_requests_do_not_hide_what_a_root_keeps() {
+    let looks: Vec<_> =
+        (1..5).map(|hour| look_behind(hour, hour * 4_000, 40_000 - hour * 6_000)).collect();
+    let diff = growth(&looks);
+    let verdict = &diff.verdict;
+    assert_eq!((verdict.kind, verdict.doubt), (DiffKind::ManagedLeak, None), "{:?}", diff.kept);
+    assert_eq!(verdict.root.as_deref(), Some("Cache::STORE"));
+    let row = &diff.kept.as_ref().unwrap()[0];
+    assert_eq!(row.objects.at, [4_000, 8_000, 12_000]);
+    assert_eq!((row.newcomers, row.kept, row.bytes), (4_000, 4_000, 8_000 * 1024));
+    let words = diff_verdict(&diff);
+    assert_eq!(
+        words.summary,
+        "Managed leak: Session retained by Cache::STORE grows by 4,000 objects/h (about 3.9 MiB/h)."
+    );
+    assert_eq!(
+        words.evidence[1],
+        "of 4,000 objects that Cache::STORE retained first in the second snapshot, 4,000 are in all later ones: \
+         Cache::STORE → Hash → Session"
+    );
+    // What is kept more and more slowly is no leak, but not nothing.
+    let slower = [(1, 4_000), (2, 12_000), (3, 12_100), (4, 12_200)];
+    let looks: Vec<_> = slower
+        .into_iter()
+        .map(|(hour, kept)| look_behind(hour, kept, 40_000 - hour * 6_000))
+        .collect();
+    let diff = growth(&looks);
+    assert_eq!(diff.verdict.root, None);
+    let evidence = diff_verdict(&diff).evidence;
+    let told = "Cache::STORE keeps about 7.9 MiB more (+8,100 objects, most of it Session)";
+    assert!(evidence.iter().any(|it| it == told), "{evidence:?}");
+}
+
+/// Objects that are there at one look only come and go, however many there are.
+#[test]
+fn what_comes_and_goes_is_not_kept() {
+    let mut looks: Vec<_> = (1..5).map(|hour| look_behind(hour, hour * 4_000, 0)).collect();
+    for (number, (_, snapshot)) in (0..).zip(&mut looks) {
+        let area = &mut snapshot.memory_map.areas[0];
+        let bytes = area.range.end - area.range.start;
+        let start = Address(0x4000_0000 + number * 0x1000_0000);
+        area.range = start..start.offset(bytes);
+    }
+    let diff = growth(&looks);
+    assert_eq!(diff.kept, Some(Vec::new()));
+    assert_ne!(diff.verdict.kind, DiffKind::ManagedLeak);
+    // At the same addresses, but young each time: other objects in the same slots.
+    let mut looks: Vec<_> = (1..5).map(|hour| look_behind(hour, hour * 4_000, 0)).collect();
+    looks.iter_mut().for_each(|(_, it)| it.memory_map.columns.uses.fill(YOUNG_SLOT));
+    assert_eq!(growth(&looks).kept, Some(Vec::new()));
 }
 
 #[test]

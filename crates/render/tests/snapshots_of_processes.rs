@@ -1,7 +1,7 @@
 //! Files of snapshots: they are read back as written, and all others are rejected.
 
 use formats::{FORMAT, Report, Snapshot, SnapshotError};
-use ledger::{Area, AreaKind, Columns, MemoryMap, PageUse};
+use ledger::{Area, AreaKind, Columns, MapRoots, MemoryMap, PageUse};
 use linux::Address;
 use proptest::prelude::*;
 
@@ -44,7 +44,8 @@ fn snapshot_with_pages_of(page_size: u64) -> Snapshot {
         area(0x20_0000, 1, AreaKind::HeapPages, [3..7, 2..5, 1..3, 1..2], 3),
         area(0x30_0000, others, AreaKind::Anonymous, [7..7, 5..5, 3..3, 2..runs], 0),
     ];
-    Snapshot { report, memory_map: MemoryMap { page_size, areas, columns } }
+    let roots = MapRoots { names: vec!["Cache::STORE".into()], of_objects: vec![2, 1] };
+    Snapshot { report, memory_map: MemoryMap { page_size, areas, columns, roots } }
 }
 
 /// Snapshots of machines with pages of 4 KiB do not state the size, as those of earlier releases.
@@ -111,7 +112,7 @@ fn each_way_of_being_no_snapshot_is_told_from_the_others() {
 #[test]
 fn areas_that_do_not_fit_together_are_refused() {
     type Change = fn(&mut Snapshot);
-    let changes: [(&str, Change); 8] = [
+    let changes: [(&str, Change); 11] = [
         ("an owner that is none", |it| it.memory_map.columns.owners[0] = 99),
         ("a use that is none", |it| it.memory_map.columns.uses[0] = 77),
         ("blocks that do not reach the end", |it| it.memory_map.columns.sizes[2] -= 1),
@@ -121,6 +122,9 @@ fn areas_that_do_not_fit_together_are_refused() {
         }),
         ("an arena that is none", |it| it.memory_map.areas[0].kind = AreaKind::Arena(1000)),
         ("bytes that no area has", |it| it.memory_map.columns.pages.push(4)),
+        ("a root that is none", |it| it.memory_map.roots.of_objects[0] = 3),
+        ("objects without a number", |it| it.memory_map.roots.of_objects.truncate(1)),
+        ("names of roots of no objects", |it| it.memory_map.roots.of_objects.clear()),
         ("a number that does not end", |it| it.memory_map.columns.pages[1] = 0xff),
     ];
     for (what, change) in changes {
@@ -183,7 +187,7 @@ proptest! {
     /// Columns of any bytes, in a file with a correct checksum. If the columns are accepted, they can be drawn.
     #[test]
     fn columns_of_any_bytes_are_refused_or_can_be_drawn(
-        changes in prop::collection::vec((0..4_usize, any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        changes in prop::collection::vec((0..5_usize, any::<prop::sample::Index>(), any::<u8>()), 1..6),
         blocks in 0_u64..6, pages in 0_u64..4
     ) {
         let mut snapshot = snapshot();
@@ -191,7 +195,7 @@ proptest! {
         let end = snapshot.memory_map.areas[0].range.start.offset(pages * 4096);
         snapshot.memory_map.areas[0].range.end = end;
         let Columns { sizes, uses, owners, pages } = &mut snapshot.memory_map.columns;
-        let columns = [sizes, uses, owners, pages];
+        let columns = [sizes, uses, owners, pages, &mut snapshot.memory_map.roots.of_objects];
         for (column, at, byte) in changes {
             let index = at.index(columns[column].len());
             columns[column][index] = byte;

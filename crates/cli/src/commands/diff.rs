@@ -17,23 +17,23 @@ use crate::terminal;
 
 /// The defaults of `--every` and `--times` for one process.
 const EVERY: Duration = Duration::from_secs(60);
-const TIMES: u32 = 3;
+const TIMES: u32 = 4;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  rbloat diff 4242               take three snapshots, 60 s apart: does it leak?
+  rbloat diff 4242               take four snapshots, 60 s apart: does it leak?
   rbloat diff a.rbloat b.rbloat  what grew between two snapshots
   rbloat diff --tree 4242        do its workers lose shared memory, and why?";
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArguments {
-    /// Two or more snapshots, core files or processes, oldest first; or one process, of which three snapshots are taken
+    /// Two or more snapshots, core files or processes, oldest first; or one process, of which four snapshots are taken
     #[arg(value_name = "PID|FILE", required = true)]
     sources: Vec<String>,
     /// Time between two snapshots of one process: 60s, 5m [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) every: Option<Duration>,
-    /// Number of snapshots [default: 3]
+    /// Number of snapshots [default: 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100))]
     pub(crate) times: Option<u32>,
     /// Exit with 7 if RSS grew by more than this: 50MiB

@@ -147,7 +147,8 @@ fn no_data_of_the_process_is_in_the_file() {
     let html = kept.folder.path().join("a.html");
     assert!(kept.run("map", &["-o", html.to_str().unwrap()]).status.success());
     let files = [fs::read(kept.path()).unwrap(), fs::read(html).unwrap(), report];
-    let parts = [&columns.sizes, &columns.uses, &columns.owners, &columns.pages];
+    let roots = &snapshot.memory_map.roots.of_objects;
+    let parts = [&columns.sizes, &columns.uses, &columns.owners, &columns.pages, roots];
     for bytes in files.iter().chain(parts) {
         for secret in SECRETS {
             assert!(!contains(bytes, secret), "{secret}");

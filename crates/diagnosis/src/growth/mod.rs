@@ -1,14 +1,14 @@
 //! The growth between two or more snapshots, and a verdict on it.
 
 mod changes;
-mod survivors;
+mod cohorts;
 mod verdict;
 
 use formats::{CaptureMethod, Diff, DiffPoint, Report, Snapshot, Trajectory};
 use verdict::Changes;
 pub(crate) use verdict::{Course, course};
 pub use verdict::{
-    has_more_objects, is_defined_again, least_growth, native_owner_of_verdict, totals,
+    has_more_objects, is_defined_again, kept_besides, least_growth, native_owner_of_verdict, totals,
 };
 
 /// Compares two or more snapshots, each with its name. Snapshots of one process are ordered by time; those of several
@@ -57,10 +57,11 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
     let mut classes = changes::classes(&reports, hours);
     let owners = changes::owners(&reports);
     let code = changes::code(&reports);
-    if same_process {
+    let kept = same_process.then(|| {
         let snapshots: Vec<&Snapshot> = snapshots.iter().map(|(_, snapshot)| snapshot).collect();
-        survivors::count(&snapshots, &mut classes);
-    }
+        cohorts::count(&snapshots, &mut classes)
+    });
+    let kept = kept.flatten();
     let verdict = verdict::judge(
         Changes {
             points: &points,
@@ -71,6 +72,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
             classes: &classes,
             owners: &owners,
             code: &code,
+            kept: kept.as_deref().unwrap_or_default(),
         },
         hours,
     );
@@ -84,6 +86,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
         classes,
         owners,
         code,
+        kept,
         dominators: changes::dominators(&reports),
         arenas: if same_process { changes::arenas(&reports) } else { Vec::new() },
         pins: changes::pins(&reports),

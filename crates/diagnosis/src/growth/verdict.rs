@@ -2,7 +2,7 @@
 
 use formats::{
     CauseChange, ClassChange, CodeChange, Confidence, Diff, DiffKind, DiffPoint, DiffVerdict,
-    Doubt, OwnerChange, Subject, Trajectory,
+    Doubt, KeptChange, OwnerChange, Subject, Trajectory,
 };
 use ledger::{Cause, CauseGroup};
 
@@ -18,10 +18,14 @@ const STEADY: f64 = 0.5;
 const MIN_SECONDS: f64 = 10.0;
 /// A class grew by the number of its objects if that rose by more than this fraction.
 const MORE_OBJECTS_FRACTION: u64 = 100;
+/// The part of the growth of RSS that a leak must explain to be the verdict: one in ten.
+const EXPLAINS: i64 = 10;
 /// The part of the growth of all objects that a class needs to be named: one in four.
 const MIN_SHARE: i64 = 4;
 /// The name of the kind of objects that bytecode is.
 const ISEQS: &str = "(imemo_iseq)";
+/// The root of all threads.
+const THREADS: &str = "(threads)";
 /// The number of additional threads that is an accumulation of threads.
 const MANY_THREADS: u64 = 8;
 
@@ -81,6 +85,7 @@ pub(super) struct Changes<'a> {
     pub(super) classes: &'a [ClassChange],
     pub(super) owners: &'a [OwnerChange],
     pub(super) code: &'a [CodeChange],
+    pub(super) kept: &'a [KeptChange],
 }
 
 impl<'a> From<&'a Diff> for Changes<'a> {
@@ -94,6 +99,7 @@ impl<'a> From<&'a Diff> for Changes<'a> {
             classes: &diff.classes,
             owners: &diff.owners,
             code: &diff.code,
+            kept: diff.kept.as_deref().unwrap_or_default(),
         }
     }
 }
@@ -104,17 +110,6 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
     let sums = Sums::of(diff);
     let least = least(diff) as i64;
     let rss = diff.rss_bytes.change;
-    let verdict = |kind, subject, bytes: i64| DiffVerdict {
-        kind,
-        subject,
-        cause: None,
-        class: None,
-        bytes,
-        bytes_per_hour: hours.map(|hours| bytes as f64 / hours),
-        doubt: None,
-        // Growth over hours does not show within seconds.
-        confidence: if diff.seconds < MIN_SECONDS { Confidence::Low } else { Confidence::High },
-    };
     if !diff.same_process {
         let cause = diff.causes.iter().max_by_key(|row| row.bytes.change.unsigned_abs());
         let class = diff.classes.first().filter(|class| {
@@ -125,15 +120,37 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
             class: class.map(|class| class.name.clone()),
             // Two runs of a program differ by chance, too.
             confidence: Confidence::Low,
-            ..verdict(DiffKind::Difference, Subject::Rss, rss)
+            ..verdict(diff, hours, DiffKind::Difference, Subject::Rss, rss)
         };
     }
     if let Some(leak) = leak(diff, &sums, hours, least) {
         return leak;
     }
+    let kept = kept(diff);
+    if let Some(leak) = kept.as_ref().filter(|kept| kept.kind == DiffKind::ManagedLeak) {
+        return leak.clone();
+    }
+    let verdict = verdict_on_totals(diff, &sums, hours, least);
+    // What comes and goes hides or feigns growth.
+    let is_about_the_rest = match verdict.doubt {
+        Some(doubt) => matches!(doubt, Doubt::Garbage | Doubt::Turnover | Doubt::NothingInUse),
+        None => true,
+    };
+    kept.filter(|_| is_about_the_rest).unwrap_or(verdict)
+}
+
+/// The verdict that follows from changes of totals.
+fn verdict_on_totals(
+    diff: Changes<'_>,
+    sums: &Sums,
+    hours: Option<f64>,
+    least: i64,
+) -> DiffVerdict {
+    let rss = diff.rss_bytes.change;
+    let verdict = |kind, subject, bytes| verdict(diff, hours, kind, subject, bytes);
     // Free memory explains the growth if it is most of it. Otherwise memory in use does, since its growth may continue.
     if sums.in_use() >= least && 2 * sums.in_use() >= sums.free.change {
-        return growth(diff, &sums, hours);
+        return growth(diff, sums, hours);
     }
     if rss >= least && sums.free.change >= rss / 2 {
         let cause = largest(diff, Part::Free);
@@ -143,7 +160,7 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
         };
     }
     if sums.in_use() >= least {
-        return growth(diff, &sums, hours);
+        return growth(diff, sums, hours);
     }
     if rss >= least {
         let row = diff.causes.iter().max_by_key(|row| row.bytes.change);
@@ -159,6 +176,81 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
         return verdict(DiffKind::Shrank, Subject::Rss, rss);
     }
     verdict(DiffKind::Stable, Subject::InUse, sums.in_use())
+}
+
+/// A verdict without a doubt.
+fn verdict(
+    diff: Changes<'_>,
+    hours: Option<f64>,
+    kind: DiffKind,
+    subject: Subject,
+    bytes: i64,
+) -> DiffVerdict {
+    DiffVerdict {
+        kind,
+        subject,
+        cause: None,
+        class: None,
+        root: None,
+        bytes,
+        bytes_per_hour: hours.map(|hours| bytes as f64 / hours),
+        doubt: None,
+        // Growth over hours does not show within seconds.
+        confidence: if diff.seconds < MIN_SECONDS { Confidence::Low } else { Confidence::High },
+    }
+}
+
+/// The verdict on the root that keeps more and more objects; `None` if that is little, also beside the growth of RSS, it slows down,
+/// or most of the objects that were new in the second snapshot are gone.
+fn kept(diff: Changes<'_>) -> Option<DiffVerdict> {
+    // More threads, and what they refer to, have a verdict of their own.
+    let has_more_threads =
+        diff.classes.iter().any(|it| it.name == "Thread" && has_more_objects(it));
+    let mut rows = diff.kept.iter().filter(|row| !has_more_threads || row.root != THREADS);
+    let row = rows.next().filter(|row| row.bytes >= least_kept(diff))?;
+    if row.bytes < diff.rss_bytes.change / EXPLAINS {
+        return None;
+    }
+    // The objects of a snapshot are compared with the next one, so the last one has no number.
+    let points = diff.points.get(..row.objects.at.len())?;
+    let times: Vec<u64> = points.iter().map(|point| point.unix_ms).collect();
+    let first_step = row.objects.at.get(1)?.saturating_sub(*row.objects.at.first()?);
+    if diff.seconds < MIN_SECONDS || 2 * row.kept < first_step.max(1) {
+        return None;
+    }
+    let (kind, doubt, confidence) = match course(&row.objects, &times) {
+        Course::Steady => (DiffKind::ManagedLeak, None, Confidence::High),
+        Course::TooEarly => (DiffKind::Growth, Some(Doubt::FewSnapshots), Confidence::Low),
+        Course::Uneven => (DiffKind::Growth, Some(Doubt::Uneven), Confidence::Low),
+        Course::LevelsOff => return None,
+    };
+    let hours = times.last()?.saturating_sub(*times.first()?) as f64 / 3.6e6;
+    Some(DiffVerdict {
+        cause: largest(diff, Part::Managed),
+        class: Some(row.class.clone()),
+        root: Some(row.root.clone()),
+        doubt,
+        confidence,
+        ..verdict(diff, (hours > 0.0).then_some(hours), kind, Subject::Objects, row.bytes)
+    })
+}
+
+/// The least memory that a root keeps more than before which is growth, in bytes. It has no garbage, so it fluctuates less than
+/// totals.
+fn least_kept(diff: Changes<'_>) -> i64 {
+    least(diff) as i64 / 4
+}
+
+/// Returns the root that keeps most more than before, if that is growth, and the verdict does not name it.
+#[must_use]
+pub fn kept_besides(diff: &Diff) -> Option<&KeptChange> {
+    let least = least_kept(diff.into());
+    let largest = diff.kept.iter().flatten().next().filter(|row| row.bytes >= least)?;
+    let verdict = &diff.verdict;
+    let class = diff.classes.iter().find(|it| Some(&it.name) == verdict.class.as_ref());
+    let path = class.and_then(|class| class.kept_by.as_deref());
+    let root = verdict.root.as_deref().or_else(|| path?.split(" → ").next());
+    (root != Some(&largest.root)).then_some(largest)
 }
 
 /// Returns the least change that is growth, in bytes.
@@ -333,6 +425,7 @@ impl<'a> Largest<'a> {
             subject: self.subject,
             cause: self.cause,
             class: class.map(|class| class.name.clone()),
+            root: None,
             bytes,
             bytes_per_hour: hours.map(|hours| bytes as f64 / hours),
             doubt,
@@ -353,7 +446,7 @@ fn new_threads(diff: Changes<'_>) -> Option<&ClassChange> {
 
 /// The verdict that there is a leak; `None` if nothing proves one.
 ///
-/// A leak takes at least three snapshots, grows steadily, explains at least a tenth of the growth of RSS, and consists of
+/// A leak takes at least three snapshots (four for high confidence), grows steadily, explains at least a tenth of the growth of RSS, and consists of
 /// memory that lasts: objects that were new in the last but one snapshot are still there.
 fn leak(diff: Changes<'_>, sums: &Sums, hours: Option<f64>, least: i64) -> Option<DiffVerdict> {
     const MIN_SNAPSHOTS: usize = 3;
@@ -361,7 +454,6 @@ fn leak(diff: Changes<'_>, sums: &Sums, hours: Option<f64>, least: i64) -> Optio
     if diff.seconds < MIN_SECONDS {
         return None;
     }
-    const EXPLAINS: i64 = 10;
     let mut grown = vec![Largest::managed(diff, sums, ClassChange::growing_bytes)];
     let is_large = |it: &Largest<'_>| {
         it.bytes.change >= least && it.bytes.change >= diff.rss_bytes.change / EXPLAINS
@@ -390,7 +482,9 @@ fn leak(diff: Changes<'_>, sums: &Sums, hours: Option<f64>, least: i64) -> Optio
         Subject::Code => DiffKind::CodeLeak,
         _ => DiffKind::ManagedLeak,
     };
-    Some(leak.verdict(kind, None, Confidence::High, hours))
+    let confidence =
+        if diff.points.len() > MIN_SNAPSHOTS { Confidence::High } else { Confidence::Medium };
+    Some(leak.verdict(kind, None, confidence, hours))
 }
 
 /// Returns true if the GC was disabled in all snapshots.

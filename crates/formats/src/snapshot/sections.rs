@@ -7,7 +7,7 @@ use std::ops::Range;
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
-use ledger::{Area, AreaKind, Columns, MemoryMap};
+use ledger::{Area, AreaKind, Columns, MapRoots, MemoryMap};
 use linux::arch::Cpu;
 use linux::{Address, Machine, length};
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,8 @@ const MAX_RATIO: u64 = 64;
 /// The maximum size of a section with JSON. The largest report known has 30 MB.
 const MAX_JSON_BYTES: u64 = 128 << 20;
 
+/// The name of the section of roots, which snapshots of earlier releases lack.
+pub(crate) const ROOTS: &str = "roots";
 /// The name of the only section of the snapshot of a family.
 const FAMILY: &str = "family";
 
@@ -59,6 +61,9 @@ struct ListedAreas {
     #[serde(default = "page_size::smallest", skip_serializing_if = "page_size::is_smallest")]
     page_bytes: u64,
     areas: Vec<ListedArea>,
+    /// The names of the roots in the section of roots.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    roots: Vec<String>,
 }
 
 impl Snapshot {
@@ -78,6 +83,7 @@ impl Snapshot {
             ("uses", uses),
             ("owners", owners),
             ("pages", pages),
+            (ROOTS, &self.memory_map.roots.of_objects),
         ]
         .map(|(name, bytes)| Section { name, packed: pack(bytes) })
         .into()
@@ -110,13 +116,15 @@ impl Snapshot {
             owners: part("owners", max_bytes)?,
             pages: part("pages", max_bytes)?,
         };
+        let has_roots = sections.iter().any(|section| section.name == ROOTS.as_bytes());
+        let of_objects = if has_roots { part(ROOTS, max_bytes)? } else { Vec::new() };
         let report: Report = untrusted::parse(&report).map_err(|what| invalid("report", what))?;
         report.check().map_err(|what| invalid("report", what))?;
         let areas: ListedAreas =
             untrusted::parse_addresses(&areas).map_err(|what| invalid("areas", what))?;
         let arenas = report.arenas.as_ref().map_or(0, Vec::len);
         let memory_map = areas
-            .into_memory_map(columns, arenas)
+            .into_memory_map(columns, of_objects, arenas)
             .ok_or_else(|| invalid("areas", "an area has an invalid number or kind"))?;
         memory_map.check(report.owners.as_ref().map_or(0, Vec::len))?;
         let (report_bytes, map_bytes) = (report.process.rss_bytes, memory_map.resident_bytes());
@@ -172,6 +180,7 @@ impl From<&MemoryMap> for ListedAreas {
         Self {
             page_bytes: memory_map.page_size,
             areas: memory_map.areas.iter().map(listed).collect(),
+            roots: memory_map.roots.names.clone(),
         }
     }
 }
@@ -179,7 +188,12 @@ impl From<&MemoryMap> for ListedAreas {
 impl ListedAreas {
     /// Parses the memory map of a process with this number of arenas; `None` if a number or name is invalid. The memory
     /// map itself checks that its areas are consistent.
-    fn into_memory_map(self, columns: Columns, arenas: usize) -> Option<MemoryMap> {
+    fn into_memory_map(
+        self,
+        columns: Columns,
+        of_objects: Vec<u8>,
+        arenas: usize,
+    ) -> Option<MemoryMap> {
         let page_size = Machine::new(Cpu::OWN, self.page_bytes)?.page_size;
         let mut ends = [0_usize; 4];
         let mut areas = Vec::new();
@@ -206,7 +220,8 @@ impl ListedAreas {
                 pages,
             });
         }
-        Some(MemoryMap { page_size, areas, columns })
+        let roots = MapRoots { names: self.roots, of_objects };
+        Some(MemoryMap { page_size, areas, columns, roots })
     }
 }
 

@@ -9,23 +9,31 @@ use ruby::{HeapPage, ObjectSpace, SlotState};
 
 use crate::Facts;
 use crate::memory_map::area_plan::{AreaPlan, Content, plans};
-use crate::memory_map::{Area, MemoryMap, PAGE_USES, PageUse, UNIT, Use, column};
-use crate::ownership::{AccountIndex, OwnerAccount, Owners};
+use crate::memory_map::{Area, MapRoots, MemoryMap, PAGE_USES, PageUse, UNIT, Use, column};
+use crate::ownership::{AccountIndex, OwnerAccount, Owners, SlotRoots};
 use crate::pages::pages_of;
 
-/// Draws the map of a process. The owners of blocks are indices into `accounts`.
+/// Draws the map of a process. The owners of blocks are indices into `accounts`. `roots` is `None` if they are unknown.
 pub(crate) fn draw(
     state: &ProcessState,
     facts: &Facts,
     owners: &Owners<'_>,
     accounts: &[OwnerAccount],
+    roots: Option<SlotRoots>,
 ) -> MemoryMap {
+    let (of_slots, names) =
+        roots.map_or_else(Default::default, |roots| (roots.of_slots, roots.names));
     let mut drawing = Drawing {
         state,
         heap: facts.heap(),
         space: facts.objects(),
         index: owners.index(accounts),
-        memory_map: MemoryMap { page_size: state.machine.page_size, ..MemoryMap::default() },
+        roots: of_slots,
+        memory_map: MemoryMap {
+            page_size: state.machine.page_size,
+            roots: MapRoots { names, ..MapRoots::default() },
+            ..MemoryMap::default()
+        },
         at: Address(0),
         end: Address(0),
     };
@@ -40,6 +48,8 @@ struct Drawing<'a> {
     heap: &'a HeapMap,
     space: &'a ObjectSpace,
     index: AccountIndex<'a>,
+    /// What retains the object in each slot, as a number; empty if that is unknown.
+    roots: Vec<u16>,
     memory_map: MemoryMap,
     /// The end of the blocks drawn so far.
     at: Address,
@@ -128,7 +138,8 @@ impl Drawing<'_> {
             return self.fill(page.range.end, Use::FreeSlot);
         }
         self.fill(page.first_slot, Use::Overhead);
-        for slot in self.space.slots.get(page.slots.clone()).unwrap_or_default() {
+        for index in page.slots.clone() {
+            let Some(slot) = self.space.slots.get(index) else { break };
             let end = self.at.offset(u64::from(page.slot_bytes));
             let used = match slot.state() {
                 SlotState::Free => Use::FreeSlot,
@@ -136,7 +147,10 @@ impl Drawing<'_> {
                 SlotState::Unmarked => Use::YoungSlot,
                 SlotState::Unread => Use::UnreadSlot,
             };
-            self.push(end, used, self.index.of_slot(*slot));
+            let is_drawn = self.push(end, used, self.index.of_slot(*slot));
+            if let Some(by) = self.roots.get(index).filter(|_| is_drawn && used.is_object()) {
+                self.memory_map.roots.push(*by);
+            }
         }
         self.fill(page.range.end, Use::Overhead);
     }
@@ -146,10 +160,11 @@ impl Drawing<'_> {
         self.push(end, used, None);
     }
 
-    fn push(&mut self, end: Address, used: Use, owner: Option<u32>) {
+    /// Returns false if the blocks drawn so far reach to `end`.
+    fn push(&mut self, end: Address, used: Use, owner: Option<u32>) -> bool {
         let end = end.min(self.end).align_down(UNIT);
         if end <= self.at {
-            return;
+            return false;
         }
         let columns = &mut self.memory_map.columns;
         column::push(&mut columns.sizes, (end - self.at) / UNIT);
@@ -158,6 +173,7 @@ impl Drawing<'_> {
             column::push(&mut columns.owners, owner.map_or(0, |owner| u64::from(owner) + 1));
         }
         self.at = end;
+        true
     }
 
     fn draw_pages(&mut self, range: &Range<Address>) {

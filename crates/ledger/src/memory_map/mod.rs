@@ -4,12 +4,15 @@
 mod area_plan;
 mod column;
 mod drawing;
+mod roots;
 
 use std::ops::Range;
 
 use linux::{Address, MIN_PAGE_SIZE, length};
 
 pub(crate) use drawing::draw;
+pub(crate) use roots::{FIRST_ROOT, NOTHING, UNKNOWN};
+pub use roots::{MapRoots, RetainedBy};
 
 /// The unit of sizes of blocks, in bytes.
 const UNIT: u64 = 8;
@@ -26,6 +29,8 @@ pub struct MemoryMap {
     pub areas: Vec<Area>,
     /// The contents of the areas.
     pub columns: Columns,
+    /// What retains the objects.
+    pub roots: MapRoots,
 }
 
 /// The contents of areas, in columns of numbers (LEB128). Each area has a part of each column, in the order of areas.
@@ -256,7 +261,12 @@ pub struct InconsistentMap {
 
 impl Default for MemoryMap {
     fn default() -> Self {
-        Self { page_size: MIN_PAGE_SIZE, areas: Vec::new(), columns: Columns::default() }
+        Self {
+            page_size: MIN_PAGE_SIZE,
+            areas: Vec::new(),
+            columns: Columns::default(),
+            roots: MapRoots::default(),
+        }
     }
 }
 
@@ -304,7 +314,7 @@ impl MemoryMap {
     }
 
     /// Checks a map from a file: areas must ascend, their blocks and pages must cover them exactly, all numbers must
-    /// have a meaning, and owners must be among the first `owners`.
+    /// have a meaning, owners must be among the first `owners`, and each object must have a root or none must.
     ///
     /// # Errors
     /// If an area fails the check.
@@ -329,7 +339,8 @@ impl MemoryMap {
             && uses.len() == last.uses.end
             && owners.len() == last.owners.end
             && pages.len() == last.pages.end;
-        if are_used_up { Ok(()) } else { Err(InconsistentMap { at: last.range.start }) }
+        let is_consistent = are_used_up && self.roots.fit(self);
+        if is_consistent { Ok(()) } else { Err(InconsistentMap { at: last.range.start }) }
     }
 
     fn is_covered(&self, area: &Area, owners: usize) -> bool {

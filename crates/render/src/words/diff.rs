@@ -1,7 +1,9 @@
 use std::cmp::Reverse;
 
-use diagnosis::{has_more_objects, is_defined_again, native_owner_of_verdict};
-use formats::{ClassChange, CodeChange, Diff, DiffKind, DiffPoint, Doubt, Subject, Trajectory};
+use diagnosis::{has_more_objects, is_defined_again, kept_besides, native_owner_of_verdict};
+use formats::{
+    ClassChange, CodeChange, Diff, DiffKind, DiffPoint, Doubt, KeptChange, Subject, Trajectory,
+};
 use ledger::{Cause, Count, Size};
 
 use super::next::longer;
@@ -22,8 +24,10 @@ pub fn diff_verdict(diff: &Diff) -> VerdictWords {
     let class = verdict.class.as_ref();
     let class = class.and_then(|name| diff.classes.iter().find(|class| class.name == *name));
     let mut evidence = vec![sums(diff)];
-    if let Some(class) = class {
-        evidence.push(objects(diff, class));
+    match (kept(diff), class) {
+        (Some(kept), _) => evidence.push(still_there(kept)),
+        (None, Some(class)) => evidence.push(objects(diff, class)),
+        (None, None) => {}
     }
     if verdict.subject == Subject::Code
         && let Some(file) = largest_code(diff)
@@ -45,9 +49,34 @@ pub fn diff_verdict(diff: &Diff) -> VerdictWords {
         };
         evidence.push(steps(values, &diff.points, shown));
     }
+    if let Some(other) = kept_besides(diff) {
+        evidence.push(format!(
+            "{} keeps about {} more ({} objects, most of it {})",
+            other.root,
+            Size(other.bytes.max(0) as u64),
+            signed_count(other.objects.change),
+            other.class
+        ));
+    }
     let (summary, check) = sentences(diff, class);
     let check = format!("{} To check: {check}{}", confidence(verdict.confidence), unseen(diff));
     VerdictWords { summary, evidence, check }
+}
+
+/// What a root keeps, if the verdict follows from that.
+fn kept(diff: &Diff) -> Option<&KeptChange> {
+    let root = diff.verdict.root.as_deref()?;
+    diff.kept.iter().flatten().find(|it| it.root == root)
+}
+
+fn still_there(kept: &KeptChange) -> String {
+    let path = kept.path.as_ref().map_or_else(String::new, |path| format!(": {path}"));
+    format!(
+        "of {} objects that {} retained first in the second snapshot, {} are in all later ones{path}",
+        Count(kept.newcomers),
+        kept.root,
+        Count(kept.kept),
+    )
 }
 
 /// The growth that so short a time does not show, if nothing grew: 400 KiB in a minute are 560 MiB in a day.
@@ -120,7 +149,7 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
                 "Too early to tell: RSS rose by {}, {subject} by {size}; nothing in use grew.",
                 Size(rss.unsigned_abs())
             ),
-            "a third snapshot, later, should have no higher RSS.",
+            "another snapshot, later, should have no higher RSS.",
         ),
         (DiffKind::Growth, Some(Doubt::OwnersUnknown)) if is_unknown(diff) => (
             format!(
@@ -170,7 +199,10 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
             format!(
                 "Too early to tell: {subject} grew by {size} ({rates}). This may be a leak, or warm-up."
             ),
-            "a third snapshot, later, shows a leak if it grew by as much again.",
+            match diff.points.len() {
+                ..=2 => "a third snapshot, later, shows a leak if it grew by as much again.",
+                _ => "another snapshot, later, shows a leak if it grew by as much again.",
+            },
         ),
         (DiffKind::Retention, _) => (
             format!(
@@ -260,6 +292,9 @@ fn largest_code(diff: &Diff) -> Option<&CodeChange> {
 /// The name of the memory that a verdict is about.
 fn subject(diff: &Diff, class: Option<&ClassChange>) -> String {
     let cause = diff.verdict.cause.map_or("memory", Cause::name);
+    if let Some(kept) = kept(diff) {
+        return format!("{} retained by {}", kept.class, kept.root);
+    }
     match (diff.verdict.subject, class) {
         (Subject::Objects, Some(class)) => named(class),
         (Subject::Objects, None) => "memory of objects of many classes".into(),
@@ -305,6 +340,9 @@ fn named(class: &ClassChange) -> String {
 
 /// The values behind the verdict's subject, and whether they are numbers of objects, not bytes.
 fn values<'a>(diff: &'a Diff, class: Option<&'a ClassChange>) -> Option<(&'a Trajectory, bool)> {
+    if let Some(kept) = kept(diff) {
+        return Some((&kept.objects, true));
+    }
     match (diff.verdict.subject, class) {
         (Subject::Objects, Some(class)) if has_more_objects(class) => {
             Some((of_verdict(diff, class).0, true))
@@ -358,9 +396,22 @@ fn rates(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> {
     if !diff.same_process || diff.seconds <= 0.0 {
         return vec![Size(change.max(0) as u64).to_string()];
     }
-    let hours = diff.seconds / 3600.0;
+    let kept = kept(diff);
+    // The last snapshot has no number of what is kept: there is no later one.
+    let last = kept.and_then(|kept| diff.points.get(kept.objects.at.len().checked_sub(1)?));
+    let seconds = match (diff.points.first(), last) {
+        (Some(first), Some(last)) => last.unix_ms.saturating_sub(first.unix_ms) as f64 / 1e3,
+        _ => diff.seconds,
+    };
+    let hours = seconds.max(1.0) / 3600.0;
     let (unit, units) = if hours < MIN_HOURS { ("min", hours * 60.0) } else { ("h", hours) };
     let per_unit = |number: i64| (number.max(0) as f64 / units).round() as u64;
+    if let Some(kept) = kept {
+        return vec![
+            format!("{} objects/{unit}", Count(per_unit(kept.objects.change))),
+            format!("about {}/{unit}", Size(per_unit(change))),
+        ];
+    }
     let objects = class.filter(|class| has_more_objects(class)).map(|class| {
         format!("{} objects/{unit}", Count(per_unit(of_verdict(diff, class).0.change)))
     });

@@ -1,0 +1,29 @@
+# frozen_string_literal: true
+
+# A leak that totals do not show: each step keeps a few subscribers, while there is less and less garbage, and more and
+# more objects of requests in flight.
+
+require_relative "../lib/scenario"
+
+module EventBus
+  SUBSCRIBERS = []
+end
+
+PER_STEP = 1000
+MOST_GARBAGE = 80_000
+
+$in_flight = []
+$steps = 0
+
+def step
+  $steps += 1
+  PER_STEP.times { |number| EventBus::SUBSCRIBERS << "subscriber #{number} of step #{$steps} " * 80 }
+  GC.enable
+  4.times { GC.start }
+  GC.disable
+  $in_flight = Array.new(20_000 * $steps) { |number| [number] }
+  (MOST_GARBAGE / $steps).times { |number| "row #{number} " * 20 }
+  { objects: EventBus::SUBSCRIBERS.size }
+end
+
+Scenario.run(expect: "managed_leak", settle: false, commands: { "step" => method(:step) }) { step }
