@@ -9,14 +9,27 @@ use serde_json::Value;
 /// # Panics
 /// If there is no such process.
 pub fn wait_until_asleep(pid: i32) {
-    let is_asleep = |thread: std::io::Result<std::fs::DirEntry>| {
-        let stat = std::fs::read_to_string(thread.ok()?.path().join("stat")).ok()?;
-        Some(stat.rsplit_once(") ")?.1.starts_with('S'))
-    };
-    let tasks = format!("/proc/{pid}/task");
-    while !std::fs::read_dir(&tasks).expect("it runs").all(|it| is_asleep(it) == Some(true)) {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+    // A thread that is about to wait may sleep for a moment before, for example for a page.
+    let mut before = None;
+    loop {
+        let now = switches_of_sleepers(pid);
+        if now.is_some() && now == before {
+            return;
+        }
+        before = now;
+        std::thread::sleep(std::time::Duration::from_millis(5));
     }
+}
+
+/// How often each thread of a process stopped running; `None` if one of them does not sleep.
+fn switches_of_sleepers(pid: i32) -> Option<Vec<String>> {
+    let switches = |thread: std::io::Result<std::fs::DirEntry>| {
+        let status = std::fs::read_to_string(thread.ok()?.path().join("status")).ok()?;
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        field("State:")?.trim_start().starts_with('S').then_some(())?;
+        Some(field("voluntary_ctxt_switches:")?.to_owned())
+    };
+    std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").map(switches).collect()
 }
 
 const SIGSTOP: i32 = 19;
