@@ -6,13 +6,16 @@ use ledger::Cause;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Confidence, Content, MadeBy, names};
+use crate::{Confidence, Content, MadeBy, Unread, names};
 
 /// The document of `rbloat diff`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
 pub struct Diff {
     pub points: Vec<DiffPoint>,
+    /// The snapshots that have no memory and are left out; empty in older documents.
+    #[serde(default)]
+    pub unread: Vec<UnreadPoint>,
     pub same_process: bool,
     pub seconds: f64,
     pub verdict: DiffVerdict,
@@ -56,6 +59,15 @@ pub struct DiffPoint {
     /// `None` if it is unknown, and in older documents.
     #[serde(default)]
     pub gc_disabled: Option<bool>,
+}
+
+/// A snapshot of a process whose memory was not read.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct UnreadPoint {
+    /// The source, as given to the command.
+    pub source: String,
+    /// The reason.
+    pub reason: Unread,
 }
 
 /// A number at each point, and how it changed from the first to the last.
@@ -244,6 +256,8 @@ pub enum Doubt {
     Turnover,
     /// Nothing in use grew, but RSS did.
     NothingInUse,
+    /// Fewer than two snapshots have the process's memory.
+    Unread,
 }
 
 /// The kind of a change.

@@ -43,7 +43,7 @@ pub use deployment::{Deployment, Platform, Server};
 pub use diff::{
     ArenaChange, CauseChange, ClassChange, CodeChange, Diff, DiffKind, DiffPoint, DiffVerdict,
     DominatorChange, Doubt, KeptChange, OwnerChange, PinChange, SizeClassChange, Subject,
-    Trajectory,
+    Trajectory, UnreadPoint,
 };
 pub use family::{
     CopiedOwner, Family, FamilyCause, FamilyDiff, FamilyLimit, FamilyMember, FamilyPoint,

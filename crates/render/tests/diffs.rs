@@ -3,7 +3,7 @@
 use diagnosis::growth;
 use formats::{
     CaptureMethod, Class, Confidence, Diff, DiffKind, Doubt, KeptBy, PinRow, Report, SizeClass,
-    Snapshot, Subject,
+    Snapshot, Subject, Unread,
 };
 use ledger::{Area, AreaKind, Cause, Columns, MapRoots, MemoryMap};
 use linux::Address;
@@ -330,6 +330,45 @@ fn what_comes_and_goes_is_not_kept() {
     let mut looks: Vec<_> = (1..5).map(|hour| look_behind(hour, hour * 4_000, 0)).collect();
     looks.iter_mut().for_each(|(_, it)| it.memory_map.columns.uses.fill(YOUNG_SLOT));
     assert_eq!(growth(&looks).kept, Some(Vec::new()));
+}
+
+/// "Growth: anonymous memory that rbloat cannot account for (unknown) grew by 72.4 MiB", because the last look had exceeded the limit of a
+/// pause.
+#[test]
+fn a_snapshot_that_was_not_read_is_left_out() {
+    let looks = |unread: &[u64]| -> Vec<_> {
+        let look = |hour| {
+            let (name, mut snapshot) = look_behind(hour, hour * 4_000, 0);
+            if unread.contains(&hour) {
+                let report = &mut snapshot.report;
+                let all = report.process.rss_bytes;
+                report.causes.iter_mut().for_each(|row| row.bytes = 0);
+                grow(report, "unknown", all);
+                (report.ruby, report.malloc, report.owners) = (None, None, None);
+                snapshot.memory_map = MemoryMap::default();
+                report.capture.unread = Some(Unread {
+                    method: CaptureMethod::Fork,
+                    expected_ms: 81.0,
+                    max_pause_ms: 50.0,
+                    enough_ms: 130,
+                });
+            }
+            (name, snapshot)
+        };
+        (1..5).map(look).collect()
+    };
+    let diff = growth(&looks(&[4]));
+    assert_eq!((diff.points.len(), diff.unread.len()), (3, 1));
+    assert_eq!(diff.verdict.kind, DiffKind::ManagedLeak);
+    let words = diff_verdict(&diff);
+    let told = "look at 4 was not read: a forked copy would pause the process for about 81 ms, and the limit is 50 ms. Allow more with \
+                --max-pause 130ms";
+    assert!(words.evidence.iter().any(|it| it == told), "{words:?}");
+    let diff = growth(&looks(&[1, 2, 4]));
+    assert_eq!((diff.points.len(), diff.verdict.doubt), (4, Some(Doubt::Unread)));
+    let words = diff_verdict(&diff);
+    let told = "The memory was not read in 3 of 4 snapshots, so rbloat cannot tell what changed. RSS changed by +11.7 MiB.";
+    assert_eq!(words.summary, told);
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod changes;
 mod cohorts;
 mod verdict;
 
-use formats::{CaptureMethod, Diff, DiffPoint, Report, Snapshot, Trajectory};
+use formats::{CaptureMethod, Diff, DiffPoint, Report, Snapshot, Trajectory, UnreadPoint};
 use verdict::Changes;
 pub(crate) use verdict::{Course, course};
 pub use verdict::{
@@ -23,7 +23,19 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
                 || one.started_ticks.is_none()
                 || other.started_ticks.is_none())
     });
-    let mut snapshots: Vec<_> = snapshots.iter().collect();
+    let unread: Vec<UnreadPoint> = snapshots
+        .iter()
+        .filter_map(|(source, snapshot)| {
+            let reason = snapshot.report.capture.unread?;
+            Some(UnreadPoint { source: source.clone(), reason })
+        })
+        .collect();
+    // All memory of a snapshot that was not read is unknown, which would seem to have grown.
+    let can_leave_out = snapshots.len() >= unread.len() + 2;
+    let is_used = |(_, snapshot): &&(String, Snapshot)| {
+        !can_leave_out || snapshot.report.capture.unread.is_none()
+    };
+    let mut snapshots: Vec<_> = snapshots.iter().filter(is_used).collect();
     // The time of a core is its file's, and the file may have been copied. The user knows the order better.
     let is_core = |snapshot: &Snapshot| snapshot.report.capture.method == CaptureMethod::Core;
     if same_process && !snapshots.iter().any(|(_, snapshot)| is_core(snapshot)) {
@@ -65,6 +77,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
     let verdict = verdict::judge(
         Changes {
             points: &points,
+            is_unread: !can_leave_out && !unread.is_empty(),
             same_process,
             seconds,
             rss_bytes: &rss_bytes,
@@ -78,6 +91,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
     );
     Diff {
         made_by: None,
+        unread,
         same_process,
         seconds,
         verdict,

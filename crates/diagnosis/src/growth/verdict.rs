@@ -78,6 +78,8 @@ pub(crate) enum Course {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Changes<'a> {
     pub(super) points: &'a [DiffPoint],
+    /// True if fewer than two snapshots have the process's memory.
+    pub(super) is_unread: bool,
     pub(super) same_process: bool,
     pub(super) seconds: f64,
     pub(super) rss_bytes: &'a Trajectory,
@@ -92,6 +94,7 @@ impl<'a> From<&'a Diff> for Changes<'a> {
     fn from(diff: &'a Diff) -> Self {
         Self {
             points: &diff.points,
+            is_unread: diff.verdict.doubt == Some(Doubt::Unread),
             same_process: diff.same_process,
             seconds: diff.seconds,
             rss_bytes: &diff.rss_bytes,
@@ -110,6 +113,13 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
     let sums = Sums::of(diff);
     let least = least(diff) as i64;
     let rss = diff.rss_bytes.change;
+    if diff.is_unread {
+        return DiffVerdict {
+            doubt: Some(Doubt::Unread),
+            confidence: Confidence::Low,
+            ..verdict(diff, hours, DiffKind::Growth, Subject::Rss, rss)
+        };
+    }
     if !diff.same_process {
         let cause = diff.causes.iter().max_by_key(|row| row.bytes.change.unsigned_abs());
         let class = diff.classes.first().filter(|class| {

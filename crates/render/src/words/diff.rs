@@ -58,6 +58,11 @@ pub fn diff_verdict(diff: &Diff) -> VerdictWords {
             other.class
         ));
     }
+    evidence.extend(
+        diff.unread.iter().map(|point| {
+            format!("{} was not read: {}", point.source, super::unread(&point.reason))
+        }),
+    );
     let (summary, check) = sentences(diff, class);
     let check = format!("{} To check: {check}{}", confidence(verdict.confidence), unseen(diff));
     VerdictWords { summary, evidence, check }
@@ -113,6 +118,15 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
     let rates = rates.join(", ");
     let (in_use, _) = diagnosis::totals(diff);
     let (summary, check) = match (verdict.kind, verdict.doubt) {
+        (_, Some(Doubt::Unread)) => (
+            format!(
+                "The memory was not read in {} of {} snapshots, so rbloat cannot tell what changed. RSS changed by {}.",
+                Count(diff.unread.len() as u64),
+                Count(diff.points.len() as u64),
+                signed(rss)
+            ),
+            "the reasons name the pause that each snapshot needs.",
+        ),
         (DiffKind::ManagedLeak, _) => {
             (format!("Managed leak: {subject} grows by {rate}."), CHECK_OF_A_LEAK)
         }
