@@ -8,7 +8,7 @@ use supervise::Journal;
 
 use crate::commands::plot;
 use crate::failure::Failure;
-use crate::output::Folder;
+use output::Folder;
 
 pub(crate) struct ComparisonFolder {
     folder: Folder,
@@ -65,7 +65,7 @@ impl ComparisonFolder {
             let recording = plot::Input::new(self.folder.path_of(name), self.folder.read(name))?;
             plot.add(&recording.name(), &recording.read()?);
         }
-        write("comparison.svg", &plot.render_svg())
+        Ok(write("comparison.svg", &plot.render_svg())?)
     }
 }
 

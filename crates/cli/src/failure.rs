@@ -71,8 +71,8 @@ pub(crate) enum Failure {
     NotSamples { path: PathBuf, what: String },
     #[error("{} has no samples of process {pid}: {why}", path.display())]
     OtherSamples { path: PathBuf, pid: i32, why: &'static str },
-    #[error("cannot write {}: {source}", path.display())]
-    Unwritable { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Unwritable(#[from] output::Error),
     #[error("{} is not an archive: it has no folder `looks`; `rbloat export` makes an archive", path.display())]
     NoArchive { path: PathBuf },
     #[error("cannot start {}: {source}; install DuckDB (https://duckdb.org, or `pip install duckdb-cli`), name it with --duckdb, or use \
@@ -319,7 +319,7 @@ impl Failure {
                 E::Proc { .. } | E::TooManyFiles { .. } | E::Ptrace { .. } | E::ForeignProc,
             )
             | Self::Panicked { .. }
-            | Self::Unwritable { .. }
+            | Self::Unwritable(_)
             | Self::NotExported { .. }
             | Self::NoAnswer { .. }
             | Self::CannotListen { .. }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use supervise::{Event, Signals};
 
 use crate::failure::Failure;
-use crate::{attempts, output, progress, terminal};
+use crate::{attempts, progress, terminal};
 
 /// The time between two looks for a signal.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);

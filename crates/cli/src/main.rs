@@ -10,7 +10,6 @@ mod failure;
 mod installed_gem;
 mod interruption;
 mod isolation;
-mod output;
 mod process;
 mod progress;
 mod recording_view;

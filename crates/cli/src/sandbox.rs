@@ -28,8 +28,8 @@ use seccompiler::{
     SeccompFilter, SeccompRule,
 };
 
-use crate::output::Output;
 use crate::{interruption, terminal};
+use output::Output;
 
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct SandboxArguments {

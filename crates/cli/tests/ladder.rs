@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use cargo_metadata::{CargoOpt, DependencyKind, MetadataCommand};
 
 /// Each crate, and the lower crates that it may use.
-const LADDER: [(&str, &[&str]); 14] = [
+const LADDER: [(&str, &[&str]); 15] = [
     (
         "rbloat",
         &[
             "supervise",
             "archive",
+            "output",
             "render",
             "diagnosis",
             "formats",
@@ -25,6 +26,7 @@ const LADDER: [(&str, &[&str]); 14] = [
     ),
     ("rbloat-supervise", &["diagnosis", "formats", "linux"]),
     ("rbloat-archive", &["diagnosis", "formats"]),
+    ("rbloat-output", &[]),
     ("rbloat-render", &["diagnosis", "formats", "ledger", "linux"]),
     ("rbloat-diagnosis", &["formats", "ledger", "allocator", "sampler", "image", "linux"]),
     ("rbloat-formats", &["ledger", "sampler", "image", "linux"]),

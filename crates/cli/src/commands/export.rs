@@ -9,10 +9,10 @@ use ledger::Size;
 
 use crate::arguments::parse_size;
 use crate::failure::{Failure, Outcome};
-use crate::output::Folder;
 use crate::sandbox::{Sandbox, SandboxArguments};
 use crate::source::report_of_file;
 use crate::terminal;
+use output::Folder;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -134,7 +134,7 @@ pub(crate) fn add(archive: &Folder, file: &archive::File) -> Result<(), Failure>
         let other = day.inner(Path::new(service))?;
         match other.remove(&file.name) {
             Err(source) if source.kind() != ErrorKind::NotFound => {
-                return Err(Failure::Unwritable { path: other.path_of(&file.name), source });
+                return Err(output::Error { path: other.path_of(&file.name), source }.into());
             }
             _ => {}
         }

@@ -17,11 +17,11 @@ use crate::arguments::{CaptureArguments, ProcessName, SourceName};
 use crate::attempts::{self, Captured};
 use crate::failure::{Failure, Outcome};
 use crate::isolation::isolated;
-use crate::output::{Output, default_path};
 use crate::progress::Progress;
 use crate::sandbox::Sandbox;
 use crate::source::{Detail, Source};
 use crate::terminal;
+use output::{Output, default_path};
 
 /// rbloat's own memory for the page frames of a family, as a fraction of the sum of RSS: up to 56 bytes for a page, and with hashes
 /// of all pages up to 32 more. The captures come on top; they check the room for themselves.

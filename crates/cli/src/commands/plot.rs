@@ -8,9 +8,9 @@ use formats::Recording;
 use render::Plot;
 
 use crate::failure::{Failure, Outcome};
-use crate::output::Output;
 use crate::sandbox::{Sandbox, SandboxArguments};
 use crate::terminal;
+use output::Output;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

@@ -13,10 +13,10 @@ use crate::arguments::{
     CaptureArguments, ProcessName, parse_short_time, parse_time, parse_time_or_never,
 };
 use crate::failure::{Failure, Outcome};
-use crate::output::{Output, default_path};
 use crate::recording_view::View;
 use crate::terminal;
 use crate::watch::GrowthWatch;
+use output::{Output, default_path};
 
 /// The first capture of a new program waits, since its heap is still empty.
 const FIRST_CAUSES_OF_A_NEW_PROGRAM: Duration = Duration::from_secs(2);

@@ -7,11 +7,11 @@ use render::TextOptions;
 
 use crate::arguments::{RetainedArguments, SourceArguments};
 use crate::failure::{Failure, Outcome};
-use crate::output::Output;
 use crate::samples::SamplesArguments;
 use crate::sandbox::Sandbox;
 use crate::source::{Detail, Source};
 use crate::terminal;
+use output::Output;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

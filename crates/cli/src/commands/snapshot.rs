@@ -4,10 +4,10 @@ use clap::Args;
 
 use crate::arguments::{RetainedArguments, SourceArguments};
 use crate::failure::{Failure, Outcome};
-use crate::output::{Output, default_path};
 use crate::sandbox::Sandbox;
 use crate::source::Source;
 use crate::terminal;
+use output::{Output, default_path};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

@@ -13,11 +13,11 @@ use crate::arguments::{CaptureArguments, ProcessName, parse_time};
 use crate::attempts;
 use crate::commands::record::{shell_status, start};
 use crate::failure::{Failure, Outcome};
-use crate::output::Output;
 use crate::progress::{Progress, with_time_left};
 use crate::sandbox::Sandbox;
 use crate::terminal;
 use crate::watch::{End, Watch, Watched};
+use output::Output;
 
 /// The time for which a process is watched, if the user gives none.
 const WATCHED: Duration = Duration::from_secs(60);

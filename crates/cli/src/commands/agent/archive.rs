@@ -10,9 +10,9 @@ use formats::{ArchiveOutcome, Archived};
 
 use crate::commands::export;
 use crate::failure::Failure;
-use crate::output::Folder;
 use crate::sandbox::{Sandbox, SandboxArguments};
 use crate::terminal;
+use output::Folder;
 
 /// The time between two writes: small files take far more space than large ones.
 const WRITE_EVERY: Duration = Duration::from_secs(3600);
@@ -149,7 +149,7 @@ impl Waiting {
     fn make_room(&mut self, needed: u64) -> Result<(), Failure> {
         if needed > self.max_bytes {
             let source = std::io::ErrorKind::FileTooLarge.into();
-            return Err(Failure::Unwritable { path: self.folder.path_of(""), source });
+            return Err(output::Error { path: self.folder.path_of(""), source }.into());
         }
         let mut days = days(&self.folder)?;
         while days.values().sum::<u64>() + needed > self.max_bytes
@@ -176,14 +176,14 @@ fn rows(look: &Look) -> usize {
 }
 
 /// The folders of tables, by their names.
-fn tables(folder: &Folder) -> Result<Vec<Folder>, Failure> {
+fn tables(folder: &Folder) -> Result<Vec<Folder>, output::Error> {
     let names = folder.folders()?.into_iter();
     let tables = names.filter(|name| TABLES.iter().any(|table| table.name == name));
     tables.map(|name| folder.inner(Path::new(&name))).collect()
 }
 
 /// The days of an archive, the oldest first, with the size of their files in all tables.
-fn days(folder: &Folder) -> Result<BTreeMap<String, u64>, Failure> {
+fn days(folder: &Folder) -> Result<BTreeMap<String, u64>, output::Error> {
     let mut days = BTreeMap::new();
     for table in tables(folder)? {
         for name in table.folders()?.into_iter().filter(|name| name.starts_with("dt=")) {
@@ -199,7 +199,7 @@ fn days(folder: &Folder) -> Result<BTreeMap<String, u64>, Failure> {
 }
 
 /// Removes the files of a day from all tables.
-fn remove(folder: &Folder, name: &str) -> Result<(), Failure> {
+fn remove(folder: &Folder, name: &str) -> Result<(), output::Error> {
     for table in tables(folder)? {
         if !table.folders()?.iter().any(|it| it == name) {
             continue;

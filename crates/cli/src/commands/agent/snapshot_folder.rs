@@ -6,7 +6,7 @@ use std::path::Path;
 use formats::Place;
 
 use crate::failure::Failure;
-use crate::output::Folder;
+use output::Folder;
 
 /// The ending of a snapshot, and that of growth by code.
 pub(super) const SNAPSHOT: &str = ".rbloat";
@@ -31,7 +31,7 @@ impl SnapshotFolder {
     pub(super) fn open(path: &Path, max_files: usize, max_bytes: u64) -> Result<Self, Failure> {
         let folder = Folder::create(path)?;
         let mut files =
-            folder.files().map_err(|source| Failure::Unwritable { path: path.into(), source })?;
+            folder.files().map_err(|source| output::Error { path: path.into(), source })?;
         // Other files are not ours to remove.
         files.retain(|(name, _)| is_ours(name));
         files.sort();
@@ -46,7 +46,7 @@ impl SnapshotFolder {
         let size = bytes.len() as u64;
         if size > self.max_bytes {
             let source = std::io::ErrorKind::FileTooLarge.into();
-            return Err(Failure::Unwritable { path: self.folder.path_of(name), source });
+            return Err(output::Error { path: self.folder.path_of(name), source }.into());
         }
         let is_snapshot = name.ends_with(SNAPSHOT);
         while self.bytes() + size > self.max_bytes

@@ -19,11 +19,11 @@ use crate::arguments::{CaptureArguments, RetainedArguments};
 use crate::attempts;
 use crate::failure::Failure;
 use crate::isolation::isolated;
-use crate::output::{Output, default_path};
 use crate::rubies::Id;
 use crate::source::{Detail, report_quietly, snapshot_quietly};
 use crate::trimming;
 use crate::watch::{End, Watch};
+use output::{Output, default_path};
 
 /// The time between two rounds of captures, if they cost little, and between two captures of a round.
 const ROUND: Duration = Duration::from_secs(30);

@@ -13,24 +13,32 @@ use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-pub(crate) use new_file::abandon;
+pub use new_file::abandon;
 use new_file::{NewFile, create};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
-use supervise::unix_ms;
 use walk::{End, check, is_own, kind, walk, walk_from};
-
-use crate::failure::Failure;
 
 const NEW_FOLDER: Mode = Mode::RWXU;
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 const WRITE: OFlags = OFlags::WRONLY.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
+/// The reason why a file or folder could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}: {source}", path.display())]
+pub struct Error {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// The reason.
+    pub source: io::Error,
+}
+
 /// A file that is open for writing. A new regular file gets its name when it is complete, or by [`Output::publish`]. If
 /// it is dropped before that, nothing is left of the file. The same holds if rbloat is killed, on file systems with O_TMPFILE.
 #[derive(Debug)]
-pub(crate) struct Output {
+pub struct Output {
     path: PathBuf,
     file: File,
     way: Way,
@@ -49,14 +57,14 @@ enum Way {
 
 /// A folder for several files.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub struct Folder {
     path: PathBuf,
     folder: OwnedFd,
 }
 
 /// Returns a file that does not exist for the output on a source, if the user gives none. Its name has the time.
-pub(crate) fn default_path(source: &str, extension: &str) -> PathBuf {
-    let seconds = unix_ms() / 1000;
+pub fn default_path(source: &str, extension: &str) -> PathBuf {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let name =
         |suffix: &str| PathBuf::from(format!("rbloat-{source}-{seconds}{suffix}.{extension}"));
     let mut path = name("");
@@ -74,22 +82,22 @@ impl Output {
     ///
     /// # Errors
     /// If that is not possible, or another user might have planted the file.
-    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+    pub fn open(path: &Path) -> Result<Self, Error> {
         Self::new(path, walk(path).and_then(open_end))
     }
 
-    fn new(path: &Path, opened: io::Result<(File, Way)>) -> Result<Self, Failure> {
+    fn new(path: &Path, opened: io::Result<(File, Way)>) -> Result<Self, Error> {
         let (file, way) = opened.map_err(|source| unwritable(path, source))?;
         Ok(Self { path: path.into(), file, way })
     }
 
     /// Returns false for a pipe, a device, and standard output.
-    pub(crate) fn is_file(&self) -> bool {
+    pub fn is_file(&self) -> bool {
         !matches!(self.way, Way::Direct)
     }
 
     /// Returns the folder of a file that has no name yet, and true if giving it a name needs root's rights.
-    pub(crate) fn pending(&self) -> Option<(Arc<OwnedFd>, bool)> {
+    pub fn pending(&self) -> Option<(Arc<OwnedFd>, bool)> {
         match &self.way {
             Way::New(file) => Some((Arc::clone(&file.folder), file.takes_rights)),
             _ => None,
@@ -100,7 +108,7 @@ impl Output {
     ///
     /// # Errors
     /// If they cannot be written. The existing file, if any, remains.
-    pub(crate) fn write(self, bytes: &[u8]) -> Result<(), Failure> {
+    pub fn write(self, bytes: &[u8]) -> Result<(), Error> {
         let Self { path, mut file, way } = self;
         let write = || {
             if matches!(way, Way::Overwritten) {
@@ -120,7 +128,7 @@ impl Output {
     ///
     /// # Errors
     /// If that is not possible.
-    pub(crate) fn publish(self) -> Result<(PathBuf, File), Failure> {
+    pub fn publish(self) -> Result<(PathBuf, File), Error> {
         let Self { path, file, way } = self;
         let published = match way {
             Way::New(new) => new.publish(&file),
@@ -139,7 +147,7 @@ impl Folder {
     ///
     /// # Errors
     /// If it is no folder, cannot be created, or another user might have planted it.
-    pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
+    pub fn create(path: &Path) -> Result<Self, Error> {
         let create = || loop {
             match walk(path)? {
                 End::Folder(folder) => {
@@ -164,7 +172,7 @@ impl Folder {
     ///
     /// # Errors
     /// As for [`Folder::create`].
-    pub(crate) fn inner(&self, path: &Path) -> Result<Self, Failure> {
+    pub fn inner(&self, path: &Path) -> Result<Self, Error> {
         let mut folder = Self::create(&self.path)?;
         for part in path {
             folder = Self::create(&folder.path.join(part))?;
@@ -176,14 +184,14 @@ impl Folder {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub(crate) fn names(&self) -> Result<Vec<OsString>, Failure> {
+    pub fn names(&self) -> Result<Vec<OsString>, Error> {
         let names = std::fs::read_dir(&self.path)
             .and_then(|entries| entries.map(|entry| Ok(entry?.file_name())).collect());
         names.map_err(|source| unwritable(&self.path, source))
     }
 
     /// Returns the path of a file in it.
-    pub(crate) fn path_of(&self, name: &str) -> PathBuf {
+    pub fn path_of(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
@@ -191,7 +199,7 @@ impl Folder {
     ///
     /// # Errors
     /// As for [`Output::open`].
-    pub(crate) fn output(&self, name: &str) -> Result<Output, Failure> {
+    pub fn output(&self, name: &str) -> Result<Output, Error> {
         let path = self.path_of(name);
         let opened = self.folder.try_clone().and_then(|folder| {
             let end = walk_from(folder, Path::new(name))?;
@@ -201,13 +209,13 @@ impl Folder {
     }
 
     /// Opens a file in it for reading.
-    pub(crate) fn read(&self, name: &str) -> io::Result<File> {
+    pub fn read(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(&self.folder, name, flags, Mode::empty())?.into())
     }
 
     /// The files in it: names and sizes.
-    pub(crate) fn files(&self) -> io::Result<Vec<(String, u64)>> {
+    pub fn files(&self) -> io::Result<Vec<(String, u64)>> {
         // The path may lead elsewhere by now.
         let entries = std::fs::read_dir(format!("/proc/self/fd/{}", self.folder.as_raw_fd()))?;
         let file = |entry: std::fs::DirEntry| {
@@ -221,7 +229,7 @@ impl Folder {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub(crate) fn folders(&self) -> Result<Vec<String>, Failure> {
+    pub fn folders(&self) -> Result<Vec<String>, Error> {
         let entries = std::fs::read_dir(format!("/proc/self/fd/{}", self.folder.as_raw_fd()))
             .map_err(|source| unwritable(&self.path, source))?;
         let folder = |entry: std::fs::DirEntry| {
@@ -232,18 +240,18 @@ impl Folder {
     }
 
     /// Removes a file in it.
-    pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
+    pub fn remove(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.folder, name, AtFlags::empty())?)
     }
 
     /// Removes an empty folder in it.
-    pub(crate) fn remove_folder(&self, name: &str) -> io::Result<()> {
+    pub fn remove_folder(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.folder, name, AtFlags::REMOVEDIR)?)
     }
 }
 
-fn unwritable(path: &Path, source: io::Error) -> Failure {
-    Failure::Unwritable { path: path.into(), source }
+fn unwritable(path: &Path, source: io::Error) -> Error {
+    Error { path: path.into(), source }
 }
 
 /// Opens the end of a path for writing.
@@ -312,9 +320,7 @@ mod tests {
     use super::*;
 
     fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
-        Output::open(path)
-            .and_then(|output| output.write(bytes))
-            .map_err(|failure| failure.to_string())
+        Output::open(path).and_then(|output| output.write(bytes)).map_err(|error| error.to_string())
     }
 
     fn names(folder: &Path) -> Vec<String> {

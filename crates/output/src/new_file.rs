@@ -118,7 +118,7 @@ impl Drop for TemporaryName {
 }
 
 /// Removes the files that are not complete, and lets no further one be completed. For the end of rbloat.
-pub(crate) fn abandon() {
+pub fn abandon() {
     let all = temporary_names();
     for (folder, name) in &*all {
         let _ = rustix::fs::unlinkat(&**folder, &**name, AtFlags::empty());
