@@ -3,6 +3,7 @@
 mod allocator_call;
 mod arguments;
 mod attempts;
+mod command_line;
 mod commands;
 mod comparison_folder;
 mod containers;
@@ -25,7 +26,7 @@ mod watch;
 use std::io;
 use std::process::ExitCode;
 
-use arguments::Arguments;
+use command_line::Arguments;
 use failure::Failure;
 
 fn main() -> ExitCode {
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
     isolation::set_panic_hook();
     let arguments = Arguments::read(std::env::args_os()).unwrap_or_else(|error| refuse(&error));
     terminal::set(arguments.color, arguments.quiet);
-    let result = commands::run(&arguments);
+    let result = command_line::run(&arguments);
     interruption::wait_if_requested();
     match result {
         Ok(outcome) => outcome.into(),

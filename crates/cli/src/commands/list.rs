@@ -9,7 +9,7 @@ use crate::process::nearest_ancestor;
 use crate::terminal;
 
 /// Lists the Ruby processes on this machine.
-pub(super) fn run(json: bool) -> Result<Outcome, Failure> {
+pub(crate) fn run(json: bool) -> Result<Outcome, Failure> {
     let mut refused = 0;
     let mut processes: Vec<ListedProcess> = Vec::new();
     let mut containers = Containers::default();

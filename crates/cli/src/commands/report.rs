@@ -20,7 +20,7 @@ Examples:
   rbloat report app.rbloat --arenas  of a snapshot, with malloc's arenas";
 
 /// The usage that clap makes is longer than a line.
-pub(super) const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 rbloat report [OPTIONS] <PID|WORD|FILE>
        rbloat report --tree [OPTIONS] <PID|WORD>...
        rbloat report --tree [OPTIONS] --cgroup <PATH>";

@@ -174,7 +174,7 @@ fn node_name() -> String {
     std::env::var("NODE_NAME").ok().filter(|name| !name.is_empty()).unwrap_or_else(host)
 }
 
-pub(super) fn run(arguments: &AgentArguments) -> Result<Outcome, Failure> {
+pub(crate) fn run(arguments: &AgentArguments) -> Result<Outcome, Failure> {
     if arguments.print_dashboard || arguments.print_rules {
         let text = if arguments.print_rules { render::alert_rules() } else { render::dashboard() };
         terminal::print(&text)?;
