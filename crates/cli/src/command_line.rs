@@ -11,7 +11,7 @@ use crate::commands::{
     top, trim, who, why,
 };
 use crate::failure::{Failure, Outcome};
-use crate::{interruption, terminal};
+use crate::{progress, terminal};
 
 /// The list of commands fills the rest of a screen of 24 lines.
 const USAGE: &str = "rbloat [COMMAND] [OPTIONS], such as `rbloat report 4242`";
@@ -231,7 +231,10 @@ pub(crate) enum Command {
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let command = arguments.command.as_ref();
     if command.is_some_and(Command::may_be_interrupted) {
-        interruption::handle()?;
+        examine::handle_signals(|| {
+            progress::abandon();
+            terminal::complain("interrupted");
+        })?;
     }
     match command {
         None => list::run(arguments.json),
@@ -325,7 +328,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::arguments::{ProcessName, SourceName};
+    use examine::{ProcessName, SourceName};
 
     #[test]
     fn the_arguments_are_well_formed() {

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use formats::{Comparison, to_json};
+use output::Folder;
 use render::Plot;
 use supervise::Journal;
 
 use crate::commands::plot;
 use crate::failure::Failure;
-use output::Folder;
 
 pub(crate) struct ComparisonFolder {
     folder: Folder,

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use cargo_metadata::{CargoOpt, DependencyKind, MetadataCommand};
 
 /// Each crate, and the lower crates that it may use.
-const LADDER: [(&str, &[&str]); 15] = [
+const LADDER: [(&str, &[&str]); 16] = [
     (
         "rbloat",
         &[
+            "examine",
             "supervise",
             "archive",
             "output",
@@ -16,10 +17,25 @@ const LADDER: [(&str, &[&str]); 15] = [
             "diagnosis",
             "formats",
             "ledger",
-            "allocator",
             "sampler",
             "ruby",
+            "image",
+            "linux",
+        ],
+    ),
+    (
+        "rbloat-examine",
+        &[
+            "supervise",
+            "output",
+            "render",
+            "diagnosis",
+            "formats",
+            "ledger",
+            "sampler",
             "inferior",
+            "allocator",
+            "ruby",
             "image",
             "linux",
         ],

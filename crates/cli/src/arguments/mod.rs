@@ -1,13 +1,14 @@
 //! The arguments that several commands share.
 
+mod samples;
 mod size;
 mod source;
 mod time;
 
+pub(crate) use samples::SamplesArguments;
 pub(crate) use size::parse_size;
 pub(crate) use source::{
-    CaptureArguments, CaptureMode, ProcessArguments, ProcessName, RetainedArguments,
-    SourceArguments, SourceName,
+    CaptureArguments, ProcessArguments, RetainedArguments, SandboxArguments, SourceArguments,
 };
 pub(crate) use time::{
     parse_date, parse_long_time, parse_short_time, parse_time, parse_time_or_never,

@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use diagnosis::{Environment, Setting, Workload};
+use examine::AllocatorCall;
 use formats::{FailedRun, MissingSetting, Run, TriedSetting, to_json};
 use supervise::{
     Journal, LoadOutcome, MeasuredProgram, Orphans, ResourceUsage, Signals, WatchEnd, parse_load,
 };
 
-use crate::allocator_call::AllocatorCall;
 use crate::arguments::parse_time;
 use crate::comparison_folder::ComparisonFolder;
 use crate::failure::{Failure, Outcome};
-use crate::{installed_gem, terminal, trimming};
+use crate::{installed_gem, terminal};
 
 /// The longest wait for a server to become idle before its load begins.
 const BOOT: Duration = Duration::from_secs(60);
@@ -356,8 +356,8 @@ fn measure(
 /// Trims every Ruby process of a program. Returns true if there was one.
 fn trim(program: &MeasuredProgram<'_>) -> bool {
     let trimmed = program.pids().filter(|&pid| {
-        let Ok(Some(target)) = crate::process::ruby(pid) else { return false };
-        AllocatorCall::find(&target).and_then(|call| trimming::trim(pid, &call)).is_ok()
+        let Ok(Some(target)) = examine::ruby(pid) else { return false };
+        AllocatorCall::find(&target).and_then(|call| examine::trim(pid, &call)).is_ok()
     });
     trimmed.count() > 0
 }

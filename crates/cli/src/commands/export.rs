@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 
 use archive::Look;
 use clap::Args;
+use examine::{Sandbox, report_of_file};
 use formats::{Container, Place, Report};
 use ledger::Size;
+use output::Folder;
 
+use crate::arguments::SandboxArguments;
 use crate::arguments::parse_size;
 use crate::failure::{Failure, Outcome};
-use crate::sandbox::{Sandbox, SandboxArguments};
-use crate::source::report_of_file;
 use crate::terminal;
-use output::Folder;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -66,15 +66,15 @@ fn parse_label(text: &str) -> Result<Label, String> {
 
 pub(crate) fn run(arguments: &ExportArguments) -> Result<Outcome, Failure> {
     let archive = Folder::create(&arguments.output)?;
-    let sandbox = Sandbox::of_analyses(arguments.sandbox);
+    let sandbox = Sandbox::of_analyses(arguments.sandbox.options());
     let (mut exported, mut is_complete, mut bytes) = (0_u64, true, 0_u64);
     let mut unread = None;
     for path in &arguments.snapshots {
         let report = match report_of_file(path, &sandbox) {
             Ok(report) => report,
             // The others can still be exported. The last error is printed at the end, and is rbloat's exit status.
-            Err(failure) => {
-                if let Some(earlier) = unread.replace(failure) {
+            Err(error) => {
+                if let Some(earlier) = unread.replace(Failure::from(error)) {
                     terminal::complain(earlier);
                 }
                 continue;

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use archive::{File, Look, TABLES};
+use examine::{Sandbox, SandboxOptions};
 use formats::{ArchiveOutcome, Archived};
+use output::Folder;
 
 use crate::commands::export;
 use crate::failure::Failure;
-use crate::sandbox::{Sandbox, SandboxArguments};
 use crate::terminal;
-use output::Folder;
 
 /// The time between two writes: small files take far more space than large ones.
 const WRITE_EVERY: Duration = Duration::from_secs(3600);
@@ -29,7 +29,7 @@ pub(super) struct Archive(Arc<Mutex<Waiting>>);
 struct Waiting {
     folder: Folder,
     max_bytes: u64,
-    sandbox: SandboxArguments,
+    sandbox: SandboxOptions,
     looks: Vec<Look>,
     rows: usize,
     /// The files that could not be written, and the number of their snapshots. They are written again as they are: others with the
@@ -49,7 +49,7 @@ impl Archive {
     pub(super) fn open(
         path: &Path,
         max_bytes: u64,
-        sandbox: SandboxArguments,
+        sandbox: SandboxOptions,
     ) -> Result<Self, Failure> {
         let folder = Folder::create(path)?;
         let bytes = days(&folder)?.values().sum();
@@ -229,7 +229,8 @@ mod tests {
             std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(folder.join("0.parquet"), [0; 1000]).unwrap();
         }
-        Archive::open(path, max_bytes, SandboxArguments::default()).unwrap()
+        Archive::open(path, max_bytes, SandboxOptions { is_enabled: true, complain: |_| {} })
+            .unwrap()
     }
 
     fn file(day: &str, table: &'static str) -> File {

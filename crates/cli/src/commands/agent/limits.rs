@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use examine::{CaptureOptions, End, Id, Watch, isolated};
 use formats::{Alarm, FindingRow, Place, Snapshot, SnapshotOutcome, Who, to_json};
 use image::{Finding, Severity};
 use ledger::Size;
@@ -15,12 +16,8 @@ use supervise::{Pace, SHARE_OF_LIMITS, unix_ms};
 
 use super::snapshot_folder::{self, SnapshotFolder};
 use super::trigger::Trigger;
-use crate::arguments::CaptureArguments;
 use crate::failure::Failure;
-use crate::isolation::isolated;
-use crate::rubies::Id;
 use crate::terminal;
-use crate::watch::{End, Watch};
 
 /// The time between two readings of the limits.
 const READ_EVERY: Duration = Duration::from_secs(1);
@@ -68,7 +65,7 @@ struct Observation {
     stem: String,
     place: Place,
     is_ready: Arc<AtomicBool>,
-    thread: JoinHandle<Result<(Who, Duration), Failure>>,
+    thread: JoinHandle<Result<(Who, Duration), examine::Error>>,
 }
 
 /// The growth of a process that was observed.
@@ -157,7 +154,7 @@ impl Limits {
         id: Id,
         place: &Place,
         taken: Result<Snapshot, SnapshotOutcome>,
-        how: CaptureArguments,
+        how: CaptureOptions,
     ) {
         let outcome = match taken {
             Ok(mut snapshot) => {
@@ -205,7 +202,7 @@ impl Limits {
     }
 
     /// Observes the growth of a process by code until it ends or grows no more. One at a time: it costs more than a capture.
-    fn observe(&mut self, id: Id, place: &Place, stem: String, how: CaptureArguments) {
+    fn observe(&mut self, id: Id, place: &Place, stem: String, how: CaptureOptions) {
         if self.observation.is_some() {
             return;
         }
@@ -246,6 +243,7 @@ impl Limits {
             }
             Ok(Err(failure)) if failure.is_end() => None,
             Ok(Err(failure)) => {
+                let failure = Failure::from(failure);
                 terminal::complain(format!("growth by code: {failure}"));
                 None
             }

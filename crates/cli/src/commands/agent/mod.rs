@@ -22,10 +22,8 @@ use linux::proc::ControlGroup;
 use supervise::{Event, SHARE_OF_CAUSES, Signals};
 
 use crate::arguments::{CaptureArguments, parse_size, parse_time};
-use crate::attempts;
 use crate::failure::{Failure, Outcome};
 use crate::terminal;
-
 use archive::Archive;
 use limits::Limits;
 use observer::{Observer, Outputs};
@@ -199,16 +197,14 @@ pub(crate) fn run(arguments: &AgentArguments) -> Result<Outcome, Failure> {
         .push
         .as_ref()
         .map(|target| Pusher::start(target, push_token.as_ref(), arguments.push_ca.as_deref()));
-    let archive = arguments
-        .archive
-        .as_deref()
-        .map(|path| Archive::open(path, arguments.max_archive_bytes, arguments.capture.sandbox));
+    let archive = arguments.archive.as_deref().map(|path| {
+        Archive::open(path, arguments.max_archive_bytes, arguments.capture.sandbox.options())
+    });
     let archive = archive.transpose()?;
     let shared = Shared::new();
-    let group = arguments
-        .cgroup
-        .as_deref()
-        .map(|path| ControlGroup::at(path).ok_or_else(|| Failure::NoGroup { path: path.into() }));
+    let group = arguments.cgroup.as_deref().map(|path| {
+        ControlGroup::at(path).ok_or_else(|| examine::Error::NoGroup { path: path.into() })
+    });
     let outputs = Outputs { limits, archive: archive.clone(), pusher: pusher.transpose()? };
     let mut observer = Observer::new(arguments, group.transpose()?, outputs, shared.clone());
     // The first answer has figures.
@@ -224,7 +220,7 @@ pub(crate) fn run(arguments: &AgentArguments) -> Result<Outcome, Failure> {
     loop {
         if let Event::Signal { .. } = signals.next(WAIT)? {
             // A capture that is interrupted would leave a zombie of its forked copy.
-            let _no_capture = attempts::one_at_a_time();
+            let _no_capture = examine::one_at_a_time();
             if let Some(archive) = &archive {
                 archive.write();
             }

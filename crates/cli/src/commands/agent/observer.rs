@@ -4,6 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use archive::Look;
+use examine::{
+    AllocatorCall, CaptureOptions, Containers, Detail, Id, Intervals, Listed, Rubies, isolated,
+    own_bytes, snapshot_of,
+};
 use formats::{
     CaptureMethod, CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess, Owned,
     Place, Report, Snapshot, SnapshotOutcome, Treatment, TreatmentOutcome,
@@ -17,16 +21,8 @@ use super::archive::Archive;
 use super::limits::{Alarmed, Limits};
 use super::push::Pusher;
 use super::{AgentArguments, Shared, node_name};
-use crate::allocator_call::AllocatorCall;
-use crate::arguments::CaptureArguments;
-use crate::attempts::own_bytes;
-use crate::containers::Containers;
 use crate::failure::Failure;
-use crate::isolation::isolated;
-use crate::rubies::{Id, Intervals, Listed, Rubies};
-use crate::source::{Detail, snapshot_quietly};
 use crate::terminal;
-use crate::trimming;
 
 /// The time between two searches for processes.
 const SEARCH_EVERY: Duration = Duration::from_secs(15);
@@ -50,7 +46,7 @@ const OTHER: &str = "other";
 
 pub(super) struct Observer {
     rubies: Rubies,
-    capture: CaptureArguments,
+    capture: CaptureOptions,
     started: Instant,
     causes_every: Duration,
     owners_every: Duration,
@@ -104,10 +100,12 @@ impl Observer {
         let AgentArguments {
             every, causes_every, owners_every, max_memory, capture, treat, ..
         } = *arguments;
+        let capture = capture.options();
+        let complain = |pid, error| terminal::complain(Failure::from(error).about(pid));
         let treatment = Treatment { above_bytes: arguments.treat_above, ..Treatment::default() };
         let intervals = Intervals { search: SEARCH_EVERY.min(every), sample: every, exact: every };
         Self {
-            rubies: Rubies::new(intervals, group, terminal::complain),
+            rubies: Rubies::new(intervals, group, complain),
             capture,
             started: Instant::now(),
             causes_every,
@@ -257,7 +255,7 @@ impl Observer {
         // The metrics should show the effect soon.
         known.due = now;
         let trimmed =
-            isolated(id.0, || trimming::trim(id.0, &AllocatorCall::find(&Target::open(id.0)?)?));
+            isolated(id.0, || examine::trim(id.0, &AllocatorCall::find(&Target::open(id.0)?)?));
         let treatment = &mut self.node.treatment;
         let (outcome, what) = match trimmed {
             Ok(outcome) => {
@@ -266,7 +264,7 @@ impl Observer {
                 (TreatmentOutcome::Trimmed, format!("a trim returned {}", Size(returned)))
             }
             Err(failure) if failure.is_end() => return,
-            Err(failure) => (TreatmentOutcome::Refused, failure.to_string()),
+            Err(failure) => (TreatmentOutcome::Refused, Failure::from(failure).to_string()),
         };
         *treatment.trims.entry(outcome).or_default() += 1;
         terminal::print_error(&format!("process {} ({}): {what}\n", id.0, known.place.role));
@@ -333,17 +331,18 @@ impl Observer {
         if proc::start_time(id.0).ok() != Some(id.1) {
             return Err(None);
         }
-        let failed = match snapshot_quietly(id.0, self.capture, detail) {
+        let failed = match snapshot_of(id.0, self.capture, detail) {
             Ok(snapshot) => {
                 self.take(id, &snapshot.report);
                 return Ok(snapshot);
             }
             Err(failure) if failure.is_end() => return Err(None),
-            Err(Failure::NoRoom { .. }) => CaptureOutcome::NoRoom,
+            Err(examine::Error::NoRoom { .. }) => CaptureOutcome::NoRoom,
             Err(failure) => {
                 let role = self.known.get(&id).map_or("", |known| &known.place.role);
                 // Once for each kind of process: the numbers of processes change.
                 if self.printed.insert(role.to_owned()) {
+                    let failure = Failure::from(failure);
                     terminal::complain(format!("process {} ({role}): {failure}", id.0));
                 }
                 CaptureOutcome::Failed

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::path::Path;
 
 use formats::Place;
+use output::Folder;
 
 use crate::failure::Failure;
-use output::Folder;
 
 /// The ending of a snapshot, and that of growth by code.
 pub(super) const SNAPSHOT: &str = ".rbloat";

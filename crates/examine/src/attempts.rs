@@ -1,6 +1,5 @@
 //! The choice of a capture method: the one to try first, the number of attempts, and the one to try next.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use formats::{Capture, CaptureMethod, Unread, milliseconds};
@@ -13,10 +12,9 @@ use linux::{PauseFactors, both};
 use render::words;
 
 use crate::allocator_call::AllocatorCall;
-use crate::arguments::{CaptureArguments, CaptureMode};
-use crate::failure::Failure;
-use crate::interruption;
-use crate::source::Detail;
+use crate::error::{Error, Purpose, reason_for};
+use crate::exclusion::{is_ending, one_at_a_time, wait_if_ending};
+use crate::options::{CaptureMode, CaptureOptions, Detail};
 
 /// The maximum number of captures of a target that changes its heap, has no thread at a safe point, does not stop in
 /// time, or is traced by another process.
@@ -64,9 +62,9 @@ pub(crate) struct Captured {
 
 impl Captured {
     /// Returns an error if the memory of process `pid` was not read.
-    pub(crate) fn check_read(&self, pid: i32) -> Result<(), Failure> {
+    pub(crate) fn check_read(&self, pid: i32) -> Result<(), Error> {
         match &self.capture.unread {
-            Some(unread) => Err(Failure::Unread { pid, reason: not_read(unread) }),
+            Some(unread) => Err(Error::Unread { pid, reason: not_read(unread) }),
             None => Ok(()),
         }
     }
@@ -77,9 +75,9 @@ impl Captured {
 /// Nothing is written to the terminal while the target is paused, since that could block.
 pub(crate) fn take(
     target: &Target,
-    how: CaptureArguments,
+    how: CaptureOptions,
     detail: Detail,
-) -> Result<Captured, Failure> {
+) -> Result<Captured, Error> {
     take_and_try(target, how, detail, None)
 }
 
@@ -87,17 +85,17 @@ pub(crate) fn take(
 /// the outcome can be computed.
 pub(crate) fn take_and_try(
     target: &Target,
-    how: CaptureArguments,
+    how: CaptureOptions,
     detail: Detail,
     call: Option<&AllocatorCall>,
-) -> Result<Captured, Failure> {
+) -> Result<Captured, Error> {
     let alone = one_at_a_time();
     let started = Instant::now();
     let examination = Examination::new(target, how, detail, call);
     check_room(target.pid(), target.control_groups(), examination.own_bytes)?;
     let captured = examination.capture(started);
     drop(alone);
-    interruption::wait_if_requested();
+    wait_if_ending();
     captured
 }
 
@@ -107,10 +105,10 @@ pub(crate) fn check_room(
     pid: i32,
     groups: Option<&[ControlGroup]>,
     own_bytes: u64,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     match MemoryLimits::of(groups).own_room_bytes() {
         Some(room_bytes) if room_bytes <= own_bytes => {
-            Err(Failure::NoRoom { pid, own_bytes, room_bytes })
+            Err(Error::NoRoom { pid, own_bytes, room_bytes })
         }
         _ => Ok(()),
     }
@@ -120,11 +118,11 @@ pub(crate) fn check_room(
 ///
 /// # Errors
 /// Also if `read` fails four times; its error is a sentence that gives the reason.
-pub(crate) fn read_image<T: Send>(
+pub fn read_image<T: Send>(
     pid: i32,
-    how: CaptureArguments,
+    how: CaptureOptions,
     read: impl Fn(&Image<'_>) -> Result<T, String> + Sync,
-) -> Result<T, Failure> {
+) -> Result<T, Error> {
     let _alone = one_at_a_time();
     let target = Target::open(pid)?;
     let examination = Examination::new(&target, how, Detail::CAUSES, None);
@@ -144,33 +142,12 @@ pub(crate) fn read_image<T: Send>(
         Ok(Attempt { is_incomplete, found, pause: thawed.pause })
     };
     let done = examination.repeat(fork, freeze)?;
-    done.found.map_err(|reason| Failure::Unread { pid, reason })
-}
-
-/// A process can have one tracer, and `rbloat record --who` and `rbloat top` have several threads that capture. While the guard
-/// exists, none of them does. Does not return if rbloat is about to end.
-pub(crate) fn one_at_a_time() -> MutexGuard<'static, ()> {
-    let alone = lock();
-    if interruption::is_requested() {
-        drop(alone);
-        interruption::wait_if_requested();
-        return one_at_a_time();
-    }
-    alone
-}
-
-/// Waits until nothing is captured or trimmed, and lets nothing more begin. The end of rbloat must have been requested.
-pub(crate) fn end_all() {
-    std::mem::forget(lock());
-}
-
-fn lock() -> MutexGuard<'static, ()> {
-    static CAPTURE: Mutex<()> = Mutex::new(());
-    CAPTURE.lock().unwrap_or_else(PoisonError::into_inner)
+    done.found.map_err(|reason| Error::Unread { pid, reason })
 }
 
 /// Returns the memory that rbloat itself needs to read a process, in bytes.
-pub(crate) fn own_bytes(rss_bytes: u64, detail: Detail) -> u64 {
+#[must_use]
+pub fn own_bytes(rss_bytes: u64, detail: Detail) -> u64 {
     let part = match detail {
         Detail { owners: false, .. } => OWN_PART,
         Detail { extent: Extent { retained_sizes: true, .. }, .. } => OWN_PART_WITH_RETAINED_SIZES,
@@ -182,7 +159,7 @@ pub(crate) fn own_bytes(rss_bytes: u64, detail: Detail) -> u64 {
 /// A target that is to be read, and the way to do it.
 struct Examination<'a> {
     target: &'a Target,
-    how: CaptureArguments,
+    how: CaptureOptions,
     owners: bool,
     call: Option<&'a AllocatorCall>,
     own_bytes: u64,
@@ -238,7 +215,7 @@ struct Reading {
 impl<'a> Examination<'a> {
     fn new(
         target: &'a Target,
-        how: CaptureArguments,
+        how: CaptureOptions,
         detail: Detail,
         call: Option<&'a AllocatorCall>,
     ) -> Self {
@@ -248,7 +225,7 @@ impl<'a> Examination<'a> {
         Self { target, how, owners: detail.owners, call, own_bytes, factors, max_pause }
     }
 
-    fn capture(&self, started: Instant) -> Result<Captured, Failure> {
+    fn capture(&self, started: Instant) -> Result<Captured, Error> {
         let Done { found, reason, began, pause } =
             self.repeat(|plan| self.fork(plan), |copy_is_slow| self.freeze(copy_is_slow))?;
         let elapsed = started.elapsed();
@@ -261,9 +238,9 @@ impl<'a> Examination<'a> {
     /// too long, until that succeeds. Both return what they found.
     fn repeat<T: Send>(
         &self,
-        fork: impl Fn(&ForkPlan) -> Result<Attempt<T>, Failure> + Sync,
-        freeze: impl Fn(bool) -> Result<Attempt<T>, Failure>,
-    ) -> Result<Done<T>, Failure> {
+        fork: impl Fn(&ForkPlan) -> Result<Attempt<T>, Error> + Sync,
+        freeze: impl Fn(bool) -> Result<Attempt<T>, Error>,
+    ) -> Result<Done<T>, Error> {
         let (mut way, mut reason) = self.choose()?;
         let mut pause = Duration::ZERO;
         let mut attempt = 1;
@@ -288,18 +265,18 @@ impl<'a> Examination<'a> {
                         return Ok(Done { found: done.found, reason, began, pause });
                     }
                 }
-                Err(failure) if interruption::is_requested() => return Err(failure),
-                Err(failure) if may_try_again && is_transient(&failure) => {}
-                Err(failure) if matches!(way, Way::Fork(_)) && self.may_freeze_after(&failure) => {
-                    (way, reason) = match failure {
-                        Failure::CallRefused { refusal, .. } => {
+                Err(error) if is_ending() => return Err(error),
+                Err(error) if may_try_again && is_transient(&error) => {}
+                Err(error) if matches!(way, Way::Fork(_)) && self.may_freeze_after(&error) => {
+                    (way, reason) = match error {
+                        Error::CallRefused { refusal, .. } => {
                             (Way::instead_of_copy(&refusal), no_copy(&refusal))
                         }
-                        failure => (Way::Freeze { copy_is_slow: false }, failure.to_string()),
+                        error => (Way::Freeze { copy_is_slow: false }, error.to_string()),
                     };
                     attempt = 1;
                 }
-                Err(failure) => return Err(failure),
+                Err(error) => return Err(error),
             }
             std::thread::sleep(BETWEEN_ATTEMPTS);
             // Another rbloat, such as an agent, lets it go soon.
@@ -308,8 +285,8 @@ impl<'a> Examination<'a> {
     }
 
     /// The way to try first, and the reason for the choice.
-    fn choose(&self) -> Result<(Way, String), Failure> {
-        if self.how.capture == CaptureMode::Freeze {
+    fn choose(&self) -> Result<(Way, String), Error> {
+        if self.how.mode == CaptureMode::Freeze {
             return Ok((Way::Freeze { copy_is_slow: false }, "as requested".into()));
         }
         let max_pause = self.max_pause;
@@ -318,7 +295,7 @@ impl<'a> Examination<'a> {
             expected if expected > max_pause => Err(Refusal::Slow { expected, max_pause }),
             _ => Ok(plan),
         });
-        match (planned, self.how.capture) {
+        match (planned, self.how.mode) {
             (Ok(plan), CaptureMode::Fork) => Ok((Way::Fork(plan), "as requested".into())),
             (Ok(plan), _) => Ok((Way::Fork(plan), "the method with the shortest pause".into())),
             (Err(refusal), CaptureMode::Fork) => Err(self.refused(refusal)),
@@ -326,32 +303,20 @@ impl<'a> Examination<'a> {
         }
     }
 
-    fn refused(&self, refusal: Refusal) -> Failure {
-        let hint = match refusal {
-            Refusal::Slow { .. } => "; allow more with --max-pause",
-            Refusal::NoHandler { .. } => {
-                ", which every CRuby installs when it starts; --capture freeze needs none"
-            }
-            _ => "; --capture freeze needs none",
-        };
-        Failure::CallRefused {
-            pid: self.target.pid(),
-            purpose: "make a forked copy of",
-            refusal,
-            hint,
-        }
+    fn refused(&self, refusal: Refusal) -> Error {
+        Error::CallRefused { pid: self.target.pid(), purpose: Purpose::Fork, refusal }
     }
 
-    fn may_freeze_after(&self, failure: &Failure) -> bool {
-        self.how.capture != CaptureMode::Fork
-            && matches!(failure, Failure::CallRefused { .. } | Failure::CopyLost(_))
+    fn may_freeze_after(&self, error: &Error) -> bool {
+        self.how.mode != CaptureMode::Fork
+            && matches!(error, Error::CallRefused { .. } | Error::CopyLost(_))
     }
 
-    fn forked(&self, plan: &ForkPlan) -> Result<ForkedCopy, Failure> {
+    fn forked(&self, plan: &ForkPlan) -> Result<ForkedCopy, Error> {
         inferior::fork(self.target, self.max_pause, plan)?.map_err(|refusal| self.refused(refusal))
     }
 
-    fn fork(&self, plan: &ForkPlan) -> Result<Attempt<Reading>, Failure> {
+    fn fork(&self, plan: &ForkPlan) -> Result<Attempt<Reading>, Error> {
         let mut forked = self.forked(plan)?;
         let facts = Facts::begin(forked.image(), self.owners);
         let tried_bytes = match self.call {
@@ -366,7 +331,7 @@ impl<'a> Examination<'a> {
         Ok(reading.attempt(pause))
     }
 
-    fn freeze(&self, copy_is_slow: bool) -> Result<Attempt<Reading>, Failure> {
+    fn freeze(&self, copy_is_slow: bool) -> Result<Attempt<Reading>, Error> {
         let (facts, Thawed { state, pause, .. }) =
             self.while_frozen(copy_is_slow, |image| Facts::begin(image, self.owners))?;
         let reading = match facts {
@@ -387,7 +352,7 @@ impl<'a> Examination<'a> {
         &self,
         copy_is_slow: bool,
         read: impl FnOnce(&Image<'_>) -> T,
-    ) -> Result<(Result<T, Unread>, Thawed), Failure> {
+    ) -> Result<(Result<T, Unread>, Thawed), Error> {
         let frozen = image::freeze_target(self.target, self.max_pause)?;
         let expected = self.expected_walk();
         // The deadline is for wrong estimates. If the estimate already exceeds it, do not begin.
@@ -441,21 +406,17 @@ fn not_read(unread: &Unread) -> String {
 }
 
 fn no_copy(refusal: &Refusal) -> String {
-    let reason = match refusal {
-        Refusal::NoHandler { .. } => ", which every CRuby installs when it starts",
-        _ => "",
-    };
-    format!("no forked copy was made: {refusal}{reason}")
+    format!("no forked copy was made: {refusal}{}", reason_for(refusal))
 }
 
 /// Returns true if another try some milliseconds later may succeed.
-fn is_transient(failure: &Failure) -> bool {
+fn is_transient(error: &Error) -> bool {
     use linux::Error as E;
-    match failure {
-        Failure::Capture(error) => {
+    match error {
+        Error::Capture(error) => {
             matches!(error, E::DoesNotStop { .. } | E::NewThreads { .. } | E::Traced { .. })
         }
-        Failure::CallRefused { refusal, .. } => refusal.is_transient(),
+        Error::CallRefused { refusal, .. } => refusal.is_transient(),
         _ => false,
     }
 }

@@ -2,12 +2,11 @@
 
 use std::cell::Cell;
 use std::fmt::Display;
-use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_hook};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::failure::Failure;
-use crate::terminal;
+use crate::error::Error;
 
 /// The number of calls of [`isolated`] that are in progress.
 static CALLS: AtomicUsize = AtomicUsize::new(0);
@@ -23,10 +22,10 @@ thread_local! {
 ///
 /// # Errors
 /// Also if `examine` panics.
-pub(crate) fn isolated<T>(
+pub fn isolated<T, E: From<Error>>(
     pid: i32,
-    examine: impl FnOnce() -> Result<T, Failure>,
-) -> Result<T, Failure> {
+    examine: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
     let was_here = IS_HERE.replace(true);
     CALLS.fetch_add(1, Ordering::Relaxed);
     let result = catch_unwind(AssertUnwindSafe(|| {
@@ -37,7 +36,7 @@ pub(crate) fn isolated<T>(
     IS_HERE.set(was_here);
     result.unwrap_or_else(|_| {
         let latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Err(Failure::Panicked { pid, what: latest.unwrap_or_default() })
+        Err(Error::Panicked { pid, what: latest.unwrap_or_default() }.into())
     })
 }
 
@@ -48,22 +47,16 @@ fn panic_if_requested(pid: i32) {
     }
 }
 
-/// Lets panics print one line, without sequences that control a terminal: messages may quote names that a process chose. A panic
-/// within [`isolated`] prints nothing.
-pub(crate) fn set_panic_hook() {
-    let print_backtrace = take_hook();
+/// Lets a panic within [`isolated`] print nothing. `print` gets the others, with their messages.
+pub fn set_panic_hook(print: impl Fn(&PanicHookInfo<'_>, &str) + Send + Sync + 'static) {
     set_hook(Box::new(move |panic| {
         // Only the threads that an examination starts have no name, so their panics are part of it.
         let has_name = std::thread::current().name().is_some();
         if IS_HERE.get() || (CALLS.load(Ordering::Relaxed) > 0 && !has_name) {
             let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
             *latest = Some(described(panic));
-            return;
-        }
-        crate::screen::restore();
-        match std::env::var_os("RUST_BACKTRACE") {
-            Some(_) => print_backtrace(panic),
-            None => terminal::complain(defect(described(panic))),
+        } else {
+            print(panic, &described(panic));
         }
     }));
 }
@@ -77,6 +70,7 @@ fn described(panic: &PanicHookInfo<'_>) -> String {
 }
 
 /// Returns the message of a failure that is a defect of rbloat.
-pub(crate) fn defect(what: impl Display) -> String {
+#[must_use]
+pub fn defect(what: impl Display) -> String {
     format!("this is a defect of rbloat, please report it: {what}")
 }

@@ -4,61 +4,47 @@ use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 
-use clap::Args;
 use formats::{SamplingMethod, Snapshot, Who};
 use linux::proc;
 
-use crate::failure::Failure;
+use crate::error::Error;
 
 /// Larger files are not read whole. The samples of an observation take a few MiB.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// The samples to use.
-#[derive(Debug, Args)]
-pub(crate) struct SamplesArguments {
-    /// Show which code touched the memory first
-    ///
-    /// FILE has the output of `rbloat who PID --json`
-    #[arg(long, value_name = "FILE")]
-    pub(crate) who: Option<PathBuf>,
-}
-
-impl SamplesArguments {
-    /// Reads the file, if one was given. Afterwards a capture may take long.
-    pub(crate) fn read(&self) -> Result<Option<Samples>, Failure> {
-        self.who.as_ref().map(|path| Samples::read(path.clone())).transpose()
-    }
-}
-
 /// The samples of a file.
-pub(crate) struct Samples {
+pub struct Samples {
     path: PathBuf,
     who: Who,
 }
 
 impl Samples {
-    fn read(path: PathBuf) -> Result<Self, Failure> {
+    /// Reads the file. Afterwards a capture may take long.
+    ///
+    /// # Errors
+    /// If it cannot be read, or has no samples.
+    pub fn read(path: PathBuf) -> Result<Self, Error> {
         let mut json = Vec::new();
         let read = File::open(&path).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut json));
         match read.map_err(|error| error.to_string()).and_then(|_| Who::from_json(&json)) {
             Ok(who) => Ok(Self { path, who }),
-            Err(what) => Err(Failure::NotSamples { path, what }),
+            Err(what) => Err(Error::NotSamples { path, what }),
         }
     }
 
     /// Returns an error if a process that runs has no samples.
-    pub(crate) fn check(&self, pid: i32) -> Result<(), Failure> {
+    pub fn check(&self, pid: i32) -> Result<(), Error> {
         self.check_process(pid, proc::start_time(pid).ok())
     }
 
     /// Returns the samples, if they have some of the process of this snapshot.
-    pub(crate) fn of(self, snapshot: &Snapshot) -> Result<Who, Failure> {
+    pub fn of(self, snapshot: &Snapshot) -> Result<Who, Error> {
         let process = &snapshot.report.process;
         self.check_process(process.pid, process.started_ticks)?;
         Ok(self.who)
     }
 
-    fn check_process(&self, pid: i32, started_ticks: Option<u64>) -> Result<(), Failure> {
+    fn check_process(&self, pid: i32, started_ticks: Option<u64>) -> Result<(), Error> {
         let Self { path, who } = self;
         if diagnosis::touched_by(pid, started_ticks, who).is_some() {
             return Ok(());
@@ -72,6 +58,6 @@ impl Samples {
             }
             _ => "they are of another process",
         };
-        Err(Failure::OtherSamples { path: path.clone(), pid, why })
+        Err(Error::OtherSamples { path: path.clone(), pid, why })
     }
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use linux::proc::{self, ControlGroup, GroupMemory, Member, Rollup};
 use supervise::Pace;
 
-use crate::failure::Failure;
-use crate::process::nearest_ancestor;
+use crate::error::Error;
+use crate::process::{nearest_ancestor, ruby};
 
 /// A program that has just begun may not have loaded Ruby yet, so it is looked at again after this time.
 const LOADED: Duration = Duration::from_secs(3);
@@ -17,42 +17,49 @@ const SHARES: [f64; 3] = [0.0015, 0.0015, 0.003];
 const GROWTH: f64 = 60.0;
 
 /// The id of a process and its start time, since the kernel reuses ids.
-pub(crate) type Id = (i32, u64);
+pub type Id = (i32, u64);
 
 /// A Ruby process, and the kernel's figures about it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Listed {
-    pub(crate) id: Id,
+pub struct Listed {
+    /// Its id and start time.
+    pub id: Id,
     /// The Ruby process that started it, or started its parent.
-    pub(crate) parent: Option<i32>,
-    pub(crate) command: String,
+    pub parent: Option<i32>,
+    /// Its command line.
+    pub command: String,
     /// By the kernel's fast count, without the error that it had at the last exact reading.
-    pub(crate) rss_bytes: u64,
+    pub rss_bytes: u64,
     /// The latest exact figures.
-    pub(crate) exact: Option<Rollup>,
-    /// Its control group, and the group's memory.
-    pub(crate) group_path: Option<String>,
-    pub(crate) group: Option<GroupMemory>,
-    pub(crate) growth_per_minute: Option<f64>,
+    pub exact: Option<Rollup>,
+    /// Its control group.
+    pub group_path: Option<String>,
+    /// The memory of this group.
+    pub group: Option<GroupMemory>,
+    /// Its growth over the last minute, in bytes.
+    pub growth_per_minute: Option<f64>,
 }
 
 /// The times between two readings, if they cost little.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Intervals {
-    pub(crate) search: Duration,
-    pub(crate) sample: Duration,
-    pub(crate) exact: Duration,
+pub struct Intervals {
+    /// Between two searches for processes.
+    pub search: Duration,
+    /// Between two readings of the kernel's fast counts.
+    pub sample: Duration,
+    /// Between two readings of exact figures.
+    pub exact: Duration,
 }
 
 /// The processes of this machine.
-pub(crate) struct Rubies {
+pub struct Rubies {
     started: Instant,
     /// The control group to which they belong; `None` for all of this machine.
     group: Option<ControlGroup>,
     /// By id, start time, and program.
     known: BTreeMap<(i32, u64, u64), Known>,
     refused: usize,
-    complain: fn(String),
+    complain: Box<dyn Fn(i32, Error) + Send>,
     paces: [Pace; READINGS.len()],
 }
 
@@ -84,10 +91,16 @@ struct Ruby {
 }
 
 impl Rubies {
-    /// Reads at these intervals: the processes of a group, or all. `complain` gets a line about each process that cannot be examined.
-    pub(crate) fn new(every: Intervals, group: Option<ControlGroup>, complain: fn(String)) -> Self {
+    /// Reads at these intervals: the processes of a group, or all. `complain` gets each process that cannot be
+    /// examined, unless that is a lack of rights.
+    #[must_use]
+    pub fn new(
+        every: Intervals,
+        group: Option<ControlGroup>,
+        complain: impl Fn(i32, Error) + Send + 'static,
+    ) -> Self {
         Self {
-            complain,
+            complain: Box::new(complain),
             started: Instant::now(),
             group,
             known: BTreeMap::new(),
@@ -101,7 +114,7 @@ impl Rubies {
     }
 
     /// Reads what is due. Returns the time until the next reading.
-    pub(crate) fn read(&mut self) -> Duration {
+    pub fn read(&mut self) -> Duration {
         for (at, read) in READINGS.into_iter().enumerate() {
             let now = self.started.elapsed();
             if self.paces[at].is_due(now) {
@@ -116,17 +129,17 @@ impl Rubies {
     }
 
     /// The number of readings so far.
-    pub(crate) fn readings(&self) -> u64 {
+    pub fn readings(&self) -> u64 {
         self.paces.iter().map(Pace::runs).sum()
     }
 
     /// The number of processes that could not be examined.
-    pub(crate) fn refused(&self) -> usize {
+    pub fn refused(&self) -> usize {
         self.refused
     }
 
     /// The Ruby processes.
-    pub(crate) fn listed(&mut self) -> Vec<Listed> {
+    pub fn listed(&mut self) -> Vec<Listed> {
         let rubies = self.known.iter_mut().filter_map(|((pid, started, _), known)| {
             let ruby = known.ruby.as_mut()?;
             Some(ruby.listed((*pid, *started)))
@@ -154,7 +167,7 @@ impl Rubies {
             });
             let has_loaded = now >= known.seen + LOADED;
             if known.ruby.is_none() && !known.is_settled && (known.seen == now || has_loaded) {
-                known.look(member, self.complain);
+                known.look(member, &self.complain);
                 known.is_settled = has_loaded;
             }
             self.known.insert(key, known);
@@ -207,9 +220,9 @@ impl Rubies {
 
 impl Known {
     /// Finds out whether a process is a Ruby process.
-    fn look(&mut self, member: &Member, complain: fn(String)) {
+    fn look(&mut self, member: &Member, complain: &dyn Fn(i32, Error)) {
         self.is_refused = false;
-        match crate::process::ruby(member.pid) {
+        match ruby(member.pid) {
             Ok(Some(target)) => {
                 let process = &target.image().state.process;
                 let (command, group_path) =
@@ -217,10 +230,10 @@ impl Known {
                 let fast_bytes = member.rss_bytes;
                 self.ruby = Some(Ruby { command, group_path, fast_bytes, ..Ruby::default() });
             }
-            Err(Failure::Capture(linux::Error::NotPermitted { .. })) => self.is_refused = true,
-            Err(failure) if !failure.is_without_memory() => {
+            Err(error) if error.is_not_permitted() => self.is_refused = true,
+            Err(error) if !error.is_without_memory() => {
                 self.is_refused = true;
-                complain(failure.about(member.pid).to_string());
+                complain(member.pid, error);
             }
             _ => {}
         }

@@ -4,16 +4,17 @@ use std::time::{Duration, Instant};
 
 use formats::{TrimOutcome, TrimReport};
 use image::{ProcessState, Target};
-use inferior::{CallOutcome, Refusal};
+use inferior::CallOutcome;
 use ledger::{Facts, Ledger};
 use linux::proc::rss_bytes;
 
 use crate::allocator_call::AllocatorCall;
-use crate::arguments::CaptureArguments;
 use crate::attempts::{self, Captured};
-use crate::failure::Failure;
+use crate::error::{Error, Purpose};
+use crate::exclusion::one_at_a_time;
+use crate::options::CaptureOptions;
+use crate::options::Detail;
 use crate::sandbox::Sandbox;
-use crate::source::Detail;
 
 /// The longest wait for a thread that can make the call.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -21,21 +22,27 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const CALL: Duration = Duration::from_secs(60);
 
 /// Predicts the effect of the call: for glibc from its heap, for another allocator by a call in a forked copy.
-pub(crate) fn predict(
+///
+/// # Errors
+/// If it cannot be captured.
+pub fn predict(
     target: &Target,
     call: &AllocatorCall,
-    how: CaptureArguments,
-) -> Result<(TrimReport, Ledger), Failure> {
+    how: CaptureOptions,
+) -> Result<(TrimReport, Ledger), Error> {
     predict_and(target, call, how, |_, _| ()).map(|(report, ledger, ())| (report, ledger))
 }
 
 /// Like [`predict`]. Also returns what `account` makes of the capture.
+///
+/// # Errors
+/// As [`predict`].
 pub(crate) fn predict_and<T: Send>(
     target: &Target,
     call: &AllocatorCall,
-    how: CaptureArguments,
+    how: CaptureOptions,
     account: impl FnOnce(&ProcessState, &Facts) -> T + Send,
-) -> Result<(TrimReport, Ledger, T), Failure> {
+) -> Result<(TrimReport, Ledger, T), Error> {
     let captured = attempts::take_and_try(target, how, Detail::CAUSES, Some(call))?;
     captured.check_read(target.pid())?;
     let Captured { facts, state, tried_bytes, .. } = captured;
@@ -49,26 +56,31 @@ pub(crate) fn predict_and<T: Send>(
     Ok((report, ledger, account))
 }
 
+/// Accounts for the causes of a process's memory.
+///
+/// # Errors
+/// Also if its memory could not be read in time.
+pub fn causes_of(pid: i32, how: CaptureOptions) -> Result<Ledger, Error> {
+    let captured = attempts::take(&Target::open(pid)?, how, Detail::CAUSES)?;
+    captured.check_read(pid)?;
+    let Captured { facts, state, .. } = captured;
+    Ok(Sandbox::of_analyses(how.sandbox).run(|| Ledger::draw_up(&state, &facts)))
+}
+
 /// Makes `call` in process `pid`.
-pub(crate) fn trim(pid: i32, call: &AllocatorCall) -> Result<TrimOutcome, Failure> {
-    let _alone = attempts::one_at_a_time();
+///
+/// # Errors
+/// If it cannot be made.
+pub fn trim(pid: i32, call: &AllocatorCall) -> Result<TrimOutcome, Error> {
+    let _alone = one_at_a_time();
     let before = rss_bytes(pid)?;
     let started = Instant::now();
     let function = call.function_call();
     let called = inferior::call(&call.program, ruby::WAKEUP_SIGNAL, function, PATIENCE, CALL)
-        .map_err(|refusal| refused(pid, refusal))?;
+        .map_err(|refusal| Error::CallRefused { pid, purpose: Purpose::Trim, refusal })?;
     let (time, returned) = match called {
         CallOutcome::Returned(time) => (time, true),
         CallOutcome::StillRunning => (started.elapsed(), false),
     };
     Ok(TrimOutcome::new(before, rss_bytes(pid)?, time, returned))
-}
-
-fn refused(pid: i32, refusal: Refusal) -> Failure {
-    let hint = match refusal {
-        _ if refusal.is_transient() => "; try again, or when it has less to do",
-        Refusal::NoHandler { .. } => ", which every CRuby installs when it starts",
-        _ => "",
-    };
-    Failure::CallRefused { pid, purpose: "trim", refusal, hint }
 }

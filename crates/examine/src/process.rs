@@ -4,27 +4,18 @@ use std::collections::BTreeSet;
 
 use image::{Image, Target};
 
-use crate::arguments::ProcessName;
-use crate::failure::Failure;
+use crate::error::Error;
 use crate::isolation::isolated;
-use crate::terminal;
+use crate::name::ProcessName;
 
 /// The part of a command line that an error shows, in characters.
 const MAX_COMMAND: usize = 60;
-
-/// Returns the id in /proc of the Ruby process with this name.
-///
-/// # Errors
-/// If there is no such process or more than one, it is not a Ruby process, or it cannot be read.
-pub(crate) fn find(name: ProcessName) -> Result<i32, Failure> {
-    open(name).map(|target| target.pid())
-}
 
 /// Opens the running Ruby process with this name.
 ///
 /// # Errors
 /// If there is no such process or more than one, it is not a Ruby process, or it cannot be read.
-pub(crate) fn open(name: ProcessName) -> Result<Target, Failure> {
+pub fn open(name: ProcessName) -> Result<Target, Error> {
     let pid = match name {
         ProcessName::Pid(pid) => pid,
         ProcessName::NamespacePid(pid) => in_container(pid)?,
@@ -34,7 +25,7 @@ pub(crate) fn open(name: ProcessName) -> Result<Target, Failure> {
     let target = Target::open(pid)?;
     match ruby::find_in(target.image(), target.modules()) {
         Some(_) => Ok(target),
-        None => Err(Failure::NotRuby { pid, command: command(target.image()) }),
+        None => Err(Error::NotRuby { pid, command: command(target.image()) }),
     }
 }
 
@@ -42,7 +33,7 @@ pub(crate) fn open(name: ProcessName) -> Result<Target, Failure> {
 ///
 /// # Errors
 /// If it cannot be read.
-pub(crate) fn ruby(pid: i32) -> Result<Option<Target>, Failure> {
+pub fn ruby(pid: i32) -> Result<Option<Target>, Error> {
     isolated(pid, || {
         let target = Target::open(pid)?;
         let is_ruby = ruby::find_in(target.image(), target.modules()).is_some();
@@ -52,10 +43,10 @@ pub(crate) fn ruby(pid: i32) -> Result<Option<Target>, Failure> {
 
 /// Returns the process with the id `namespace_pid` inside its container. If there are several, it must be the only Ruby
 /// process among them.
-fn in_container(namespace_pid: i32) -> Result<i32, Failure> {
+fn in_container(namespace_pid: i32) -> Result<i32, Error> {
     let pids = linux::proc::processes_by_namespace_pid(namespace_pid)?;
     match pids[..] {
-        [] => return Err(Failure::NotInContainer { namespace_pid }),
+        [] => return Err(Error::NotInContainer { namespace_pid }),
         [pid] => return Ok(pid),
         _ => {}
     }
@@ -64,19 +55,17 @@ fn in_container(namespace_pid: i32) -> Result<i32, Failure> {
         match ruby(pid) {
             Ok(Some(target)) => candidates.push((pid, command(target.image()))),
             // A process that rbloat may not read could be the right one.
-            Err(Failure::Capture(linux::Error::NotPermitted { .. })) => {
+            Err(error) if error.is_not_permitted() => {
                 candidates.push((pid, "permission denied".into()))
             }
-            Err(failure) if !failure.is_without_memory() => {
-                candidates.push((pid, failure.to_string()))
-            }
+            Err(error) if !error.is_without_memory() => candidates.push((pid, error.to_string())),
             _ => {}
         }
     }
     match &candidates[..] {
-        [] => Err(Failure::NotInContainer { namespace_pid }),
+        [] => Err(Error::NotInContainer { namespace_pid }),
         [(pid, _)] => Ok(*pid),
-        _ => Err(Failure::Ambiguous { namespace_pid, candidates: shown(candidates) }),
+        _ => Err(Error::Ambiguous { namespace_pid, candidates: shown(candidates) }),
     }
 }
 
@@ -84,34 +73,29 @@ fn in_container(namespace_pid: i32) -> Result<i32, Failure> {
 ///
 /// # Errors
 /// If there is none, or it cannot be read.
-pub(crate) fn find_all(name: ProcessName) -> Result<Vec<i32>, Failure> {
+pub fn find_all(name: ProcessName) -> Result<Vec<i32>, Error> {
     match name {
         ProcessName::Command(word) => {
             let candidates = with_word(word)?;
             Ok(candidates.into_iter().map(|(pid, _)| pid).collect())
         }
-        name => find(name).map(|pid| vec![pid]),
+        name => open(name).map(|target| vec![target.pid()]),
     }
 }
 
-/// Returns the only Ruby process that has `word` in its command line, and prints it.
-fn by_command(word: String) -> Result<i32, Failure> {
+/// Returns the only Ruby process that has `word` in its command line.
+fn by_command(word: String) -> Result<i32, Error> {
     let candidates = with_word(word.clone())?;
     match &candidates[..] {
-        [(pid, command)] => {
-            if !terminal::is_quiet() {
-                terminal::print_error(&format!("process {pid}: {command}\n"));
-            }
-            Ok(*pid)
-        }
-        _ => Err(Failure::ManyCommands { word, candidates: shown(candidates) }),
+        [(pid, _)] => Ok(*pid),
+        _ => Err(Error::ManyCommands { word, candidates: shown(candidates) }),
     }
 }
 
 /// Returns the Ruby processes that have `word` in their command lines, at least one.
-fn with_word(word: String) -> Result<Vec<(i32, String)>, Failure> {
+fn with_word(word: String) -> Result<Vec<(i32, String)>, Error> {
     if word.trim().is_empty() {
-        return Err(Failure::NoName);
+        return Err(Error::NoName);
     }
     let (mut candidates, mut refusal) = (Vec::new(), None);
     for pid in linux::proc::processes()? {
@@ -124,14 +108,14 @@ fn with_word(word: String) -> Result<Vec<(i32, String)>, Failure> {
         }
         match ruby(pid) {
             Ok(Some(target)) => candidates.push((pid, command(target.image()))),
-            Err(failure) if !failure.is_without_memory() => refusal = Some(failure),
+            Err(error) if !error.is_without_memory() => refusal = Some(error),
             _ => {}
         }
     }
     match refusal {
         // This process, or another one, may be the right one.
         Some(refusal) if candidates.is_empty() => Err(refusal),
-        None if candidates.is_empty() => Err(Failure::NoSuchCommand { word }),
+        None if candidates.is_empty() => Err(Error::NoSuchCommand { word }),
         _ => Ok(candidates),
     }
 }
@@ -150,7 +134,7 @@ fn shown(candidates: Vec<(i32, String)>) -> Vec<String> {
 }
 
 /// Returns the beginning of the command line, for an error.
-pub(crate) fn command(image: &Image<'_>) -> String {
+pub fn command(image: &Image<'_>) -> String {
     image.state.process.command.chars().take(MAX_COMMAND).collect()
 }
 

@@ -17,34 +17,32 @@ use std::fmt::Display;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Once};
 
-use clap::Args;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr,
     RulesetStatus, Scope,
 };
+use output::Output;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use seccompiler::{
     BpfProgram, BpfProgramRef, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
     SeccompFilter, SeccompRule,
 };
 
-use crate::{interruption, terminal};
-use output::Output;
+use crate::interruption;
 
-#[derive(Debug, Clone, Copy, Default, Args)]
-pub(crate) struct SandboxArguments {
-    /// Keep all rights during the analysis
-    ///
-    /// By default rbloat gives up its rights once it has read the process or opened the files: it drops its capabilities
-    /// (capset), can open no further files (Landlock), and can make only the system calls of an analysis (seccomp).
-    #[arg(long, hide_short_help = true)]
-    no_sandbox: bool,
+/// The sandbox that the user wants.
+#[derive(Debug, Clone, Copy)]
+pub struct SandboxOptions {
+    /// False if all rights are kept.
+    pub is_enabled: bool,
+    /// Gets a sentence once, if a part of the sandbox could not be set up.
+    pub complain: fn(&str),
 }
 
 /// A sandbox that has not begun yet.
 #[derive(Debug)]
-pub(crate) struct Sandbox {
-    arguments: SandboxArguments,
+pub struct Sandbox {
+    options: SandboxOptions,
     reach: Reach,
     has_begun: Cell<bool>,
     /// The folders of outputs that have no name yet.
@@ -81,13 +79,11 @@ const LANDLOCK: ABI = ABI::V7;
 
 impl Sandbox {
     /// Returns a sandbox for the process, in which these outputs can be completed.
-    pub(crate) fn new<'a>(
-        arguments: SandboxArguments,
-        outputs: impl IntoIterator<Item = &'a Output>,
-    ) -> Self {
+    #[must_use]
+    pub fn new<'a>(options: SandboxOptions, outputs: impl IntoIterator<Item = &'a Output>) -> Self {
         let pending: Vec<_> = outputs.into_iter().filter_map(Output::pending).collect();
         Self {
-            arguments,
+            options,
             reach: Reach::Process,
             has_begun: Cell::new(false),
             takes_rights: pending.iter().any(|(_, takes_rights)| *takes_rights),
@@ -96,34 +92,35 @@ impl Sandbox {
     }
 
     /// Returns a sandbox for the analyses of a process that needs its rights again afterwards.
-    pub(crate) fn of_analyses(arguments: SandboxArguments) -> Self {
-        Self { reach: Reach::Analyses, ..Self::new(arguments, []) }
+    #[must_use]
+    pub fn of_analyses(options: SandboxOptions) -> Self {
+        Self { reach: Reach::Analyses, ..Self::new(options, []) }
     }
 
     /// Begins the sandbox of the process for an analysis that first opens files beneath `folders`.
-    pub(crate) fn begin_with_files(&self, folders: &[BorrowedFd<'_>]) {
+    pub fn begin_with_files(&self, folders: &[BorrowedFd<'_>]) {
         if self.reach == Reach::Process {
             self.enter(Stage::Opening(folders));
         }
     }
 
     /// Begins the sandbox of the process. From now on, no further files can be opened. Further calls have no effect.
-    pub(crate) fn begin(&self) {
+    pub fn begin(&self) {
         if self.reach == Reach::Process && !self.has_begun.replace(true) {
             self.enter(Stage::Computing);
         }
     }
 
     /// Runs an analysis in the sandbox.
-    pub(crate) fn run<T: Send>(&self, analysis: impl FnOnce() -> T + Send) -> T {
-        let arguments = self.arguments;
+    pub fn run<T: Send>(&self, analysis: impl FnOnce() -> T + Send) -> T {
+        let options = self.options;
         match self.reach {
             Reach::Process => {
                 self.begin();
                 analysis()
             }
             Reach::Analyses => on_a_thread(move || {
-                Self::of_analyses(arguments).enter(Stage::Computing);
+                Self::of_analyses(options).enter(Stage::Computing);
                 analysis()
             }),
         }
@@ -132,7 +129,7 @@ impl Sandbox {
     fn enter(&self, stage: Stage<'_>) {
         // A recording makes many analyses.
         static COMPLAINT: Once = Once::new();
-        if self.arguments.no_sandbox {
+        if !self.options.is_enabled {
             return;
         }
         let failures = match self.reach {
@@ -143,9 +140,8 @@ impl Sandbox {
         };
         if !failures.is_empty() {
             let failures = failures.join("; ");
-            COMPLAINT.call_once(|| {
-                terminal::complain(format!("a part of the sandbox is missing: {failures}"));
-            });
+            let sentence = format!("a part of the sandbox is missing: {failures}");
+            COMPLAINT.call_once(|| (self.options.complain)(&sentence));
         }
     }
 
@@ -342,8 +338,11 @@ mod tests {
 
     use super::*;
 
+    const ENABLED: SandboxOptions =
+        SandboxOptions { is_enabled: true, complain: |sentence| panic!("{sentence}") };
+
     fn sandbox(outputs: &[&Output]) -> Sandbox {
-        Sandbox::new(SandboxArguments { no_sandbox: false }, outputs.iter().copied())
+        Sandbox::new(ENABLED, outputs.iter().copied())
     }
 
     fn restrict(stage: Stage<'_>) {
@@ -413,7 +412,6 @@ mod tests {
             let set: std::collections::HashSet<_> = sums.into_iter().collect();
             assert_eq!(set.len(), 4);
             assert!(std::panic::catch_unwind(|| std::panic::resume_unwind(Box::new(1))).is_err());
-            terminal::print_error("");
             output.write(&head).unwrap();
             assert_forbidden(File::open(&path));
         });
@@ -422,7 +420,7 @@ mod tests {
 
     #[test]
     fn only_the_thread_of_an_analysis_loses_its_rights() {
-        let sandbox = Sandbox::of_analyses(SandboxArguments { no_sandbox: false });
+        let sandbox = Sandbox::of_analyses(ENABLED);
         let had = rustix::thread::capabilities(None).unwrap();
         for _ in 0..2 {
             let sum = sandbox.run(|| {
@@ -443,7 +441,7 @@ mod tests {
             assert!(File::open("/proc/self/exe").is_ok());
             assert_eq!(rustix::thread::capabilities(None).unwrap(), had);
         }
-        let without = Sandbox::of_analyses(SandboxArguments { no_sandbox: true });
+        let without = Sandbox::of_analyses(SandboxOptions { is_enabled: false, ..ENABLED });
         assert!(without.run(|| File::open("/proc/self/exe")).is_ok());
     }
 

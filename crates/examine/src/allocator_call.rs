@@ -1,13 +1,13 @@
 use allocator::{Allocator, TrimCall};
 use image::elf::Module;
 use image::{Image, Target};
-use inferior::{Error, ForkedCopy, FunctionCall};
+use inferior::{ForkedCopy, FunctionCall};
 use linux::{Address, Argument, Identity, SystemCall, proc};
 
-use crate::failure::Failure;
+use crate::error::Error;
 
 /// The call by which a process's allocator returns free memory to the kernel.
-pub(crate) struct AllocatorCall {
+pub struct AllocatorCall {
     /// The call as a person writes it.
     pub(crate) shown: &'static str,
     /// The program that has the function.
@@ -19,7 +19,10 @@ pub(crate) struct AllocatorCall {
 
 impl AllocatorCall {
     /// Finds the call of the target's allocator.
-    pub(crate) fn find(target: &Target) -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    /// If its allocator has none.
+    pub fn find(target: &Target) -> Result<Self, Error> {
         let image = target.image();
         let (allocator, module) = serving(image, target.modules());
         let found = allocator.trim_call().and_then(|call| {
@@ -30,7 +33,7 @@ impl AllocatorCall {
             // If the process has ended meanwhile, that is the reason: this read fails.
             let pid = target.pid();
             proc::rollup(pid)?;
-            return Err(Failure::NoTrim { pid, allocator: allocator.to_string() });
+            return Err(Error::NoTrim { pid, allocator: allocator.to_string() });
         };
         let program = target.program().clone();
         Ok(Self { shown, program, function, arguments, system_calls })
@@ -43,7 +46,7 @@ impl AllocatorCall {
     }
 
     /// Makes the call in a forked copy. Returns the bytes that it returned to the kernel; `None` if the call did not end.
-    pub(crate) fn try_on(&self, copy: &mut ForkedCopy) -> Result<Option<u64>, Error> {
+    pub(crate) fn try_on(&self, copy: &mut ForkedCopy) -> Result<Option<u64>, inferior::Error> {
         let before = copy.anonymous_bytes()?;
         if copy.call(self.function_call())?.is_none() {
             return Ok(None);

@@ -13,10 +13,12 @@ use ledger::{Explanation, Extent, Facts, Ledger, NoExplanation, Subject};
 use linux::proc::{self, Member, Rollup};
 use linux::{Sysroot, both, one_line};
 
-use crate::arguments::{CaptureArguments, RetainedArguments, SourceName};
 use crate::attempts::{self, Captured};
-use crate::failure::Failure;
+use crate::error::Error;
 use crate::isolation::isolated;
+use crate::name::SourceName;
+use crate::options::{CaptureOptions, Detail};
+use crate::process::{command, open};
 use crate::progress::Progress;
 use crate::sandbox::Sandbox;
 
@@ -24,7 +26,7 @@ use crate::sandbox::Sandbox;
 const MAX_BYTES: u64 = 2 << 30;
 
 /// A source that was found and opened.
-pub(crate) enum Source {
+pub enum Source {
     /// A Ruby process that runs.
     Process(Box<Target>),
     /// The snapshot of a process.
@@ -34,7 +36,7 @@ pub(crate) enum Source {
 }
 
 /// The open file of a snapshot.
-pub(crate) struct SnapshotFile {
+pub struct SnapshotFile {
     path: PathBuf,
     /// The bytes that were read already.
     head: Vec<u8>,
@@ -42,7 +44,7 @@ pub(crate) struct SnapshotFile {
 }
 
 /// The open core file of a process, and the folder with the files that it had mapped.
-pub(crate) struct CoreSource {
+pub struct CoreSource {
     path: PathBuf,
     file: CoreFile,
     sysroot: Sysroot,
@@ -50,12 +52,11 @@ pub(crate) struct CoreSource {
 }
 
 /// A source of which everything is open or read, so that the rest needs no rights.
-pub(crate) enum Taken {
+enum Taken {
     Process {
         pid: i32,
         captured: Box<Captured>,
         started: Instant,
-        progress: Progress,
         family: Option<FamilyMemory>,
         group: Option<ReportGroup>,
     },
@@ -74,15 +75,15 @@ impl Source {
     ///
     /// # Errors
     /// If there is no such process or file, or it is something else.
-    pub(crate) fn open(name: SourceName) -> Result<Self, Failure> {
+    pub fn open(name: SourceName) -> Result<Self, Error> {
         match name {
-            SourceName::Process(name) => Ok(Self::Process(Box::new(crate::process::open(name)?))),
+            SourceName::Process(name) => Ok(Self::Process(Box::new(open(name)?))),
             SourceName::File { path, sysroot } => Self::of_file(path, sysroot),
         }
     }
 
     /// Returns a name for files about it: the id of the process, or the name of the file without what rbloat added to it.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         match self {
             Self::Process(target) => target.pid().to_string(),
             Self::Snapshot(SnapshotFile { path, .. }) | Self::Core(CoreSource { path, .. }) => {
@@ -94,7 +95,7 @@ impl Source {
     }
 
     /// Returns the source as an argument of another command.
-    pub(crate) fn argument(&self) -> String {
+    pub fn argument(&self) -> String {
         match self {
             Self::Process(target) => target.pid().to_string(),
             Self::Snapshot(SnapshotFile { path, .. }) | Self::Core(CoreSource { path, .. }) => {
@@ -103,8 +104,8 @@ impl Source {
         }
     }
 
-    fn of_file(path: PathBuf, sysroot: Option<PathBuf>) -> Result<Self, Failure> {
-        let unreadable = |source| Failure::Unreadable { path: path.clone(), source };
+    fn of_file(path: PathBuf, sysroot: Option<PathBuf>) -> Result<Self, Error> {
+        let unreadable = |source| Error::Unreadable { path: path.clone(), source };
         let file = File::open(&path).map_err(unreadable)?;
         if file.metadata().map_err(unreadable)?.is_dir() {
             return Err(unreadable(io::ErrorKind::IsADirectory.into()));
@@ -121,60 +122,56 @@ impl Source {
     }
 
     /// Returns the report, and the memory map if `detail` has it.
-    pub(crate) fn account(
+    pub fn account(
         self,
-        how: CaptureArguments,
+        how: CaptureOptions,
         detail: Detail,
         sandbox: &Sandbox,
-    ) -> Result<Snapshot, Failure> {
-        let taken = self.take(how, detail, sandbox)?;
-        sandbox.run(|| taken.account(detail))
+        progress: &dyn Progress,
+    ) -> Result<Snapshot, Error> {
+        let taken = self.take(how, detail, sandbox, progress)?;
+        sandbox.run(|| taken.account(detail, progress))
     }
 
     /// Returns the report with all owners, and the memory map.
-    pub(crate) fn snapshot(
+    pub fn snapshot(
         self,
-        how: CaptureArguments,
-        retained: RetainedArguments,
+        how: CaptureOptions,
+        retained_sizes: bool,
         sandbox: &Sandbox,
-    ) -> Result<Snapshot, Failure> {
-        self.account(how, Detail::snapshot(retained), sandbox)
-    }
-
-    /// Returns the family that a file has.
-    pub(crate) fn family(self) -> Result<Family, Failure> {
-        match self {
-            Self::Snapshot(file) => file.read_as(Family::from_bytes),
-            Self::Process(_) | Self::Core(_) => Err(Failure::TreeOfFile),
-        }
+        progress: &dyn Progress,
+    ) -> Result<Snapshot, Error> {
+        self.account(how, Detail::snapshot(retained_sizes), sandbox, progress)
     }
 
     /// Returns the reason why a subject exists.
-    pub(crate) fn explain(
+    pub fn explain(
         self,
-        how: CaptureArguments,
+        how: CaptureOptions,
         subject: &Subject,
         sandbox: &Sandbox,
-    ) -> Result<Why, Failure> {
+        progress: &dyn Progress,
+    ) -> Result<Why, Error> {
         let detail = Detail {
             owners: true,
             extent: Extent { retained_sizes: true, memory_map: false },
             family: false,
         };
         if let Self::Snapshot(_) = self {
-            return Err(Failure::SnapshotWithoutReferences);
+            return Err(Error::SnapshotWithoutReferences);
         }
-        let taken = self.take(how, detail, sandbox)?;
-        sandbox.run(|| taken.explain(subject, detail))
+        let taken = self.take(how, detail, sandbox, progress)?;
+        sandbox.run(|| taken.explain(subject, detail, progress))
     }
 
     fn take(
         self,
-        how: CaptureArguments,
+        how: CaptureOptions,
         detail: Detail,
         sandbox: &Sandbox,
-    ) -> Result<Taken, Failure> {
-        let taken = take(vec![self], how, detail, sandbox)?.pop();
+        progress: &dyn Progress,
+    ) -> Result<Taken, Error> {
+        let taken = take(vec![self], how, detail, sandbox, progress)?.pop();
         Ok(taken.expect("there is one for each source"))
     }
 }
@@ -185,10 +182,11 @@ impl Source {
 /// whatever their order.
 fn take(
     sources: Vec<Source>,
-    how: CaptureArguments,
+    how: CaptureOptions,
     detail: Detail,
     sandbox: &Sandbox,
-) -> Result<Vec<Taken>, Failure> {
+    progress: &dyn Progress,
+) -> Result<Vec<Taken>, Error> {
     let is_process = |source: &Source| matches!(source, Source::Process(_));
     let mut processes = sources.iter().filter(|source| is_process(source)).count();
     let mut opened = Vec::new();
@@ -197,7 +195,8 @@ fn take(
             Source::Process(target) => {
                 processes -= 1;
                 let pid = target.pid();
-                let (progress, started) = (Progress::of_capture(pid), Instant::now());
+                progress.capture(pid, target.counts.resident_bytes);
+                let started = Instant::now();
                 // The list of all processes does not change with the capture.
                 let (captured, family) = both(
                     || attempts::take(&target, how, detail),
@@ -206,13 +205,13 @@ fn take(
                 let captured = Box::new(captured?);
                 let family = family_memory(&family);
                 let group = if detail.family { group(pid) } else { None };
-                let taken = Taken::Process { pid, captured, started, progress, family, group };
+                let taken = Taken::Process { pid, captured, started, family, group };
                 Opened::Taken(match processes {
                     0 => taken,
                     // The next capture needs all rights.
                     _ => {
                         let earlier = Sandbox::of_analyses(how.sandbox);
-                        Taken::Done(Box::new(earlier.run(|| taken.account(detail))?))
+                        Taken::Done(Box::new(earlier.run(|| taken.account(detail, progress))?))
                     }
                 })
             }
@@ -232,22 +231,24 @@ fn take(
 }
 
 /// Returns the snapshot of each of these sources, to be compared: without their families.
-pub(crate) fn snapshots(
+pub fn snapshots(
     sources: Vec<Source>,
-    how: CaptureArguments,
-    retained: RetainedArguments,
+    how: CaptureOptions,
+    retained_sizes: bool,
     sandbox: &Sandbox,
-) -> Result<Vec<Snapshot>, Failure> {
-    let detail = Detail { family: false, ..Detail::snapshot(retained) };
-    take(sources, how, detail, sandbox)?.into_iter().map(|taken| taken.account(detail)).collect()
+    progress: &dyn Progress,
+) -> Result<Vec<Snapshot>, Error> {
+    let detail = Detail { family: false, ..Detail::snapshot(retained_sizes) };
+    let taken = take(sources, how, detail, sandbox, progress)?;
+    taken.into_iter().map(|taken| taken.account(detail, progress)).collect()
 }
 
 /// Returns the report of a snapshot's file, which is read in the sandbox.
-pub(crate) fn report_of_file(path: &Path, sandbox: &Sandbox) -> Result<Report, Failure> {
+pub fn report_of_file(path: &Path, sandbox: &Sandbox) -> Result<Report, Error> {
     match Source::of_file(path.to_owned(), None)? {
         Source::Snapshot(file) => Ok(sandbox.run(|| file.read())?.report),
         Source::Process(_) | Source::Core(_) => {
-            Err(Failure::NotASnapshot { path: path.into(), error: SnapshotError::Foreign })
+            Err(Error::NotASnapshot { path: path.into(), error: SnapshotError::Foreign })
         }
     }
 }
@@ -266,7 +267,7 @@ impl Opened {
         }
     }
 
-    fn take(self) -> Result<Taken, Failure> {
+    fn take(self) -> Result<Taken, Error> {
         match self {
             Self::Taken(taken) => Ok(taken),
             Self::Core(core) => core.read(),
@@ -276,40 +277,48 @@ impl Opened {
 
 impl CoreSource {
     /// Reads the headers, and opens the files that the process had mapped.
-    fn read(self) -> Result<Taken, Failure> {
+    fn read(self) -> Result<Taken, Error> {
         let Self { path, file, sysroot, started } = self;
         let core = Box::new(image::read_core(file, &sysroot).map_err(not_a_core)?);
         Ok(Taken::Core { path, core, started })
     }
 }
 
-fn not_a_core(error: CoreError) -> Failure {
+fn not_a_core(error: CoreError) -> Error {
     match error {
-        CoreError::NoCore { path, what } => Failure::NoSource { path, what },
-        error => Failure::Core(error),
+        CoreError::NoCore { path, what } => Error::NoSource { path, what },
+        error => Error::Core(error),
     }
 }
 
 impl SnapshotFile {
-    fn read(self) -> Result<Snapshot, Failure> {
+    fn read(self) -> Result<Snapshot, Error> {
         self.read_as(Snapshot::from_bytes)
     }
 
-    fn read_as<T>(self, parse: fn(&[u8]) -> Result<T, SnapshotError>) -> Result<T, Failure> {
+    /// Returns the account of a family that the file has.
+    ///
+    /// # Errors
+    /// If it cannot be read, or has something else.
+    pub fn family(self) -> Result<Family, Error> {
+        self.read_as(Family::from_bytes)
+    }
+
+    fn read_as<T>(self, parse: fn(&[u8]) -> Result<T, SnapshotError>) -> Result<T, Error> {
         let Self { path, head: mut bytes, file } = self;
         if let Err(source) = file.take(MAX_BYTES).read_to_end(&mut bytes) {
-            return Err(Failure::Unreadable { path, source });
+            return Err(Error::Unreadable { path, source });
         }
-        parse(&bytes).map_err(|error| Failure::NotASnapshot { path, error })
+        parse(&bytes).map_err(|error| Error::NotASnapshot { path, error })
     }
 }
 
 impl Taken {
     /// Accounts for the memory, unless that is done.
-    fn account(self, detail: Detail) -> Result<Snapshot, Failure> {
+    fn account(self, detail: Detail, progress: &dyn Progress) -> Result<Snapshot, Error> {
         let snapshot = match self {
-            Self::Process { captured, started, progress, family, group, .. } => {
-                progress.account();
+            Self::Process { captured, started, family, group, .. } => {
+                progress.account(captured.state.process.rss_bytes);
                 let mut snapshot = account(*captured, detail, started);
                 snapshot.report.family = family;
                 snapshot.report.group = group;
@@ -326,17 +335,22 @@ impl Taken {
         };
         let report = &snapshot.report;
         if detail.extent.retained_sizes && report.owners.is_some() && report.dominators.is_none() {
-            return Err(Failure::NoRetainedSizes);
+            return Err(Error::NoRetainedSizes);
         }
         Ok(snapshot)
     }
 
     /// Returns the reason why a subject exists.
-    fn explain(self, subject: &Subject, detail: Detail) -> Result<Why, Failure> {
+    fn explain(
+        self,
+        subject: &Subject,
+        detail: Detail,
+        progress: &dyn Progress,
+    ) -> Result<Why, Error> {
         let (explanation, report) = match self {
-            Self::Process { pid, mut captured, started, progress, .. } => {
+            Self::Process { pid, mut captured, started, .. } => {
                 captured.check_read(pid)?;
-                progress.account();
+                progress.account(captured.state.process.rss_bytes);
                 let explanation = Explanation::find(&captured.facts, subject);
                 captured.facts.forget_owners();
                 let report = account(*captured, detail, started).report;
@@ -350,12 +364,12 @@ impl Taken {
                 facts.forget_owners();
                 (explanation, account_for_core(&path, &core, &facts, started, detail).report)
             }
-            Self::Snapshot(_) | Self::Done(_) => return Err(Failure::SnapshotWithoutReferences),
+            Self::Snapshot(_) | Self::Done(_) => return Err(Error::SnapshotWithoutReferences),
         };
         let explanation = explanation.map_err(|reason| match (reason, subject) {
-            (NoExplanation::NoGraph, _) => Failure::NoReferences,
-            (_, Subject::Address(address)) => Failure::NothingAt(*address),
-            (_, Subject::Class(name)) => Failure::NoObjects(name.clone()),
+            (NoExplanation::NoGraph, _) => Error::NoReferences,
+            (_, Subject::Address(address)) => Error::NothingAt(*address),
+            (_, Subject::Class(name)) => Error::NoObjects(name.clone()),
         })?;
         Ok(Why::new(report, &explanation))
     }
@@ -363,61 +377,25 @@ impl Taken {
 
 /// Fails if the process of a core was not a Ruby process. In a partial core, the missing part may be the one that
 /// identifies it.
-fn check_core(path: &Path, core: &Core) -> Result<(), Failure> {
+fn check_core(path: &Path, core: &Core) -> Result<(), Error> {
     if core.is_partial || ruby::find(&core.image).is_some() {
         return Ok(());
     }
-    let command = crate::process::command(&core.image);
+    let command = command(&core.image);
     let pid = core.image.state.process.pid;
-    Err(Failure::NotRubyCore { path: path.into(), pid, command })
+    Err(Error::NotRubyCore { path: path.into(), pid, command })
 }
 
-/// The depth of an examination.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Detail {
-    /// True if owners are searched for.
-    pub(crate) owners: bool,
-    /// The extent of the ledger.
-    pub(crate) extent: Extent,
-    /// True if the sums over its family are wanted, for which the kernel walks the page tables of all members.
-    pub(crate) family: bool,
-}
-
-impl Detail {
-    /// Causes and owners.
-    pub(crate) const OWNERS: Self = Self { owners: true, ..Self::CAUSES };
-    /// Causes only.
-    pub(crate) const CAUSES: Self = Self {
-        owners: false,
-        extent: Extent { retained_sizes: false, memory_map: false },
-        family: false,
-    };
-
-    /// Everything that a snapshot has.
-    pub(crate) fn snapshot(retained: RetainedArguments) -> Self {
-        let extent = Extent { memory_map: true, ..retained.extent() };
-        Self { owners: true, extent, family: true }
-    }
-}
-
-/// Returns the report on the Ruby process `pid` without a progress line on the terminal.
+/// Returns the report on the Ruby process `pid`. Nothing shows the progress.
 ///
 /// # Errors
 /// Also if its memory could not be read in time.
-pub(crate) fn report_quietly(
-    pid: i32,
-    how: CaptureArguments,
-    detail: Detail,
-) -> Result<Report, Failure> {
-    snapshot_quietly(pid, how, detail).map(|snapshot| snapshot.report)
+pub fn report_of(pid: i32, how: CaptureOptions, detail: Detail) -> Result<Report, Error> {
+    snapshot_of(pid, how, detail).map(|snapshot| snapshot.report)
 }
 
-/// Like [`report_quietly`], with the memory map if `detail` has it.
-pub(crate) fn snapshot_quietly(
-    pid: i32,
-    how: CaptureArguments,
-    detail: Detail,
-) -> Result<Snapshot, Failure> {
+/// Like [`report_of`], with the memory map if `detail` has it.
+pub fn snapshot_of(pid: i32, how: CaptureOptions, detail: Detail) -> Result<Snapshot, Error> {
     let started = Instant::now();
     isolated(pid, || {
         let captured = attempts::take(&Target::open(pid)?, how, detail)?;

@@ -9,11 +9,11 @@ const LOGS: &str = "/var/log/containers";
 
 /// The containers that the kubelet names, by their ids.
 #[derive(Debug, Default)]
-pub(crate) struct Containers(BTreeMap<String, Container>);
+pub struct Containers(BTreeMap<String, Container>);
 
 impl Containers {
     /// Returns the container of a process, by the path of its control group.
-    pub(crate) fn of(&mut self, group_path: Option<&str>) -> Container {
+    pub fn of(&mut self, group_path: Option<&str>) -> Container {
         let ids = diagnosis::container_ids(group_path.unwrap_or_default());
         let of_kubelet = ids.container.as_ref().and_then(|id| {
             if !self.0.contains_key(id) {

@@ -12,10 +12,11 @@ use formats::Who;
 use linux::proc::{self, Tree};
 use sampler::{Profile, Program, Sampler};
 
-use crate::arguments::CaptureArguments;
 use crate::attempts;
-use crate::failure::Failure;
+use crate::error::Error;
 use crate::isolation::isolated;
+use crate::options::CaptureOptions;
+use crate::process;
 
 /// The longest wait for samples, after which signals are looked for: each wakeup costs processor time.
 const STEP: Duration = Duration::from_millis(500);
@@ -29,30 +30,43 @@ const ENOUGH_BYTES: u64 = 1 << 20;
 const MAX_INTERVALS: u32 = 10;
 
 /// An observation.
-pub(crate) struct Watch {
+pub struct Watch {
     pid: i32,
     command: String,
     sampler: Sampler,
-    capture: CaptureArguments,
+    capture: CaptureOptions,
     /// For each process without a known program the time of the next attempt to derive it, and the time to wait after that.
     tries: HashMap<i32, (Instant, Duration)>,
-    /// The reason why the last attempt failed; `None` if it succeeded.
-    pub(crate) refusal: Option<String>,
+    /// The process whose last attempt failed, and the reason; `None` if it succeeded.
+    refusal: Option<(i32, Error)>,
     /// The time at which the process was last seen to live.
     seen: Instant,
 }
 
 /// The result of an observation.
-pub(crate) struct Watched {
-    pub(crate) who: Who,
-    /// Sentences about the observation.
-    pub(crate) notes: Vec<String>,
+pub struct Watched {
+    /// The growth by code.
+    pub who: Who,
+    /// Remarks on the observation.
+    pub notes: Vec<Note>,
     /// True if the observation ended early because something failed.
-    pub(crate) failed: bool,
+    pub failed: bool,
+}
+
+/// A remark on an observation.
+pub enum Note {
+    /// The process ended before the observation began.
+    NothingObserved,
+    /// The process ended after so many seconds.
+    ProcessEnded(u64),
+    /// The observation failed after so many seconds.
+    Failed(u64, Error),
+    /// The stacks of this process are unknown.
+    NoStacks(i32, Error),
 }
 
 /// The reason for which an observation ends before its time.
-pub(crate) enum End {
+pub enum End {
     /// The process ended.
     OfProcess,
     /// The user ended it, or it had no other end.
@@ -60,7 +74,11 @@ pub(crate) enum End {
 }
 
 impl Watch {
-    pub(crate) fn begin(pid: i32, capture: CaptureArguments, poll: bool) -> Result<Self, Failure> {
+    /// Begins to observe a process. With `poll`, page faults are counted and not sampled.
+    ///
+    /// # Errors
+    /// If there is no such process, or the kernel refuses.
+    pub fn begin(pid: i32, capture: CaptureOptions, poll: bool) -> Result<Self, Error> {
         let members = Tree::new(pid).look();
         let others: Vec<i32> =
             members.iter().map(|member| member.pid).filter(|&it| it != pid).collect();
@@ -76,21 +94,21 @@ impl Watch {
     }
 
     /// The result for a program that ended before it could be observed.
-    pub(crate) fn nothing(pid: i32, command: &[OsString]) -> Who {
+    pub fn nothing(pid: i32, command: &[OsString]) -> Who {
         let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
         diagnosis::who(pid, &linux::one_line(&words.join(" ")), &Profile::default())
     }
 
     /// Uses what was derived of a capture of the process.
-    pub(crate) fn learn(&mut self, program: &Program) {
+    pub fn learn(&mut self, program: &Program) {
         self.sampler.learn(program);
     }
 
     /// Watches for this time, or until `look`, which is called after each step, returns an end.
-    pub(crate) fn run(
+    pub fn run(
         mut self,
         duration: Option<Duration>,
-        mut look: impl FnMut(&mut Self) -> Result<Option<End>, Failure>,
+        mut look: impl FnMut(&mut Self) -> Result<Option<End>, Error>,
     ) -> Watched {
         let begin = Instant::now();
         let (mut notes, mut failed) = (Vec::new(), false);
@@ -99,23 +117,23 @@ impl Watch {
             match self.step().and_then(|()| look(&mut self)) {
                 Ok(None) => {}
                 Ok(Some(End::OfProcess)) => {
-                    notes.push(format!("the process ended after {} s", seconds()));
+                    notes.push(Note::ProcessEnded(seconds()));
                     break;
                 }
                 Ok(Some(End::Wanted)) => break,
-                Err(failure) => {
-                    notes.push(format!("the observation ended after {} s: {failure}", seconds()));
+                Err(error) => {
+                    notes.push(Note::Failed(seconds(), error));
                     failed = true;
                     break;
                 }
             }
         }
-        notes.extend(self.refusal.take());
+        notes.extend(self.refusal.take().map(|(pid, error)| Note::NoStacks(pid, error)));
         Watched { who: self.end(), notes, failed }
     }
 
     /// Returns the end if the process has ended. It is looked for as often as [`STEP`].
-    pub(crate) fn end_of_process(&mut self) -> Result<Option<End>, Failure> {
+    pub fn end_of_process(&mut self) -> Result<Option<End>, Error> {
         if self.seen.elapsed() < STEP {
             return Ok(None);
         }
@@ -125,7 +143,7 @@ impl Watch {
     }
 
     /// Waits for samples, for a short time.
-    pub(crate) fn step(&mut self) -> Result<(), Failure> {
+    pub fn step(&mut self) -> Result<(), Error> {
         let is_known = self.sampler.unknown_processes().is_empty();
         self.sampler.step(if is_known { STEP } else { FIRST_RETRY })?;
         self.derive();
@@ -133,22 +151,22 @@ impl Watch {
     }
 
     /// The id of the process.
-    pub(crate) fn pid(&self) -> i32 {
+    pub fn pid(&self) -> i32 {
         self.pid
     }
 
     /// Returns true if the stacks of all its processes can be read.
-    pub(crate) fn knows_stacks(&self) -> bool {
+    pub fn knows_stacks(&self) -> bool {
         self.sampler.unknown_processes().is_empty()
     }
 
     /// The growth so far.
-    pub(crate) fn growth_bytes(&self) -> u64 {
+    pub fn growth_bytes(&self) -> u64 {
         self.sampler.growth_bytes()
     }
 
     /// Ends the observation.
-    pub(crate) fn end(self) -> Who {
+    pub fn end(self) -> Who {
         diagnosis::who(self.pid, &self.command, &self.sampler.end())
     }
 
@@ -170,7 +188,7 @@ impl Watch {
             if now < *next {
                 continue;
             }
-            let is_ruby = crate::process::ruby(pid).is_ok_and(|image| image.is_some());
+            let is_ruby = process::ruby(pid).is_ok_and(|image| image.is_some());
             if !is_ruby {
                 *next = now + RETRY_OF_OTHERS.min(*wait * 5);
                 continue;
@@ -184,41 +202,35 @@ impl Watch {
                     self.refusal = None;
                     self.sampler.learn(&program);
                 }
-                Err(failure) if failure.is_end() => {}
-                Err(failure) => {
-                    self.refusal =
-                        Some(format!("the stacks of process {pid} are unknown: {failure}"));
-                }
+                Err(error) if error.is_end() => {}
+                Err(error) => self.refusal = Some((pid, error)),
             }
         }
     }
 }
 
 /// An observation beside a recording, on a thread of its own: a stack must be read soon after its page fault.
-pub(crate) struct GrowthWatch {
+pub struct GrowthWatch {
     is_over: Arc<AtomicBool>,
     /// True if growth may be taken.
     is_wanted: Arc<AtomicBool>,
-    grown: Receiver<Result<Who, String>>,
+    grown: Receiver<Result<Who, Note>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl GrowthWatch {
     /// Begins to observe a process. Growth is taken after intervals of this time.
-    pub(crate) fn begin(
-        pid: i32,
-        capture: CaptureArguments,
-        interval: Duration,
-    ) -> Result<Self, Failure> {
+    pub fn begin(pid: i32, capture: CaptureOptions, interval: Duration) -> Result<Self, Error> {
         let mut watch = Watch::begin(pid, capture, false)?;
         let [is_over, is_wanted] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let (send, grown) = mpsc::channel();
         let (over, wanted) = (is_over.clone(), is_wanted.clone());
         let work = move || {
-            let (mut due, mut intervals) = (Instant::now() + interval, 0);
+            let begin = Instant::now();
+            let (mut due, mut intervals) = (begin + interval, 0);
             while !over.load(Ordering::Relaxed) {
-                if let Err(failure) = watch.step() {
-                    let _ = send.send(Err(format!("growth by code: {failure}")));
+                if let Err(error) = watch.step() {
+                    let _ = send.send(Err(Note::Failed(begin.elapsed().as_secs(), error)));
                     return;
                 }
                 if Instant::now() < due {
@@ -239,17 +251,17 @@ impl GrowthWatch {
             if watch.sampler.growth_bytes() > 0 {
                 let _ = send.send(Ok(watch.take()));
             }
-            if let Some(refusal) = watch.refusal {
-                let _ = send.send(Err(refusal));
+            if let Some((pid, error)) = watch.refusal {
+                let _ = send.send(Err(Note::NoStacks(pid, error)));
             }
         };
         let thread = std::thread::Builder::new().name("watch".into()).spawn(work);
-        let thread = Some(thread.expect("a thread can be started"));
+        let thread = Some(thread.map_err(Error::NoThread)?);
         Ok(Self { is_over, is_wanted, grown, thread })
     }
 
     /// Returns growth that was taken. At the end, the rest is taken.
-    pub(crate) fn growth(&mut self, is_end: bool) -> Option<Result<Who, String>> {
+    pub fn growth(&mut self, is_end: bool) -> Option<Result<Who, Note>> {
         self.is_wanted.store(true, Ordering::Relaxed);
         if is_end {
             self.is_over.store(true, Ordering::Relaxed);
