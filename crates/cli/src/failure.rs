@@ -67,14 +67,8 @@ pub(crate) enum Failure {
          of a process over time"
     )]
     NoScreen(&'static str),
-    #[error("cannot listen on {address}: {source}; give another address with --listen")]
-    CannotListen { address: std::net::SocketAddr, source: io::Error },
-    #[error(
-        "found no certificates of authorities, which are needed to push to https://: name a file with --push-ca"
-    )]
-    NoAuthorities,
-    #[error("cannot use {}: {what}", path.display())]
-    UnusableSecret { path: PathBuf, what: String },
+    #[error("{}{}", .0, remedy_of_agent(.0))]
+    Agent(agent::Error),
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
 }
@@ -88,6 +82,17 @@ impl From<examine::Error> for Failure {
     }
 }
 
+impl From<agent::Error> for Failure {
+    fn from(error: agent::Error) -> Self {
+        match error {
+            agent::Error::Examine(error) => error.into(),
+            agent::Error::Unwritable(error) => error.into(),
+            agent::Error::Supervise(error) => error.into(),
+            error => Self::Agent(error),
+        }
+    }
+}
+
 impl From<linux::Error> for Failure {
     fn from(error: linux::Error) -> Self {
         Self::Examine(error.into())
@@ -97,6 +102,19 @@ impl From<linux::Error> for Failure {
 /// The ways to give rbloat the right to examine other processes.
 const GRANT: &str = "; in Docker: --cap-add SYS_PTRACE; in Kubernetes: securityContext.capabilities.add: [\"SYS_PTRACE\"], or kubectl \
                      debug --profile=sysadmin";
+
+/// Returns the sentence on an error, with what the user can do about it.
+pub(crate) fn explained(error: &examine::Error) -> String {
+    format!("{error}{}", remedy(error))
+}
+
+fn remedy_of_agent(error: &agent::Error) -> &'static str {
+    match error {
+        agent::Error::CannotListen { .. } => "; give another address with --listen",
+        agent::Error::NoAuthorities => ": name a file with --push-ca",
+        _ => "",
+    }
+}
 
 /// Returns what the user can do about an error, as the rest of its sentence.
 fn remedy(error: &examine::Error) -> Cow<'static, str> {
@@ -218,9 +236,7 @@ impl Failure {
             Self::Unwritable(_)
             | Self::NotExported { .. }
             | Self::NoAnswer { .. }
-            | Self::CannotListen { .. }
-            | Self::NoAuthorities
-            | Self::UnusableSecret { .. }
+            | Self::Agent(_)
             | Self::NoRun { .. }
             | Self::NothingMeasured
             | Self::NoSetting { .. }

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use cargo_metadata::{CargoOpt, DependencyKind, MetadataCommand};
 
 /// Each crate, and the lower crates that it may use.
-const LADDER: [(&str, &[&str]); 16] = [
+const LADDER: [(&str, &[&str]); 17] = [
     (
         "rbloat",
         &[
+            "agent",
             "examine",
             "supervise",
             "archive",
@@ -19,6 +20,21 @@ const LADDER: [(&str, &[&str]); 16] = [
             "ledger",
             "sampler",
             "ruby",
+            "image",
+            "linux",
+        ],
+    ),
+    (
+        "rbloat-agent",
+        &[
+            "examine",
+            "supervise",
+            "archive",
+            "output",
+            "render",
+            "diagnosis",
+            "formats",
+            "ledger",
             "image",
             "linux",
         ],

@@ -1,6 +1,4 @@
-use std::ffi::OsString;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use archive::Look;
 use clap::Args;
@@ -84,7 +82,7 @@ pub(crate) fn run(arguments: &ExportArguments) -> Result<Outcome, Failure> {
         let look = arguments.look(report);
         let files = sandbox.run(|| archive::files(&[look]));
         for file in files.map_err(|error| Failure::NotExported { path: path.clone(), error })? {
-            add(&archive, &file)?;
+            agent::add_to_archive(&archive, &file)?;
             bytes += file.bytes.len() as u64;
         }
         exported += 1;
@@ -119,27 +117,6 @@ impl ExportArguments {
         let service = self.service.clone().unwrap_or_else(|| diagnosis::service(&place));
         Look { service, node, place, pss_bytes: None, limit_bytes: self.limit, report }
     }
-}
-
-/// Writes a file of an archive. A file of the same snapshot under another service is removed, so that no snapshot counts twice.
-///
-/// # Errors
-/// If it cannot be written; then no part of it is in the archive.
-pub(crate) fn add(archive: &Folder, file: &archive::File) -> Result<(), Failure> {
-    let day = archive.inner(&Path::new(file.table).join(&file.day))?;
-    day.inner(Path::new(&file.service))?.output(&file.name)?.write(&file.bytes)?;
-    let names = day.names()?;
-    let is_service = |name: &&OsString| name.to_string_lossy().starts_with("service=");
-    for service in names.iter().filter(is_service).filter(|name| **name != *file.service) {
-        let other = day.inner(Path::new(service))?;
-        match other.remove(&file.name) {
-            Err(source) if source.kind() != ErrorKind::NotFound => {
-                return Err(output::Error { path: other.path_of(&file.name), source }.into());
-            }
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -11,10 +11,10 @@ use render::ProfileServer;
 use rustls::crypto::ring::default_provider;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
-use super::node_name;
-use super::token::Token;
-use crate::failure::Failure;
-use crate::terminal;
+use crate::error::Error;
+use crate::log::Log;
+use crate::node_name;
+use crate::token::Token;
 
 /// The profiles that wait for the server.
 const MAX_WAITING: usize = 200;
@@ -28,7 +28,7 @@ const AUTHORITIES: [&str; 3] =
 
 /// A server, as in `pyroscope=http://pyroscope:4040`.
 #[derive(Debug, Clone)]
-pub(super) struct Endpoint {
+pub struct Endpoint {
     server: ProfileServer,
     url: String,
 }
@@ -37,7 +37,7 @@ pub(super) struct Endpoint {
 ///
 /// # Errors
 /// If it is neither for Pyroscope nor for Parca, or has no address.
-pub(super) fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
+pub fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
     let (server, url) = text.split_once('=').unwrap_or_default();
     let server = match server {
         "pyroscope" => ProfileServer::Pyroscope,
@@ -51,7 +51,7 @@ pub(super) fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
 }
 
 /// Hands profiles over.
-pub(super) struct Pusher {
+pub(crate) struct Pusher {
     profiles: SyncSender<Profile>,
     counts: Counts,
 }
@@ -76,11 +76,12 @@ impl Pusher {
     ///
     /// # Errors
     /// If the certificates of the authorities cannot be read, or the thread cannot be started.
-    pub(super) fn start(
+    pub(crate) fn start(
         target: &Endpoint,
         token: Option<&Token>,
         authorities: Option<&Path>,
-    ) -> Result<Self, Failure> {
+        log: Log,
+    ) -> Result<Self, Error> {
         let mut tls =
             TlsConfig::builder().unversioned_rustls_crypto_provider(Arc::new(default_provider()));
         if target.url.starts_with("https://") {
@@ -97,6 +98,7 @@ impl Pusher {
             target: target.clone(),
             authorization: token.map(Token::header),
             node: node_name(),
+            log,
         };
         let (profiles, waiting) = sync_channel(MAX_WAITING);
         let counts = Counts::default();
@@ -108,14 +110,14 @@ impl Pusher {
     }
 
     /// Hands a profile over, soon.
-    pub(super) fn push(&self, place: &Place, bytes: Vec<u8>) {
+    pub(crate) fn push(&self, place: &Place, bytes: Vec<u8>) {
         if self.profiles.try_send(Profile { place: place.clone(), bytes }).is_err() {
             self.counts.add(PushOutcome::Dropped);
         }
     }
 
     /// The outcomes so far.
-    pub(super) fn outcomes(&self) -> BTreeMap<PushOutcome, u64> {
+    pub(crate) fn outcomes(&self) -> BTreeMap<PushOutcome, u64> {
         self.counts.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -135,6 +137,7 @@ struct Client {
     target: Endpoint,
     authorization: Option<String>,
     node: String,
+    log: Log,
 }
 
 impl Client {
@@ -152,7 +155,7 @@ impl Client {
                 };
                 // Once for each time that the server is away.
                 if !std::mem::replace(&mut is_reported, true) {
-                    terminal::complain(format!("cannot push to {}: {error}", self.target.url));
+                    (self.log.complain)(&format!("cannot push to {}: {error}", self.target.url));
                 }
                 if matches!(
                     error,
@@ -185,14 +188,14 @@ impl Client {
     }
 }
 
-fn roots(authorities: Option<&Path>) -> Result<RootCerts, Failure> {
+fn roots(authorities: Option<&Path>) -> Result<RootCerts, Error> {
     let of_system = || {
         let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
         named.into_iter().chain(AUTHORITIES.map(PathBuf::from)).find(|path| path.exists())
     };
     let path = authorities.map(Path::to_owned).or_else(of_system);
-    let path = path.ok_or(Failure::NoAuthorities)?;
-    let unusable = |what: String| Failure::UnusableSecret { path: path.clone(), what };
+    let path = path.ok_or(Error::NoAuthorities)?;
+    let unusable = |what: String| Error::UnusableSecret { path: path.clone(), what };
     let bytes = std::fs::read(&path).map_err(|error| unusable(error.to_string()))?;
     let certificates = parse_pem(&bytes).filter_map(|item| match item {
         Ok(PemItem::Certificate(certificate)) => Some(Ok(certificate)),
@@ -226,7 +229,7 @@ mod tests {
     fn profiles_wait_for_a_server_that_is_away_up_to_a_number() {
         // Nobody listens at this port.
         let target = parse_endpoint("parca=http://127.0.0.1:1").unwrap();
-        let pusher = Pusher::start(&target, None, None).unwrap();
+        let pusher = Pusher::start(&target, None, None, crate::log::SILENT).unwrap();
         let push = || pusher.push(&Place::default(), Vec::new());
         push();
         // The thread has the first one, and offers it again.

@@ -25,7 +25,7 @@ const RETRY: Duration = Duration::from_secs(5);
 
 /// The state of one group.
 #[derive(Debug, Default)]
-pub(super) struct Trigger {
+pub(crate) struct Trigger {
     /// The latest readings: seconds, and bytes in use without caches.
     readings: VecDeque<(f64, f64)>,
     /// The least use so far.
@@ -39,7 +39,7 @@ pub(super) struct Trigger {
 
 impl Trigger {
     /// Returns the reason why a snapshot should be taken at `now`, if there is one.
-    pub(super) fn read(&mut self, now: Duration, memory: GroupMemory) -> Option<Alarm> {
+    pub(crate) fn read(&mut self, now: Duration, memory: GroupMemory) -> Option<Alarm> {
         let limit = memory.limit_bytes? as f64;
         let (used, seconds) = (memory.used_bytes() as f64, now.as_secs_f64());
         self.readings.push_back((seconds, used));
@@ -84,7 +84,7 @@ impl Trigger {
     }
 
     /// Notes the outcome of an attempt at `now`.
-    pub(super) fn done(&mut self, now: Duration, memory: GroupMemory, is_taken: bool) {
+    pub(crate) fn done(&mut self, now: Duration, memory: GroupMemory, is_taken: bool) {
         match memory.limit_bytes {
             Some(limit) if is_taken => {
                 self.taken = Some((memory.used_bytes() as f64, limit as f64));

@@ -14,10 +14,9 @@ use ledger::Size;
 use linux::proc::{self, ControlGroup, GroupMemory};
 use supervise::{Pace, SHARE_OF_LIMITS, unix_ms};
 
-use super::snapshot_folder::{self, SnapshotFolder};
-use super::trigger::Trigger;
-use crate::failure::Failure;
-use crate::terminal;
+use crate::log::Log;
+use crate::snapshot_folder::{self, SnapshotFolder};
+use crate::trigger::Trigger;
 
 /// The time between two readings of the limits.
 const READ_EVERY: Duration = Duration::from_secs(1);
@@ -28,8 +27,9 @@ const MAX_OBSERVATION: Duration = Duration::from_secs(300);
 const WITHOUT_GROWTH: Duration = Duration::from_secs(30);
 
 /// The control groups with Ruby processes, and the folder for their snapshots.
-pub(super) struct Limits {
+pub(crate) struct Limits {
     folder: SnapshotFolder,
+    log: Log,
     pace: Pace,
     groups: Vec<Group>,
     processes: Vec<Id>,
@@ -53,10 +53,10 @@ struct Group {
 }
 
 /// A control group of which a process should be captured at once.
-pub(super) struct Alarmed {
+pub(crate) struct Alarmed {
     at: usize,
-    pub(super) alarm: Alarm,
-    pub(super) members: Vec<Id>,
+    pub(crate) alarm: Alarm,
+    pub(crate) members: Vec<Id>,
     memory: GroupMemory,
 }
 
@@ -69,17 +69,18 @@ struct Observation {
 }
 
 /// The growth of a process that was observed.
-pub(super) struct Observed {
-    pub(super) place: Place,
-    pub(super) who: Who,
+pub(crate) struct Observed {
+    pub(crate) place: Place,
+    pub(crate) who: Who,
     /// The processor time that it took.
-    pub(super) cpu: Duration,
+    pub(crate) cpu: Duration,
 }
 
 impl Limits {
-    pub(super) fn new(folder: SnapshotFolder) -> Self {
+    pub(crate) fn new(folder: SnapshotFolder, log: Log) -> Self {
         Self {
             folder,
+            log,
             pace: Pace::new(READ_EVERY, SHARE_OF_LIMITS),
             groups: Vec::new(),
             processes: Vec::new(),
@@ -92,7 +93,7 @@ impl Limits {
     }
 
     /// Finds the control groups of these processes, if there are others than before or some time has passed.
-    pub(super) fn follow(&mut self, now: Duration, processes: Vec<Id>) {
+    pub(crate) fn follow(&mut self, now: Duration, processes: Vec<Id>) {
         if now < self.follow_at && processes == self.processes {
             return;
         }
@@ -103,7 +104,7 @@ impl Limits {
             let Some(groups) = proc::control_groups(id.0) else {
                 let lives = proc::start_time(id.0).ok() == Some(id.1);
                 if lives && !std::mem::replace(&mut self.is_blind, true) {
-                    terminal::complain(format!(
+                    (self.log.complain)(&format!(
                         "process {}: its control group could not be found, so its memory limit is unknown",
                         id.0
                     ));
@@ -128,7 +129,7 @@ impl Limits {
     }
 
     /// Reads the limits if that is due. Returns a group whose memory may soon be used up.
-    pub(super) fn read(&mut self, now: Duration) -> Option<Alarmed> {
+    pub(crate) fn read(&mut self, now: Duration) -> Option<Alarmed> {
         if !self.pace.is_due(now) {
             return None;
         }
@@ -136,7 +137,7 @@ impl Limits {
         let mut alarmed = None;
         for (at, group) in self.groups.iter_mut().enumerate() {
             let Some(memory) = group.group.memory() else { continue };
-            group.report_kills(memory);
+            group.report_kills(memory, self.log);
             let alarm = group.trigger.read(now, memory).filter(|_| !group.members.is_empty());
             if let (Some(alarm), None) = (alarm, &alarmed) {
                 alarmed = Some(Alarmed { at, alarm, members: group.members.clone(), memory });
@@ -147,7 +148,7 @@ impl Limits {
     }
 
     /// Keeps a snapshot of a process of the group, or notes why there is none. Then begins to observe its growth.
-    pub(super) fn keep(
+    pub(crate) fn keep(
         &mut self,
         now: Duration,
         alarmed: &Alarmed,
@@ -168,8 +169,8 @@ impl Limits {
                 let is_written = self.write(&name, &snapshot.to_bytes());
                 if is_written {
                     let path = self.folder.path_of(&name);
-                    terminal::print_error(&format!(
-                        "process {} ({}): {what}: saved {}\n",
+                    (self.log.say)(&format!(
+                        "process {} ({}): {what}: saved {}",
                         id.0,
                         place.role,
                         path.display()
@@ -194,7 +195,7 @@ impl Limits {
             }
             Err(failure) => {
                 if !std::mem::replace(&mut self.is_unwritable, true) {
-                    terminal::complain(failure);
+                    (self.log.complain)(&failure.to_string());
                 }
                 false
             }
@@ -231,7 +232,7 @@ impl Limits {
     }
 
     /// Keeps the result of an observation that is over, and returns it.
-    pub(super) fn end_observation(&mut self) -> Option<Observed> {
+    pub(crate) fn end_observation(&mut self) -> Option<Observed> {
         let Observation { stem, place, thread, .. } =
             self.observation.take_if(|it| it.thread.is_finished())?;
         match thread.join() {
@@ -243,8 +244,8 @@ impl Limits {
             }
             Ok(Err(failure)) if failure.is_end() => None,
             Ok(Err(failure)) => {
-                let failure = Failure::from(failure);
-                terminal::complain(format!("growth by code: {failure}"));
+                let sentence = (self.log.explain)(&failure);
+                (self.log.complain)(&format!("growth by code: {sentence}"));
                 None
             }
             Err(_) => None,
@@ -252,7 +253,7 @@ impl Limits {
     }
 
     /// The figures for the metrics.
-    pub(super) fn figures(&self) -> formats::StoredSnapshots {
+    pub(crate) fn figures(&self) -> formats::StoredSnapshots {
         formats::StoredSnapshots {
             attempts: self.attempts.clone(),
             files: self.folder.snapshots() as u64,
@@ -267,12 +268,12 @@ impl Limits {
 
 impl Group {
     /// Names the snapshot after the kernel has killed a process.
-    fn report_kills(&mut self, memory: GroupMemory) {
+    fn report_kills(&mut self, memory: GroupMemory, log: Log) {
         let before = std::mem::replace(&mut self.kills, memory.oom_kills);
         let killed = before.zip(memory.oom_kills).is_some_and(|(before, now)| now > before);
         if let (true, Some(path)) = (killed, &self.latest) {
-            terminal::print_error(&format!(
-                "the kernel killed a process at its memory limit; see {}\n",
+            (log.say)(&format!(
+                "the kernel killed a process at its memory limit; see {}",
                 path.display()
             ));
         }

@@ -10,9 +10,9 @@ use render::MetricsFormat;
 use rustls::{ServerConnection, StreamOwned};
 use supervise::unix_ms;
 
-use super::Shared;
-use super::tls::Certificate;
-use super::token::Token;
+use crate::Shared;
+use crate::tls::Certificate;
+use crate::token::Token;
 
 /// The longest request, and the headers in it.
 const MAX_REQUEST: usize = 8 << 10;
@@ -27,12 +27,12 @@ const MAX_AGE: Duration = Duration::from_secs(300);
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
 /// What requests are answered with.
-pub(super) struct Service {
-    pub(super) shared: Shared,
+pub(crate) struct Service {
+    pub(crate) shared: Shared,
     /// The token that they must have.
-    pub(super) token: Option<Token>,
+    pub(crate) token: Option<Token>,
     /// The certificate, if connections are encrypted.
-    pub(super) certificate: Option<Certificate>,
+    pub(crate) certificate: Option<Certificate>,
 }
 
 /// A connection whose reads and writes end at a deadline.
@@ -89,7 +89,7 @@ impl Drop for Connection {
 }
 
 /// Answers until rbloat ends.
-pub(super) fn serve(listener: &TcpListener, service: &Arc<Service>) {
+pub(crate) fn serve(listener: &TcpListener, service: &Arc<Service>) {
     loop {
         let Ok((stream, _)) = listener.accept() else {
             std::thread::sleep(AFTER_FAILURE);

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::failure::Failure;
+use crate::error::Error;
 
 /// The longest secret.
 const MAX_BYTES: u64 = 64 << 10;
@@ -16,14 +16,14 @@ const MIN_BYTES: usize = 16;
 const FORBIDDEN: u32 = 0o026;
 
 /// A token. It is never printed.
-pub(super) struct Token(Vec<u8>);
+pub(crate) struct Token(Vec<u8>);
 
 impl Token {
     /// Reads the token.
     ///
     /// # Errors
     /// If the file cannot be read, others may read or change it, or it has no proper token.
-    pub(super) fn read(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn read(path: &Path) -> Result<Self, Error> {
         let bytes = read_secret(path)?;
         let token = bytes.trim_ascii();
         // The characters that a header may have: RFC 6750.
@@ -37,13 +37,13 @@ impl Token {
     }
 
     /// The value of an Authorization header with the token.
-    pub(super) fn header(&self) -> String {
+    pub(crate) fn header(&self) -> String {
         // It has nothing but ASCII.
         format!("Bearer {}", String::from_utf8_lossy(&self.0))
     }
 
     /// Returns true if the value of an Authorization header has the token.
-    pub(super) fn is_in(&self, authorization: &[u8]) -> bool {
+    pub(crate) fn is_in(&self, authorization: &[u8]) -> bool {
         let Some((scheme, given)) = authorization.split_at_checked("Bearer ".len()) else {
             return false;
         };
@@ -58,7 +58,7 @@ impl Token {
 ///
 /// # Errors
 /// If it cannot be read, is too long, or others may read or change it.
-pub(super) fn read_secret(path: &Path) -> Result<Vec<u8>, Failure> {
+pub(crate) fn read_secret(path: &Path) -> Result<Vec<u8>, Error> {
     let open = || -> io::Result<(u32, Vec<u8>)> {
         let file = std::fs::File::open(path)?;
         let mode = file.metadata()?.mode();
@@ -77,8 +77,8 @@ pub(super) fn read_secret(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-fn unusable(path: &Path, what: String) -> Failure {
-    Failure::UnusableSecret { path: path.into(), what }
+fn unusable(path: &Path, what: String) -> Error {
+    Error::UnusableSecret { path: path.into(), what }
 }
 
 #[cfg(test)]

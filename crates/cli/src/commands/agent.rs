@@ -1,39 +1,14 @@
-//! `rbloat agent`. One thread reads the kernel's figures and captures processes ([`observer`]), another one answers scrapers
-//! ([`server`]). This thread waits for signals.
-
-mod archive;
-mod limits;
-mod observer;
-mod push;
-mod server;
-mod snapshot_folder;
-mod tls;
-mod token;
-mod trigger;
-
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use agent::{Log, Options};
 use clap::Args;
-use formats::Node;
-use linux::proc::ControlGroup;
-use supervise::{Event, SHARE_OF_CAUSES, Signals};
+use supervise::SHARE_OF_CAUSES;
 
 use crate::arguments::{CaptureArguments, parse_size, parse_time};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, explained};
 use crate::terminal;
-use archive::Archive;
-use limits::Limits;
-use observer::{Observer, Outputs};
-use push::Pusher;
-use snapshot_folder::SnapshotFolder;
-use tls::Certificate;
-use token::Token;
-
-/// The longest wait for a signal, after which the threads are looked after.
-const WAIT: Duration = Duration::from_secs(1);
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -114,8 +89,8 @@ pub(crate) struct AgentArguments {
     /// Push profiles of owners to a server, as pyroscope=URL or parca=URL
     ///
     /// A profile is pushed after each capture with owners, and after growth by code was observed
-    #[arg(long, value_name = "SERVER=URL", value_parser = push::parse_endpoint, hide_short_help = true)]
-    push: Option<push::Endpoint>,
+    #[arg(long, value_name = "SERVER=URL", value_parser = agent::parse_endpoint, hide_short_help = true)]
+    push: Option<agent::Endpoint>,
     /// The bearer token for that server. Others may not read the file
     #[arg(long, value_name = "FILE", requires = "push", hide_short_help = true)]
     push_token_file: Option<PathBuf>,
@@ -139,37 +114,32 @@ fn parse_percent(text: &str) -> Result<f64, String> {
     percent.ok_or_else(|| "must be from 0.01 to 100, such as 0.3".to_owned())
 }
 
-/// The latest figures of the observer, and their time.
-#[derive(Debug, Clone)]
-struct Shared(Arc<Mutex<(Arc<Node>, Instant)>>);
-
-impl Shared {
-    fn new() -> Self {
-        Self(Arc::new(Mutex::new((Arc::default(), Instant::now()))))
+impl AgentArguments {
+    fn options(&self) -> Options {
+        let certificate = self.tls_cert.clone().zip(self.tls_key.clone());
+        Options {
+            listen: self.listen,
+            cgroup: self.cgroup.clone(),
+            every: self.every,
+            causes_every: self.causes_every,
+            owners_every: self.owners_every,
+            share: self.cpu_percent / 100.0,
+            snapshots: self.snapshots.clone(),
+            max_snapshots: self.max_snapshots as usize,
+            max_snapshot_bytes: self.max_snapshot_bytes,
+            archive: self.archive.clone(),
+            max_archive_bytes: self.max_archive_bytes,
+            max_memory: self.max_memory,
+            treat: self.treat,
+            treat_above: self.treat_above,
+            token_file: self.token_file.clone(),
+            certificate,
+            push: self.push.clone(),
+            push_token_file: self.push_token_file.clone(),
+            push_ca: self.push_ca.clone(),
+            capture: self.capture.options(),
+        }
     }
-
-    fn get(&self) -> Arc<Node> {
-        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner).0)
-    }
-
-    fn age(&self) -> Duration {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).1.elapsed()
-    }
-
-    fn set(&self, node: Node) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (Arc::new(node), Instant::now());
-    }
-
-    /// Notes that there is nothing new.
-    fn confirm(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).1 = Instant::now();
-    }
-}
-
-/// The name of the node. In a container, the name of the host is that of the pod.
-fn node_name() -> String {
-    let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
-    std::env::var("NODE_NAME").ok().filter(|name| !name.is_empty()).unwrap_or_else(host)
 }
 
 pub(crate) fn run(arguments: &AgentArguments) -> Result<Outcome, Failure> {
@@ -178,54 +148,11 @@ pub(crate) fn run(arguments: &AgentArguments) -> Result<Outcome, Failure> {
         terminal::print(&text)?;
         return Ok(Outcome::Done);
     }
-    // Without the list of processes there would be nothing to serve.
-    linux::proc::processes()?;
-    let signals = Signals::block(false)?;
-    let failed = |source| Failure::CannotListen { address: arguments.listen, source };
-    let listener = TcpListener::bind(arguments.listen).map_err(failed)?;
-    let address = listener.local_addr().map_err(failed)?;
-    let token = arguments.token_file.as_deref().map(Token::read).transpose()?;
-    let pair = arguments.tls_cert.as_deref().zip(arguments.tls_key.as_deref());
-    let certificate = pair.map(|(chain, key)| Certificate::read(chain, key)).transpose()?;
-    let scheme = if certificate.is_some() { "https" } else { "http" };
-    let folder = arguments.snapshots.as_deref().map(|folder| {
-        SnapshotFolder::open(folder, arguments.max_snapshots as usize, arguments.max_snapshot_bytes)
-    });
-    let limits = folder.transpose()?.map(Limits::new);
-    let push_token = arguments.push_token_file.as_deref().map(Token::read).transpose()?;
-    let pusher = arguments
-        .push
-        .as_ref()
-        .map(|target| Pusher::start(target, push_token.as_ref(), arguments.push_ca.as_deref()));
-    let archive = arguments.archive.as_deref().map(|path| {
-        Archive::open(path, arguments.max_archive_bytes, arguments.capture.sandbox.options())
-    });
-    let archive = archive.transpose()?;
-    let shared = Shared::new();
-    let group = arguments.cgroup.as_deref().map(|path| {
-        ControlGroup::at(path).ok_or_else(|| examine::Error::NoGroup { path: path.into() })
-    });
-    let outputs = Outputs { limits, archive: archive.clone(), pusher: pusher.transpose()? };
-    let mut observer = Observer::new(arguments, group.transpose()?, outputs, shared.clone());
-    // The first answer has figures.
-    let wait = observer.read();
-    let spawn = std::thread::Builder::new;
-    let threads = [
-        spawn().spawn(move || observer.run(wait))?,
-        spawn().spawn(move || {
-            server::serve(&listener, &server::Service { shared, token, certificate }.into())
-        })?,
-    ];
-    terminal::print_error(&format!("serving {scheme}://{address}/metrics\n"));
-    loop {
-        if let Event::Signal { .. } = signals.next(WAIT)? {
-            // A capture that is interrupted would leave a zombie of its forked copy.
-            let _no_capture = examine::one_at_a_time();
-            if let Some(archive) = &archive {
-                archive.write();
-            }
-            return Ok(Outcome::Done);
-        }
-        assert!(!threads.iter().any(|thread| thread.is_finished()), "a thread has ended");
-    }
+    let log = Log {
+        say: |line| terminal::print_error(&format!("{line}\n")),
+        complain: |line| terminal::complain(line),
+        explain: explained,
+    };
+    agent::run(&arguments.options(), log)?;
+    Ok(Outcome::Done)
 }

@@ -9,15 +9,16 @@ use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::token::read_secret;
-use crate::failure::Failure;
-use crate::terminal;
+use crate::error::Error;
+use crate::log::Log;
+use crate::token::read_secret;
 
 /// A chain of certificates and its key.
-pub(super) struct Certificate {
+pub(crate) struct Certificate {
     chain: PathBuf,
     key: PathBuf,
     current: Mutex<Current>,
+    log: Log,
 }
 
 struct Current {
@@ -31,13 +32,13 @@ impl Certificate {
     ///
     /// # Errors
     /// If a file cannot be read or used, or others may read the key.
-    pub(super) fn read(chain: &Path, key: &Path) -> Result<Self, Failure> {
+    pub(crate) fn read(chain: &Path, key: &Path, log: Log) -> Result<Self, Error> {
         let current = Current { changed: changes(chain, key), config: config(chain, key)? };
-        Ok(Self { chain: chain.into(), key: key.into(), current: Mutex::new(current) })
+        Ok(Self { chain: chain.into(), key: key.into(), current: Mutex::new(current), log })
     }
 
     /// The certificate for a new connection. If the files have changed, it is the new one, unless that cannot be used.
-    pub(super) fn config(&self) -> Arc<ServerConfig> {
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = changes(&self.chain, &self.key);
         if changed != current.changed {
@@ -45,7 +46,7 @@ impl Certificate {
             current.changed = changed;
             match config(&self.chain, &self.key) {
                 Ok(config) => current.config = config,
-                Err(failure) => terminal::complain(failure),
+                Err(error) => (self.log.complain)(&error.to_string()),
             }
         }
         Arc::clone(&current.config)
@@ -56,7 +57,7 @@ fn changes(chain: &Path, key: &Path) -> [Option<SystemTime>; 2] {
     [chain, key].map(|path| std::fs::metadata(path).and_then(|it| it.modified()).ok())
 }
 
-fn config(chain: &Path, key: &Path) -> Result<Arc<ServerConfig>, Failure> {
+fn config(chain: &Path, key: &Path) -> Result<Arc<ServerConfig>, Error> {
     let certificates = CertificateDer::pem_file_iter(chain).and_then(Iterator::collect);
     let certificates: Vec<_> = certificates.map_err(|error| unusable(chain, &error))?;
     let secret = read_secret(key)?;
@@ -68,6 +69,6 @@ fn config(chain: &Path, key: &Path) -> Result<Arc<ServerConfig>, Failure> {
     Ok(Arc::new(config))
 }
 
-fn unusable(path: &Path, error: &dyn std::fmt::Display) -> Failure {
-    Failure::UnusableSecret { path: path.into(), what: error.to_string() }
+fn unusable(path: &Path, error: &dyn std::fmt::Display) -> Error {
+    Error::UnusableSecret { path: path.into(), what: error.to_string() }
 }

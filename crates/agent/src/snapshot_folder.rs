@@ -6,16 +6,16 @@ use std::path::Path;
 use formats::Place;
 use output::Folder;
 
-use crate::failure::Failure;
+use crate::error::Error;
 
 /// The ending of a snapshot, and that of growth by code.
-pub(super) const SNAPSHOT: &str = ".rbloat";
-pub(super) const GROWTH: &str = ".who.json";
+pub(crate) const SNAPSHOT: &str = ".rbloat";
+pub(crate) const GROWTH: &str = ".who.json";
 /// The longest name of a place in the name of a file.
 const MAX_NAME: usize = 100;
 
 /// Files of earlier agents count, too.
-pub(super) struct SnapshotFolder {
+pub(crate) struct SnapshotFolder {
     folder: Folder,
     max_files: usize,
     max_bytes: u64,
@@ -28,7 +28,7 @@ impl SnapshotFolder {
     ///
     /// # Errors
     /// If the folder cannot be made or read.
-    pub(super) fn open(path: &Path, max_files: usize, max_bytes: u64) -> Result<Self, Failure> {
+    pub(crate) fn open(path: &Path, max_files: usize, max_bytes: u64) -> Result<Self, Error> {
         let folder = Folder::create(path)?;
         let mut files =
             folder.files().map_err(|source| output::Error { path: path.into(), source })?;
@@ -42,7 +42,7 @@ impl SnapshotFolder {
     ///
     /// # Errors
     /// If it cannot be written, or is too large alone.
-    pub(super) fn store(&mut self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn store(&mut self, name: &str, bytes: &[u8]) -> Result<(), Error> {
         let size = bytes.len() as u64;
         if size > self.max_bytes {
             let source = std::io::ErrorKind::FileTooLarge.into();
@@ -61,23 +61,23 @@ impl SnapshotFolder {
         Ok(())
     }
 
-    pub(super) fn path_of(&self, name: &str) -> std::path::PathBuf {
+    pub(crate) fn path_of(&self, name: &str) -> std::path::PathBuf {
         self.folder.path_of(name)
     }
 
     /// The number of snapshots.
-    pub(super) fn snapshots(&self) -> usize {
+    pub(crate) fn snapshots(&self) -> usize {
         self.files.iter().filter(|(name, _)| name.ends_with(SNAPSHOT)).count()
     }
 
     /// The size of all files.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.files.iter().map(|(_, bytes)| bytes).sum()
     }
 }
 
 /// Returns the name of files about a process, without their ending.
-pub(super) fn stem(unix_seconds: u64, place: &Place, pid: i32) -> String {
+pub(crate) fn stem(unix_seconds: u64, place: &Place, pid: i32) -> String {
     let container = &place.container;
     let names = [&container.namespace, &container.pod, &container.name, &place.role];
     let names: Vec<&str> =

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use archive::Look;
+use ::archive::Look;
 use examine::{
     AllocatorCall, CaptureOptions, Containers, Detail, Id, Intervals, Listed, Rubies, isolated,
     own_bytes, snapshot_of,
@@ -17,12 +17,12 @@ use ledger::{Extent, Size};
 use linux::proc::{self, ControlGroup};
 use supervise::{Allowance, unix_ms};
 
-use super::archive::Archive;
-use super::limits::{Alarmed, Limits};
-use super::push::Pusher;
-use super::{AgentArguments, Shared, node_name};
-use crate::failure::Failure;
-use crate::terminal;
+use crate::archive::Archive;
+use crate::limits::{Alarmed, Limits};
+use crate::log::Log;
+use crate::options::Options;
+use crate::push::Pusher;
+use crate::{Shared, node_name};
 
 /// The time between two searches for processes.
 const SEARCH_EVERY: Duration = Duration::from_secs(15);
@@ -44,7 +44,7 @@ const MAX_ROLES: usize = 100;
 /// The role of the processes beyond that.
 const OTHER: &str = "other";
 
-pub(super) struct Observer {
+pub(crate) struct Observer {
     rubies: Rubies,
     capture: CaptureOptions,
     started: Instant,
@@ -67,13 +67,14 @@ pub(super) struct Observer {
     printed: BTreeSet<String>,
     node: Node,
     shared: Shared,
+    log: Log,
 }
 
 /// The places for what captures find, besides the metrics.
-pub(super) struct Outputs {
-    pub(super) limits: Option<Limits>,
-    pub(super) archive: Option<Archive>,
-    pub(super) pusher: Option<Pusher>,
+pub(crate) struct Outputs {
+    pub(crate) limits: Option<Limits>,
+    pub(crate) archive: Option<Archive>,
+    pub(crate) pusher: Option<Pusher>,
 }
 
 /// A process.
@@ -91,18 +92,17 @@ struct Known {
 }
 
 impl Observer {
-    pub(super) fn new(
-        arguments: &AgentArguments,
+    pub(crate) fn new(
+        options: &Options,
         group: Option<ControlGroup>,
         outputs: Outputs,
         shared: Shared,
+        log: Log,
     ) -> Self {
-        let AgentArguments {
-            every, causes_every, owners_every, max_memory, capture, treat, ..
-        } = *arguments;
-        let capture = capture.options();
-        let complain = |pid, error| terminal::complain(Failure::from(error).about(pid));
-        let treatment = Treatment { above_bytes: arguments.treat_above, ..Treatment::default() };
+        let Options { every, causes_every, owners_every, max_memory, capture, treat, .. } =
+            *options;
+        let complain = move |pid, error| (log.complain)(&log.about(pid, &error));
+        let treatment = Treatment { above_bytes: options.treat_above, ..Treatment::default() };
         let intervals = Intervals { search: SEARCH_EVERY.min(every), sample: every, exact: every };
         Self {
             rubies: Rubies::new(intervals, group, complain),
@@ -115,17 +115,18 @@ impl Observer {
             trim_at: Duration::ZERO,
             outputs,
             name: node_name(),
-            allowance: Allowance::new(arguments.cpu_percent / 100.0, MOST),
+            allowance: Allowance::new(options.share, MOST),
             known: BTreeMap::new(),
             containers: Containers::default(),
             roles: Roles::default(),
             printed: BTreeSet::new(),
             node: Node { treatment, ..Node::default() },
             shared,
+            log,
         }
     }
 
-    pub(super) fn run(mut self, mut wait: Duration) {
+    pub(crate) fn run(mut self, mut wait: Duration) {
         loop {
             std::thread::sleep(wait.min(BETWEEN_CAPTURES));
             wait = self.read();
@@ -140,7 +141,7 @@ impl Observer {
     }
 
     /// Reads the figures that are due. Returns the time until the next ones are.
-    pub(super) fn read(&mut self) -> Duration {
+    pub(crate) fn read(&mut self) -> Duration {
         let readings = self.rubies.readings();
         let wait = self.rubies.read();
         if self.rubies.readings() == readings {
@@ -264,10 +265,10 @@ impl Observer {
                 (TreatmentOutcome::Trimmed, format!("a trim returned {}", Size(returned)))
             }
             Err(failure) if failure.is_end() => return,
-            Err(failure) => (TreatmentOutcome::Refused, Failure::from(failure).to_string()),
+            Err(failure) => (TreatmentOutcome::Refused, (self.log.explain)(&failure)),
         };
         *treatment.trims.entry(outcome).or_default() += 1;
-        terminal::print_error(&format!("process {} ({}): {what}\n", id.0, known.place.role));
+        (self.log.say)(&format!("process {} ({}): {what}", id.0, known.place.role));
     }
 
     /// Takes a snapshot of a process whose memory limit is near.
@@ -342,8 +343,8 @@ impl Observer {
                 let role = self.known.get(&id).map_or("", |known| &known.place.role);
                 // Once for each kind of process: the numbers of processes change.
                 if self.printed.insert(role.to_owned()) {
-                    let failure = Failure::from(failure);
-                    terminal::complain(format!("process {} ({role}): {failure}", id.0));
+                    let sentence = (self.log.explain)(&failure);
+                    (self.log.complain)(&format!("process {} ({role}): {sentence}", id.0));
                 }
                 CaptureOutcome::Failed
             }

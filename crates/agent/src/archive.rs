@@ -1,18 +1,19 @@
 //! The archive: snapshots of all processes as Parquet files, which the agent writes once an hour.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use archive::{File, Look, TABLES};
+use ::archive::{File, Look, TABLES};
 use examine::{Sandbox, SandboxOptions};
 use formats::{ArchiveOutcome, Archived};
 use output::Folder;
 
-use crate::commands::export;
-use crate::failure::Failure;
-use crate::terminal;
+use crate::error::Error;
+use crate::log::Log;
 
 /// The time between two writes: small files take far more space than large ones.
 const WRITE_EVERY: Duration = Duration::from_secs(3600);
@@ -23,13 +24,14 @@ const MAX_ROWS: usize = 20_000;
 
 /// The archive, which several threads may use.
 #[derive(Clone)]
-pub(super) struct Archive(Arc<Mutex<Waiting>>);
+pub(crate) struct Archive(Arc<Mutex<Waiting>>);
 
 /// Snapshots that are not in the folder yet.
 struct Waiting {
     folder: Folder,
     max_bytes: u64,
     sandbox: SandboxOptions,
+    log: Log,
     looks: Vec<Look>,
     rows: usize,
     /// The files that could not be written, and the number of their snapshots. They are written again as they are: others with the
@@ -46,17 +48,19 @@ impl Archive {
     ///
     /// # Errors
     /// If the folder cannot be made or read.
-    pub(super) fn open(
+    pub(crate) fn open(
         path: &Path,
         max_bytes: u64,
         sandbox: SandboxOptions,
-    ) -> Result<Self, Failure> {
+        log: Log,
+    ) -> Result<Self, Error> {
         let folder = Folder::create(path)?;
         let bytes = days(&folder)?.values().sum();
         Ok(Self(Arc::new(Mutex::new(Waiting {
             folder,
             max_bytes,
             sandbox,
+            log,
             looks: Vec::new(),
             rows: 0,
             failed: (VecDeque::new(), 0),
@@ -71,14 +75,14 @@ impl Archive {
     }
 
     /// Adds a snapshot, which is written later.
-    pub(super) fn add(&self, look: Look) {
+    pub(crate) fn add(&self, look: Look) {
         let mut waiting = self.lock();
         waiting.rows += rows(&look);
         waiting.looks.push(look);
     }
 
     /// Writes the snapshots if that is due at `now`.
-    pub(super) fn write_if_due(&self, now: Duration) {
+    pub(crate) fn write_if_due(&self, now: Duration) {
         let mut waiting = self.lock();
         let is_full = waiting.rows >= MAX_ROWS;
         if now < waiting.write_at && (!is_full || waiting.is_failing) {
@@ -88,12 +92,12 @@ impl Archive {
     }
 
     /// Writes all snapshots.
-    pub(super) fn write(&self) {
+    pub(crate) fn write(&self) {
         self.lock().write();
     }
 
     /// The figures for the metrics.
-    pub(super) fn figures(&self) -> Archived {
+    pub(crate) fn figures(&self) -> Archived {
         self.lock().figures.clone()
     }
 }
@@ -106,7 +110,7 @@ impl Waiting {
             let count = self.failed.1;
             self.count(ArchiveOutcome::Failed, count);
             if !std::mem::replace(&mut self.is_failing, true) {
-                terminal::complain(failure);
+                (self.log.complain)(&failure.to_string());
             }
             if self.rows >= MAX_ROWS {
                 let dropped = std::mem::take(&mut self.looks);
@@ -119,24 +123,24 @@ impl Waiting {
         result.is_ok()
     }
 
-    fn write_looks(&mut self) -> Result<(), Failure> {
+    fn write_looks(&mut self) -> Result<(), Error> {
         let looks = std::mem::take(&mut self.looks);
         self.rows = 0;
         // The reports have names from foreign processes.
-        let files = Sandbox::of_analyses(self.sandbox).run(|| archive::files(&looks));
+        let files = Sandbox::of_analyses(self.sandbox).run(|| ::archive::files(&looks));
         let files =
-            files.map_err(|error| Failure::NotExported { path: self.folder.path_of(""), error })?;
+            files.map_err(|error| Error::NotExported { path: self.folder.path_of(""), error })?;
         self.failed = (files.into(), looks.len() as u64);
         self.write_failed()
     }
 
-    fn write_failed(&mut self) -> Result<(), Failure> {
+    fn write_failed(&mut self) -> Result<(), Error> {
         let needed = self.failed.0.iter().map(|file| file.bytes.len() as u64).sum();
         if !self.failed.0.is_empty() {
             self.make_room(needed)?;
         }
         while let Some(file) = self.failed.0.front() {
-            export::add(&self.folder, file)?;
+            add(&self.folder, file)?;
             self.figures.bytes += file.bytes.len() as u64;
             self.failed.0.pop_front();
         }
@@ -146,9 +150,9 @@ impl Waiting {
     }
 
     /// Removes the oldest days if the files would take too much with `needed` bytes more. The user may have removed or moved some.
-    fn make_room(&mut self, needed: u64) -> Result<(), Failure> {
+    fn make_room(&mut self, needed: u64) -> Result<(), Error> {
         if needed > self.max_bytes {
-            let source = std::io::ErrorKind::FileTooLarge.into();
+            let source = ErrorKind::FileTooLarge.into();
             return Err(output::Error { path: self.folder.path_of(""), source }.into());
         }
         let mut days = days(&self.folder)?;
@@ -218,6 +222,27 @@ fn remove(folder: &Folder, name: &str) -> Result<(), output::Error> {
     Ok(())
 }
 
+/// Writes a file of an archive. A file of the same snapshot under another service is removed, so that no snapshot counts twice.
+///
+/// # Errors
+/// If it cannot be written; then no part of it is in the archive.
+pub fn add(archive: &Folder, file: &File) -> Result<(), Error> {
+    let day = archive.inner(&Path::new(file.table).join(&file.day))?;
+    day.inner(Path::new(&file.service))?.output(&file.name)?.write(&file.bytes)?;
+    let names = day.names()?;
+    let is_service = |name: &&OsString| name.to_string_lossy().starts_with("service=");
+    for service in names.iter().filter(is_service).filter(|name| **name != *file.service) {
+        let other = day.inner(Path::new(service))?;
+        match other.remove(&file.name) {
+            Err(source) if source.kind() != ErrorKind::NotFound => {
+                return Err(output::Error { path: other.path_of(&file.name), source }.into());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,8 +254,13 @@ mod tests {
             std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(folder.join("0.parquet"), [0; 1000]).unwrap();
         }
-        Archive::open(path, max_bytes, SandboxOptions { is_enabled: true, complain: |_| {} })
-            .unwrap()
+        Archive::open(
+            path,
+            max_bytes,
+            SandboxOptions { is_enabled: true, complain: |_| {} },
+            crate::log::SILENT,
+        )
+        .unwrap()
     }
 
     fn file(day: &str, table: &'static str) -> File {
