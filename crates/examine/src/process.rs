@@ -16,11 +16,15 @@ const MAX_COMMAND: usize = 60;
 /// # Errors
 /// If there is no such process or more than one, it is not a Ruby process, or it cannot be read.
 pub fn open(name: ProcessName) -> Result<Target, Error> {
-    let pid = match name {
-        ProcessName::Pid(pid) => pid,
-        ProcessName::NamespacePid(pid) => in_container(pid)?,
-        ProcessName::Command(word) => return Ok(Target::open(by_command(word)?)?),
-    };
+    match name {
+        ProcessName::Pid(pid) => with_id(pid),
+        ProcessName::NamespacePid(pid) => in_container(pid),
+        ProcessName::Command(word) => by_command(word),
+    }
+}
+
+/// Opens the process `pid`, which must be a Ruby process.
+fn with_id(pid: i32) -> Result<Target, Error> {
     linux::check(pid)?;
     let target = Target::open(pid)?;
     match ruby::find_in(target.image(), target.modules()) {
@@ -41,59 +45,63 @@ pub fn ruby(pid: i32) -> Result<Option<Target>, Error> {
     })
 }
 
-/// Returns the process with the id `namespace_pid` inside its container. If there are several, it must be the only Ruby
-/// process among them.
-fn in_container(namespace_pid: i32) -> Result<i32, Error> {
+/// Opens the process with the id `namespace_pid` inside its container. If there are several, it must be the only Ruby process
+/// among them.
+fn in_container(namespace_pid: i32) -> Result<Target, Error> {
     let pids = linux::proc::processes_by_namespace_pid(namespace_pid)?;
     match pids[..] {
         [] => return Err(Error::NotInContainer { namespace_pid }),
-        [pid] => return Ok(pid),
+        [pid] => return with_id(pid),
         _ => {}
     }
     let mut candidates = Vec::new();
     for pid in pids {
         match ruby(pid) {
-            Ok(Some(target)) => candidates.push((pid, command(target.image()))),
+            Ok(Some(target)) => candidates.push(Ok(target)),
             // A process that rbloat may not read could be the right one.
-            Err(error) if error.is_not_permitted() => {
-                candidates.push((pid, "permission denied".into()))
-            }
-            Err(error) if !error.is_without_memory() => candidates.push((pid, error.to_string())),
+            Err(error) if !error.is_without_memory() => candidates.push(Err((pid, error))),
             _ => {}
         }
     }
-    match &candidates[..] {
-        [] => Err(Error::NotInContainer { namespace_pid }),
-        [(pid, _)] => Ok(*pid),
-        _ => Err(Error::Ambiguous { namespace_pid, candidates: shown(candidates) }),
+    match candidates.len() {
+        0 => Err(Error::NotInContainer { namespace_pid }),
+        1 => candidates.swap_remove(0).map_err(|(_, error)| error),
+        _ => {
+            let shown = |candidate: &Result<Target, (i32, Error)>| match candidate {
+                Ok(target) => shown(target),
+                Err((pid, error)) if error.is_not_permitted() => {
+                    format!("{pid} (permission denied)")
+                }
+                Err((pid, error)) => format!("{pid} ({error})"),
+            };
+            let candidates = candidates.iter().map(shown).collect();
+            Err(Error::Ambiguous { namespace_pid, candidates })
+        }
     }
 }
 
-/// Returns the ids in /proc of all Ruby processes with this name.
+/// Opens all Ruby processes with this name, at least one.
 ///
 /// # Errors
 /// If there is none, or it cannot be read.
-pub fn find_all(name: ProcessName) -> Result<Vec<i32>, Error> {
+pub(crate) fn open_all(name: ProcessName) -> Result<Vec<Target>, Error> {
     match name {
-        ProcessName::Command(word) => {
-            let candidates = with_word(word)?;
-            Ok(candidates.into_iter().map(|(pid, _)| pid).collect())
-        }
-        name => open(name).map(|target| vec![target.pid()]),
+        ProcessName::Command(word) => with_word(word),
+        name => open(name).map(|target| vec![target]),
     }
 }
 
-/// Returns the only Ruby process that has `word` in its command line.
-fn by_command(word: String) -> Result<i32, Error> {
-    let candidates = with_word(word.clone())?;
-    match &candidates[..] {
-        [(pid, _)] => Ok(*pid),
-        _ => Err(Error::ManyCommands { word, candidates: shown(candidates) }),
+/// Opens the only Ruby process that has `word` in its command line.
+fn by_command(word: String) -> Result<Target, Error> {
+    let mut candidates = with_word(word.clone())?;
+    match candidates.len() {
+        1 => Ok(candidates.swap_remove(0)),
+        _ => Err(Error::ManyCommands { word, candidates: candidates.iter().map(shown).collect() }),
     }
 }
 
-/// Returns the Ruby processes that have `word` in their command lines, at least one.
-fn with_word(word: String) -> Result<Vec<(i32, String)>, Error> {
+/// Opens the Ruby processes that have `word` in their command lines, at least one.
+fn with_word(word: String) -> Result<Vec<Target>, Error> {
     if word.trim().is_empty() {
         return Err(Error::NoName);
     }
@@ -107,7 +115,7 @@ fn with_word(word: String) -> Result<Vec<(i32, String)>, Error> {
             continue;
         }
         match ruby(pid) {
-            Ok(Some(target)) => candidates.push((pid, command(target.image()))),
+            Ok(Some(target)) => candidates.push(target),
             Err(error) if !error.is_without_memory() => refusal = Some(error),
             _ => {}
         }
@@ -129,8 +137,8 @@ fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-fn shown(candidates: Vec<(i32, String)>) -> Vec<String> {
-    candidates.into_iter().map(|(pid, command)| format!("{pid} ({command})")).collect()
+fn shown(target: &Target) -> String {
+    format!("{} ({})", target.pid(), command(target.image()))
 }
 
 /// Returns the beginning of the command line, for an error.

@@ -30,7 +30,7 @@ pub(super) fn file(name: SourceName) -> Result<SnapshotFile, Failure> {
 
 /// Accounts for these processes. A finding names each one that could not be read.
 pub(super) fn account(
-    members: &FamilyMembers,
+    members: FamilyMembers,
     how: CaptureOptions,
     detail: Detail,
     has_identical: bool,

@@ -15,7 +15,7 @@ pub(super) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     let sandbox = Sandbox::new(how.sandbox, []);
     let account = |name: &SourceName| {
         let members = family::members_of(std::slice::from_ref(name))?;
-        family::account(&members, how, Detail::OWNERS, false)
+        family::account(members, how, Detail::OWNERS, false)
     };
     let accounts = match &names[..] {
         [(_, SourceName::Process(name))] => {

@@ -185,7 +185,7 @@ fn run_family(arguments: &ReportArguments) -> Result<Outcome, Failure> {
                 Some(path) => FamilyMembers::of_group(path)?,
                 None => family::members_of(&names(arguments)?)?,
             };
-            family::account(&members, how, detail, arguments.identical)?
+            family::account(members, how, detail, arguments.identical)?
         }
     };
     terminal::print(&match arguments.json {

@@ -66,7 +66,7 @@ fn save_family(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
     let output = Output::open(&path)?;
     let is_file = output.is_file();
     let how = arguments.source.capture.options();
-    let family = family::account(&members, how, Detail::OWNERS, false)?;
+    let family = family::account(members, how, Detail::OWNERS, false)?;
     let bytes = family.to_bytes();
     output.write(&bytes)?;
     let summary = render::saved_family(&family, &path, bytes.len() as u64);

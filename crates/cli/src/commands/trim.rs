@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use examine::{AllocatorCall, CaptureOptions, FamilyMembers, ProcessName, Progress as _, isolated};
+use examine::{AllocatorCall, CaptureOptions, FamilyMembers, ProcessName, Progress as _};
 use formats::{FamilyTrim, FindingRow, TrimOutcome, TrimReport, TrimWatch, WatchPoint, to_json};
 use image::{Finding, Severity};
 use ledger::Ledger;
@@ -87,9 +87,7 @@ pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
 /// Trims all members of the family of process `pid`, or predicts that.
 fn trim_family(pid: i32, arguments: &TrimArguments) -> Result<Outcome, Failure> {
     let (how, is_dry) = (arguments.capture.options(), arguments.dry_run);
-    let members = FamilyMembers::of_families(&[ProcessName::Pid(pid)])?;
-    // A member whose pages cannot be read cannot be trimmed either, and says so below.
-    let frames = members.frames();
+    let mut members = FamilyMembers::of_families(&[ProcessName::Pid(pid)])?;
     let mut report = FamilyTrim {
         members: Vec::new(),
         expected_private_bytes: Some(0),
@@ -98,8 +96,8 @@ fn trim_family(pid: i32, arguments: &TrimArguments) -> Result<Outcome, Failure> 
         findings: Vec::new(),
     };
     let mut first_failure = None;
-    for (index, pid) in members.pids().into_iter().enumerate() {
-        match isolated(pid, || members.trim(index, &frames, how, is_dry, &Progress::new())) {
+    members.trim(how, is_dry, &Progress::new(), |pid, trimmed| {
+        match trimmed {
             Ok((trim, private)) => {
                 let sum = report.expected_private_bytes.zip(private);
                 report.expected_private_bytes = sum.map(|(sum, private)| sum + private);
@@ -114,7 +112,8 @@ fn trim_family(pid: i32, arguments: &TrimArguments) -> Result<Outcome, Failure> 
                 first_failure.get_or_insert(failure);
             }
         }
-    }
+        Ok::<_, Failure>(())
+    })?;
     if let Some(failure) = first_failure.filter(|_| report.members.is_empty()) {
         return Err(failure);
     }

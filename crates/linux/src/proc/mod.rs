@@ -21,7 +21,9 @@ use std::time::Duration;
 use crate::text::one_line;
 use crate::{Error, Mappings, Sysroot};
 
-pub use cgroup::{ControlGroup, GroupMemory, KernelMemory, control_groups, group_memory};
+pub use cgroup::{
+    ControlGroup, GroupMemory, KernelMemory, control_groups, group_memory, memory_of_groups,
+};
 pub use identity::Identity;
 pub use info::ProcessInfo;
 pub use mapping_query::MappingQuery;
