@@ -8,20 +8,20 @@ mod archive;
 mod error;
 mod limits;
 mod log;
+mod node_name;
 mod observer;
 mod options;
 mod push;
 mod server;
+mod shared;
 mod snapshot_folder;
 mod tls;
 mod token;
 mod trigger;
 
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use formats::Node;
 use linux::proc::ControlGroup;
 use supervise::{Event, Signals};
 
@@ -35,45 +35,13 @@ use archive::Archive;
 use limits::Limits;
 use observer::{Observer, Outputs};
 use push::Pusher;
+use shared::Shared;
 use snapshot_folder::SnapshotFolder;
 use tls::Certificate;
 use token::Token;
 
 /// The longest wait for a signal, after which the threads are looked after.
 const WAIT: Duration = Duration::from_secs(1);
-
-/// The latest figures of the observer, and their time.
-#[derive(Debug, Clone)]
-struct Shared(Arc<Mutex<(Arc<Node>, Instant)>>);
-
-impl Shared {
-    fn new() -> Self {
-        Self(Arc::new(Mutex::new((Arc::default(), Instant::now()))))
-    }
-
-    fn get(&self) -> Arc<Node> {
-        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner).0)
-    }
-
-    fn age(&self) -> Duration {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).1.elapsed()
-    }
-
-    fn set(&self, node: Node) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (Arc::new(node), Instant::now());
-    }
-
-    /// Notes that there is nothing new.
-    fn confirm(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).1 = Instant::now();
-    }
-}
-
-/// The name of the node. In a container, the name of the host is that of the pod.
-fn node_name() -> String {
-    let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
-    std::env::var("NODE_NAME").ok().filter(|name| !name.is_empty()).unwrap_or_else(host)
-}
 
 /// Serves until a signal asks rbloat to end.
 ///

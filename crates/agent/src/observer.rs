@@ -20,9 +20,10 @@ use supervise::{Allowance, unix_ms};
 use crate::archive::Archive;
 use crate::limits::{Alarmed, Limits};
 use crate::log::Log;
+use crate::node_name::node_name;
 use crate::options::Options;
 use crate::push::Pusher;
-use crate::{Shared, node_name};
+use crate::shared::Shared;
 
 /// The time between two searches for processes.
 const SEARCH_EVERY: Duration = Duration::from_secs(15);

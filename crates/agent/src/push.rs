@@ -13,7 +13,7 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::error::Error;
 use crate::log::Log;
-use crate::node_name;
+use crate::node_name::node_name;
 use crate::token::Token;
 
 /// The profiles that wait for the server.

@@ -10,7 +10,7 @@ use render::MetricsFormat;
 use rustls::{ServerConnection, StreamOwned};
 use supervise::unix_ms;
 
-use crate::Shared;
+use crate::shared::Shared;
 use crate::tls::Certificate;
 use crate::token::Token;
 

@@ -7,6 +7,7 @@ mod comparison_folder;
 mod failure;
 mod installed_gem;
 mod naming;
+mod note;
 mod progress;
 mod recording_view;
 mod screen;

@@ -9,8 +9,8 @@ use ledger::Size;
 use render::{age, bar, headline, sample as line, sparkline};
 use supervise::Watcher;
 
-use crate::commands::who::sentence;
 use crate::failure::Failure;
+use crate::note::sentence;
 use crate::terminal;
 
 /// The time between two lines if there is no terminal.

@@ -18,7 +18,6 @@ const LADDER: [(&str, &[&str]); 17] = [
             "diagnosis",
             "formats",
             "ledger",
-            "sampler",
             "ruby",
             "image",
             "linux",

@@ -118,7 +118,7 @@ pub(crate) fn check_room(
 ///
 /// # Errors
 /// Also if `read` fails four times; its error is a sentence that gives the reason.
-pub fn read_image<T: Send>(
+pub(crate) fn read_image<T: Send>(
     pid: i32,
     how: CaptureOptions,
     read: impl Fn(&Image<'_>) -> Result<T, String> + Sync,

@@ -7,7 +7,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
 /// While the guard exists, no other thread captures or trims. Does not return if rbloat is about to end.
-#[must_use]
 pub fn one_at_a_time() -> MutexGuard<'static, ()> {
     let alone = lock();
     if is_ending() {

@@ -31,7 +31,7 @@ mod trimming;
 mod watch;
 
 pub use allocator_call::AllocatorCall;
-pub use attempts::{own_bytes, read_image};
+pub use attempts::own_bytes;
 pub use containers::Containers;
 pub use error::{Error, Purpose};
 pub use exclusion::{one_at_a_time, wait_if_ending};

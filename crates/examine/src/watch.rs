@@ -93,15 +93,21 @@ impl Watch {
         })
     }
 
+    /// Like [`Watch::begin`], for a Ruby process. It is captured first, so that stacks can be read from the beginning.
+    ///
+    /// # Errors
+    /// Also if it cannot be captured.
+    pub fn begin_with_stacks(pid: i32, capture: CaptureOptions, poll: bool) -> Result<Self, Error> {
+        let program = attempts::read_image(pid, capture, Program::derive)?;
+        let mut watch = Self::begin(pid, capture, poll)?;
+        watch.sampler.learn(&program);
+        Ok(watch)
+    }
+
     /// The result for a program that ended before it could be observed.
     pub fn nothing(pid: i32, command: &[OsString]) -> Who {
         let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
         diagnosis::who(pid, &linux::one_line(&words.join(" ")), &Profile::default())
-    }
-
-    /// Uses what was derived of a capture of the process.
-    pub fn learn(&mut self, program: &Program) {
-        self.sampler.learn(program);
     }
 
     /// Watches for this time, or until `look`, which is called after each step, returns an end.

@@ -8,12 +8,12 @@ use examine::{End, Note, ProcessName, Sandbox, Watch, Watched};
 use formats::{Who, to_json};
 use ledger::Size;
 use output::Output;
-use sampler::Program;
 use supervise::{Event, Orphans, Signals, exit_status, unix_ms};
 
 use crate::arguments::{CaptureArguments, parse_time};
 use crate::commands::record::{shell_status, start};
 use crate::failure::{Failure, Outcome};
+use crate::note::sentence;
 use crate::progress::{Progress, with_time_left};
 use crate::{naming, terminal};
 
@@ -98,9 +98,7 @@ pub(crate) fn run(arguments: &WhoArguments) -> Result<Outcome, Failure> {
             let pid = naming::process(ProcessName::from(name.as_str()))?.pid();
             let signals = Signals::block(false)?;
             let how = arguments.capture.options();
-            let program = examine::read_image(pid, how, Program::derive)?;
-            let mut begun = Watch::begin(pid, how, arguments.poll)?;
-            begun.learn(&program);
+            let begun = Watch::begin_with_stacks(pid, how, arguments.poll)?;
             let duration = arguments.duration.or(Some(WATCHED));
             let watched = watch(begun, duration, &signals, None);
             let failed = watched.failed;
@@ -214,19 +212,4 @@ fn print(watched: Watched, arguments: &WhoArguments, files: Files) -> Result<(),
         terminal::complain(sentence(note));
     }
     Ok(())
-}
-
-/// Returns a remark on an observation as a sentence.
-pub(crate) fn sentence(note: Note) -> String {
-    let of = |error| Failure::from(error);
-    match note {
-        Note::NothingObserved => "the program ended before the observation began".into(),
-        Note::ProcessEnded(seconds) => format!("the process ended after {seconds} s"),
-        Note::Failed(seconds, error) => {
-            format!("the observation ended after {seconds} s: {}", of(error))
-        }
-        Note::NoStacks(pid, error) => {
-            format!("the stacks of process {pid} are unknown: {}", of(error))
-        }
-    }
 }

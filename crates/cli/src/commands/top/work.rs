@@ -14,12 +14,11 @@ use examine::{
 use image::Target;
 use linux::proc;
 use output::{Output, default_path};
-use sampler::Program;
 use supervise::{Pace, SHARE_OF_CAUSES};
 
 use super::news::{Answer, News, NewsSender};
-use crate::commands::who::sentence;
 use crate::failure::Failure;
+use crate::note::sentence;
 
 /// The time between two rounds of captures, if they cost little, and between two captures of a round.
 const ROUND: Duration = Duration::from_secs(30);
@@ -203,9 +202,7 @@ impl Captures {
 /// Watches the growth of a process.
 fn who(id: Id, capture: CaptureOptions, is_ended: &AtomicBool) -> Result<Answer, Failure> {
     let pid = check(id)?;
-    let program = examine::read_image(pid, capture, Program::derive)?;
-    let mut watch = Watch::begin(pid, capture, false)?;
-    watch.learn(&program);
+    let watch = Watch::begin_with_stacks(pid, capture, false)?;
     let watched = watch.run(Some(WATCHED), |watch| match is_ended.load(Ordering::Relaxed) {
         true => Ok(Some(End::Wanted)),
         false => watch.end_of_process(),
