@@ -209,13 +209,14 @@ impl FamilyMembers {
         let outside_bytes = if is_estimated { None } else { outside_bytes(&pages) };
         let group_facts = group.as_ref().and_then(|group| group.facts(&pages));
         // Of the same time as the parts that explain it.
-        let groups = looks[0].target.as_ref().and_then(Target::control_groups);
+        let first = looks.iter().find_map(|look| look.target.as_ref());
+        let groups = first.and_then(Target::control_groups);
         let group_memory = match &group {
             Some(group) => group.group.memory(),
             None => groups.and_then(proc::memory_of_groups),
         };
         let mut findings = Vec::new();
-        if group.is_none() && groups.is_none() {
+        if group.is_none() && first.is_some() && groups.is_none() {
             let what = "the control group of the family could not be found, so its memory limit is unknown";
             findings.push(Finding::general(Severity::Warning, what));
         }
