@@ -5,7 +5,6 @@ mod command_line;
 mod commands;
 mod comparison_folder;
 mod failure;
-mod installed_gem;
 mod naming;
 mod note;
 mod progress;

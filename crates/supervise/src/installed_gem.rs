@@ -12,8 +12,11 @@ const FIND: &str = "puts Gem::Specification.find_by_name('rbloat').gem_dir";
 /// The maximum length of a script's first line.
 const MAX_LINE: u64 = 4096;
 
-/// Finds the installed gem. The error is the requirement that is missing.
-pub(crate) fn find(command: &[OsString]) -> Result<PathBuf, String> {
+/// Finds the installed gem for the Ruby that runs a command.
+///
+/// # Errors
+/// The requirement that is missing.
+pub fn installed_gem(command: &[OsString]) -> Result<PathBuf, String> {
     let ruby = ruby_of(command);
     let shown = ruby.to_string_lossy();
     let output = Command::new(&ruby)
