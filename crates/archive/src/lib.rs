@@ -4,42 +4,24 @@
 //! crate returns files as bytes; its callers write them.
 
 mod file;
+mod look;
 mod questions;
 mod rows;
 mod schema;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::{Duration, UNIX_EPOCH};
 
-use formats::{Place, Report};
+use look::hash;
 
+pub use look::Look;
 pub use parquet::errors::ParquetError as Error;
 pub use questions::{QUESTIONS, Question, Settings, VIEWS, duckdb_views};
 use rows::Value;
 pub use schema::{Column, KEYS, Kind, SCHEMA, TABLES, Table};
 
-/// The last second that has a date of four digits.
-const MAX_SECONDS: u64 = 253_402_300_799;
 /// The maximum length of a folder's name, in bytes; the limit of file systems is 255.
 const MAX_NAME: usize = 200;
-
-/// A snapshot of a process, with the names that its report does not have.
-#[derive(Debug, Clone)]
-pub struct Look {
-    /// The service: processes that run the same program for the same purpose.
-    pub service: String,
-    /// The machine; empty if unknown.
-    pub node: String,
-    /// The place of the process.
-    pub place: Place,
-    /// PSS in bytes, if it is known.
-    pub pss_bytes: Option<u64>,
-    /// The memory limit of the container in bytes, if there is one.
-    pub limit_bytes: Option<u64>,
-    /// The report, with all owners.
-    pub report: Report,
-}
 
 /// A file of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,40 +81,6 @@ pub fn files(looks: &[Look]) -> Result<Vec<File>, Error> {
     Ok(files)
 }
 
-impl Look {
-    /// A number for the snapshot, by its content: the same under any name.
-    fn id(&self) -> i64 {
-        let Report { process, capture, .. } = &self.report;
-        let numbers = [
-            u64::from(process.pid.unsigned_abs()),
-            process.started_ticks.unwrap_or(0),
-            process.rss_bytes,
-            capture.unix_ms,
-            capture.pause_ms.to_bits(),
-            capture.elapsed_ms.to_bits(),
-        ];
-        positive(hash(numbers.map(u64::to_le_bytes)))
-    }
-
-    /// A number for the process. Process ids begin anew on each machine, so it takes the names, too.
-    fn process_id(&self) -> i64 {
-        let process = &self.report.process;
-        let container = &self.place.container;
-        let started = process.started_ticks.unwrap_or(0).to_string();
-        let pid = process.pid.to_string();
-        let parts =
-            [&self.node, &container.namespace, &container.pod, &container.name, &pid, &started];
-        positive(hash(parts.map(|part| format!("{part}\n"))))
-    }
-
-    /// The folder of its day, in UTC.
-    fn day(&self) -> String {
-        let seconds = (self.report.capture.unix_ms / 1000).min(MAX_SECONDS);
-        let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds));
-        format!("dt={}", &time.to_string()[.."2026-11-23".len()])
-    }
-}
-
 /// Escapes a value for the name of a folder, as Hive does: readers decode it.
 fn folder_name(value: &str) -> String {
     let mut name = String::new();
@@ -147,21 +95,6 @@ fn folder_name(value: &str) -> String {
     }
     // Hive's name for a missing value.
     if name.is_empty() { "__HIVE_DEFAULT_PARTITION__".to_owned() } else { name }
-}
-
-/// FNV-1a of 64 bits. Names of files depend on it, so it must never change.
-fn hash(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for part in parts {
-        for &byte in part.as_ref() {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-    hash
-}
-
-fn positive(hash: u64) -> i64 {
-    (hash >> 1).cast_signed()
 }
 
 #[cfg(test)]
@@ -179,11 +112,5 @@ mod tests {
             assert_eq!(folder_name(service), name);
         }
         assert!(folder_name(&"ä".repeat(1000)).len() < 210);
-    }
-
-    #[test]
-    fn hashes_never_change() {
-        assert_eq!(hash(["a", "b"]), 0x089c_4407_b545_986a);
-        assert_eq!(hash([""; 0]), 0xcbf2_9ce4_8422_2325);
     }
 }

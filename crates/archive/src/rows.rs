@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use formats::{Action, Advice, Report};
 
-use crate::Look;
+use crate::look::Look;
 
 /// A value in a row.
 #[derive(Debug, Clone)]

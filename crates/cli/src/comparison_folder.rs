@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use formats::{Comparison, to_json};
+use output::Folder;
 use render::Plot;
 use supervise::Journal;
 
 use crate::commands::plot;
 use crate::failure::Failure;
-use crate::output::Folder;
 
 pub(crate) struct ComparisonFolder {
     folder: Folder,
@@ -65,7 +65,7 @@ impl ComparisonFolder {
             let recording = plot::Input::new(self.folder.path_of(name), self.folder.read(name))?;
             plot.add(&recording.name(), &recording.read()?);
         }
-        write("comparison.svg", &plot.render_svg())
+        Ok(write("comparison.svg", &plot.render_svg())?)
     }
 }
 

@@ -1,41 +1,30 @@
 //! The `rbloat` command. See `rbloat --help` and the README.
 
-mod allocator_call;
 mod arguments;
-mod attempts;
+mod command_line;
 mod commands;
 mod comparison_folder;
-mod containers;
 mod failure;
-mod installed_gem;
-mod interruption;
-mod isolation;
-mod output;
-mod process;
+mod naming;
+mod note;
 mod progress;
 mod recording_view;
-mod rubies;
-mod samples;
-mod sandbox;
 mod screen;
-mod source;
 mod terminal;
-mod trimming;
-mod watch;
 
 use std::io;
 use std::process::ExitCode;
 
-use arguments::Arguments;
+use command_line::Arguments;
 use failure::Failure;
 
 fn main() -> ExitCode {
     linux::return_freed_memory();
-    isolation::set_panic_hook();
+    print_panics();
     let arguments = Arguments::read(std::env::args_os()).unwrap_or_else(|error| refuse(&error));
     terminal::set(arguments.color, arguments.quiet);
-    let result = commands::run(&arguments);
-    interruption::wait_if_requested();
+    let result = command_line::run(&arguments);
+    examine::wait_if_ending();
     match result {
         Ok(outcome) => outcome.into(),
         // The reader has closed the pipe: `rbloat report 42 | head -3`.
@@ -47,6 +36,18 @@ fn main() -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// Lets panics print one line, without sequences that control a terminal: messages may quote names that a process chose.
+fn print_panics() {
+    let print_backtrace = std::panic::take_hook();
+    examine::set_panic_hook(move |panic, message| {
+        screen::restore();
+        match std::env::var_os("RUST_BACKTRACE") {
+            Some(_) => print_backtrace(panic),
+            None => terminal::complain(examine::defect(message)),
+        }
+    });
 }
 
 /// Prints the help, the version, or an error in the arguments, which may quote a file's name, and exits.

@@ -21,23 +21,25 @@ static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 /// A line that is replaced by the next one, and erased at the end.
 pub(crate) struct Progress {
     line: ProgressBar,
-    /// The resident memory of the process that is read.
-    bytes: u64,
+}
+
+impl examine::Progress for Progress {
+    fn capture(&self, pid: i32, resident_bytes: u64) {
+        let (size, left) = (Size(resident_bytes), time_left(resident_bytes, 1.0));
+        self.show(&format!("reading process {pid}: {size}{left}"));
+    }
+
+    fn account(&self, resident_bytes: u64) {
+        let (size, left) = (Size(resident_bytes), time_left(resident_bytes, 1.0 - PART_OF_CAPTURE));
+        self.show(&format!("accounting for {size}{left}"));
+    }
+
+    fn end(&self) {
+        self.erase();
+    }
 }
 
 impl Progress {
-    /// Shows that process `pid` is read, before it is paused.
-    pub(crate) fn of_capture(pid: i32) -> Self {
-        let mut progress = Self::new();
-        progress.bytes = linux::proc::resident_bytes(pid).unwrap_or(0);
-        progress.show(&format!(
-            "reading process {pid}: {}{}",
-            Size(progress.bytes),
-            progress.left(1.0)
-        ));
-        progress
-    }
-
     /// A line that is still empty.
     pub(crate) fn new() -> Self {
         let line = match terminal::shows_progress() {
@@ -46,18 +48,20 @@ impl Progress {
         };
         let style = ProgressStyle::with_template("{msg} ...");
         let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner());
-        Self { line: line.with_style(style), bytes: 0 }
+        Self { line: line.with_style(style) }
     }
 
-    /// Shows that the capture is over, and the memory is accounted for.
-    pub(crate) fn account(&self) {
-        let left = self.left(1.0 - PART_OF_CAPTURE);
-        self.show(&format!("accounting for {}{left}", Size(self.bytes)));
+    /// Erases the line.
+    pub(crate) fn erase(&self) {
+        self.line.finish_and_clear();
     }
 
     /// Replaces the line.
     pub(crate) fn show(&self, what: &str) {
         *SHOWN.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.line.clone());
+        if self.line.is_finished() {
+            self.line.reset();
+        }
         self.line.set_message(what.to_owned());
         self.line.tick();
     }
@@ -73,18 +77,13 @@ impl Progress {
             std::thread::sleep(left.min(Duration::from_secs(1)));
         }
     }
+}
 
-    /// Erases the line.
-    pub(crate) fn end(self) {
-        self.line.finish_and_clear();
-    }
-
-    /// Returns the time that this part of the work is expected to take, if it is long.
-    fn left(&self, part: f64) -> String {
-        let gib = self.bytes as f64 / f64::from(1 << 30);
-        let left = PER_GIB.mul_f64(gib * part);
-        if left < MIN_TIME { String::new() } else { format!(", about {:.0} s", left.as_secs_f64()) }
-    }
+/// Returns the time that a part of an examination is expected to take, if it is long.
+fn time_left(resident_bytes: u64, part: f64) -> String {
+    let gib = resident_bytes as f64 / f64::from(1 << 30);
+    let left = PER_GIB.mul_f64(gib * part);
+    if left < MIN_TIME { String::new() } else { format!(", about {:.0} s", left.as_secs_f64()) }
 }
 
 /// Erases the line that another thread shows, and lets none appear again. For the end of rbloat.

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use diagnosis::LatestFigures;
+use examine::{CaptureOptions, Detail, GrowthWatch, Note};
 use formats::{Report, Sample, Who};
 use ledger::Size;
 use render::{age, bar, headline, sample as line, sparkline};
 use supervise::Watcher;
 
-use crate::arguments::CaptureArguments;
-use crate::source::{Detail, report_quietly};
+use crate::failure::Failure;
+use crate::note::sentence;
 use crate::terminal;
-use crate::watch::GrowthWatch;
 
 /// The time between two lines if there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);
@@ -22,7 +22,7 @@ const MAX_CAUSES: usize = 6;
 
 pub(crate) struct View {
     /// The way to capture processes.
-    capture: CaptureArguments,
+    capture: CaptureOptions,
     /// True if standard output belongs to a program that rbloat started. rbloat writes to standard error then.
     beside_program: bool,
     is_live: bool,
@@ -36,7 +36,7 @@ pub(crate) struct View {
 
 impl View {
     pub(crate) fn new(
-        capture: CaptureArguments,
+        capture: CaptureOptions,
         beside_program: bool,
         growth: Option<GrowthWatch>,
     ) -> Self {
@@ -103,16 +103,21 @@ impl View {
 
 impl Watcher for View {
     fn is_ruby(&mut self, pid: i32) -> Option<bool> {
-        crate::process::ruby(pid).ok().map(|image| image.is_some())
+        examine::ruby(pid).ok().map(|image| image.is_some())
     }
 
     fn capture(&mut self, pid: i32, owners: bool) -> Result<Report, String> {
         let detail = if owners { Detail::OWNERS } else { Detail::CAUSES };
-        report_quietly(pid, self.capture, detail).map_err(|failure| failure.to_string())
+        examine::report_of(pid, self.capture, detail)
+            .map_err(|error| Failure::from(error).to_string())
     }
 
     fn growth(&mut self, is_end: bool) -> Option<Result<Who, String>> {
-        self.growth.as_mut()?.growth(is_end)
+        let grown = self.growth.as_mut()?.growth(is_end)?;
+        Some(grown.map_err(|note| match note {
+            Note::Failed(_, error) => format!("growth by code: {}", Failure::from(error)),
+            note => sentence(note),
+        }))
     }
 
     fn show(&mut self, sample: &Sample, latest: &LatestFigures) {

@@ -443,14 +443,14 @@ mod tests {
         let (mut master, slave) = (File::from(pty.master), File::from(pty.slave));
         let modes = || format!("{:?}", tcgetattr(&slave).unwrap());
         let before = modes();
-        crate::isolation::set_panic_hook();
+        crate::print_panics();
         let screen = Screen::of(slave.try_clone().unwrap(), slave.try_clone().unwrap(), true);
         assert_ne!(modes(), before);
         // One of a single process is that process's failure, whatever thread it is of.
         let panics = || -> Result<(), Failure> { panic!("on purpose") };
         let panics_on_a_thread = || linux::both(|| (), panics).1;
         for examine in [&panics as &dyn Fn() -> Result<(), Failure>, &panics_on_a_thread] {
-            let failure = crate::isolation::isolated(42, examine).unwrap_err().to_string();
+            let failure = examine::isolated(42, examine).unwrap_err().to_string();
             assert!(
                 failure.contains("process 42") && failure.contains("on purpose ("),
                 "{failure}"

@@ -5,26 +5,59 @@ use std::collections::BTreeSet;
 use cargo_metadata::{CargoOpt, DependencyKind, MetadataCommand};
 
 /// Each crate, and the lower crates that it may use.
-const LADDER: [(&str, &[&str]); 14] = [
+const LADDER: [(&str, &[&str]); 17] = [
     (
         "rbloat",
         &[
+            "agent",
+            "examine",
             "supervise",
             "archive",
+            "output",
             "render",
             "diagnosis",
             "formats",
             "ledger",
-            "allocator",
-            "sampler",
             "ruby",
+            "image",
+            "linux",
+        ],
+    ),
+    (
+        "rbloat-agent",
+        &[
+            "examine",
+            "supervise",
+            "archive",
+            "output",
+            "render",
+            "diagnosis",
+            "formats",
+            "ledger",
+            "image",
+            "linux",
+        ],
+    ),
+    (
+        "rbloat-examine",
+        &[
+            "supervise",
+            "output",
+            "render",
+            "diagnosis",
+            "formats",
+            "ledger",
+            "sampler",
             "inferior",
+            "allocator",
+            "ruby",
             "image",
             "linux",
         ],
     ),
     ("rbloat-supervise", &["diagnosis", "formats", "linux"]),
     ("rbloat-archive", &["diagnosis", "formats"]),
+    ("rbloat-output", &[]),
     ("rbloat-render", &["diagnosis", "formats", "ledger", "linux"]),
     ("rbloat-diagnosis", &["formats", "ledger", "allocator", "sampler", "image", "linux"]),
     ("rbloat-formats", &["ledger", "sampler", "image", "linux"]),

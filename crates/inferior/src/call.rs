@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
-use crate::handler::{at_a_safe_point, read_registers, write_registers};
+use crate::handler::{at_a_safe_point, read_registers, write_registers, write_words};
 use crate::{Error, ForkedCopy, Refusal};
 
 /// The time between two checks if a function has returned.
@@ -112,22 +112,9 @@ fn write_arguments(tid: i32, at: Address, arguments: &[Argument<'_>]) -> Result<
         return Err(Refusal::failed("write so many arguments")(Errno::E2BIG));
     }
     if !bytes.is_empty() {
-        write(tid, at, bytes.as_chunks().0)?;
+        write_words(tid, at, bytes.as_chunks().0)?;
     }
     Ok(registers)
-}
-
-/// Writes words into the memory of a thread that this thread traces and that is stopped.
-///
-/// By ptrace(2): to open the memory of another user's process for writing takes CAP_DAC_OVERRIDE, the right to write all files.
-pub(crate) fn write(tid: i32, at: Address, words: &[[u8; 8]]) -> Result<(), Refusal> {
-    for (number, word) in (0..).zip(words) {
-        let at = at.offset(number * size_of::<u64>() as u64).0;
-        let word = libc::c_long::from_ne_bytes(*word);
-        ptrace::write(Pid::from_raw(tid), at as ptrace::AddressType, word)
-            .map_err(Refusal::failed("write to the stack of a thread"))?;
-    }
-    Ok(())
 }
 
 impl ForkedCopy {
@@ -153,7 +140,7 @@ fn run_in_copy(
     let arguments = write_arguments(pid, stack.offset(256), call.arguments)?;
     // It returns to address 0, where it stops with SIGSEGV, which only its tracer notices.
     let (start, bytes) = read_registers(pid)?.at_outermost_call(stack, call.function, arguments);
-    write(pid, start.stack_pointer(), &[bytes])?;
+    write_words(pid, start.stack_pointer(), &[bytes])?;
     write_registers(pid, start)?;
     let deadline = Instant::now() + MAX_TIME_IN_COPY;
     let failed = Refusal::failed("resume the copy");

@@ -13,7 +13,6 @@ use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
-use crate::call::write;
 use crate::{Refusal, safe_point, seccomp};
 
 /// The time to stop one thread, while the others run on, and to take it to its handler.
@@ -211,7 +210,7 @@ impl BorrowedHandler {
         pending: &mut i32,
     ) -> Result<(i32, Address), Refusal> {
         let (stack, bytes) = arch::copy_stack(self.registers.stack_pointer(), functions.exit);
-        write(self.tid, stack, &[bytes])?;
+        write_words(self.tid, stack, &[bytes])?;
         let call = ("clone", libc::SYS_clone);
         let at_start = match functions.clone {
             Some(clone) => {
@@ -425,6 +424,19 @@ pub(crate) fn read_registers(tid: i32) -> Result<Registers, Refusal> {
 
 pub(crate) fn write_registers(tid: i32, registers: Registers) -> Result<(), Refusal> {
     registers.write(tid).map_err(Refusal::failed("set the registers of a thread"))
+}
+
+/// Writes words into the memory of a thread that this thread traces and that is stopped.
+///
+/// By ptrace(2): to open the memory of another user's process for writing takes CAP_DAC_OVERRIDE, the right to write all files.
+pub(crate) fn write_words(tid: i32, at: Address, words: &[[u8; 8]]) -> Result<(), Refusal> {
+    for (number, word) in (0..).zip(words) {
+        let at = at.offset(number * size_of::<u64>() as u64).0;
+        let word = libc::c_long::from_ne_bytes(*word);
+        ptrace::write(Pid::from_raw(tid), at as ptrace::AddressType, word)
+            .map_err(Refusal::failed("write to the stack of a thread"))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

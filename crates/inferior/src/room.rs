@@ -56,8 +56,7 @@ impl MemoryLimits {
     /// Returns the bytes that the process can still allocate when rbloat itself has allocated `own_bytes`: the minimum
     /// over its control groups, if they are known, and the machine. `None` if neither is known. Caches of files that the kernel would give
     /// up count as room.
-    #[must_use]
-    pub fn room_bytes(&self, own_bytes: u64) -> Option<u64> {
+    pub(crate) fn room_bytes(&self, own_bytes: u64) -> Option<u64> {
         let on_machine = proc::available_bytes().map(|room| room.saturating_sub(own_bytes));
         self.rooms(own_bytes).into_iter().chain(on_machine).min()
     }
@@ -69,6 +68,11 @@ impl MemoryLimits {
             Some(if *is_ours { room.saturating_sub(own_bytes) } else { room })
         });
         in_groups.collect()
+    }
+
+    /// Returns the number of control groups whose memory can be read.
+    fn readable(&self) -> usize {
+        self.groups.iter().flatten().filter(|(group, _)| group.memory().is_some()).count()
     }
 
     /// Returns the bytes that rbloat itself can allocate before the kernel kills a process: the minimum over the control groups that
@@ -113,6 +117,28 @@ impl MemoryNeed {
     }
 }
 
+/// The number of control groups with a limit at the latest reading, and of those that could be read at first.
+struct GroupCounts {
+    limited: usize,
+    readable: usize,
+}
+
+impl GroupCounts {
+    fn of(limits: &MemoryLimits) -> Self {
+        Self { limited: limits.rooms(0).len(), readable: limits.readable() }
+    }
+
+    /// Returns true if less than `least_bytes` are left, or if a group cannot be read any more: it may be full.
+    fn are_nearly_full(&mut self, limits: &MemoryLimits, least_bytes: u64) -> bool {
+        let rooms = limits.rooms(0);
+        // A limit may also have been lifted.
+        let is_blind = rooms.len() < self.limited && limits.readable() < self.readable;
+        self.limited = rooms.len();
+        let left = rooms.into_iter().chain(proc::available_bytes()).min();
+        is_blind || left.is_some_and(|left| left < least_bytes)
+    }
+}
+
 /// A thread that ends a forked copy before the original process meets a memory limit.
 pub(crate) struct MemoryGuard {
     stop: Option<Sender<()>>,
@@ -132,12 +158,9 @@ impl MemoryGuard {
         let ended = Arc::clone(&ended_copy);
         let thread = std::thread::Builder::new().spawn(move || {
             let _priority = RealTimePriority::raise();
-            let limited = limits.rooms(0).len();
+            let mut groups = GroupCounts::of(&limits);
             while stopped.recv_timeout(BETWEEN_CHECKS) == Err(RecvTimeoutError::Timeout) {
-                let is_scarce = |left| left < room_bytes / RESERVE;
-                // A group whose files cannot be read any more may be full.
-                let is_blind = limits.rooms(0).len() < limited;
-                if is_blind || limits.room_bytes(0).is_some_and(is_scarce) {
+                if groups.are_nearly_full(&limits, room_bytes / RESERVE) {
                     ended.store(true, Ordering::SeqCst);
                     copy.kill();
                     return;
@@ -171,6 +194,21 @@ mod tests {
         let limits = MemoryLimits { groups: None };
         assert!(limits.room_bytes(0).unwrap() > 0);
         assert_eq!(limits.room_bytes(u64::MAX), Some(0));
+    }
+
+    #[test]
+    fn a_limit_may_be_lifted_but_a_group_that_is_gone_may_have_been_full() {
+        let Some(group) = testkit::ControlGroup::make() else { return };
+        group.limit(64 << 20);
+        let limits = MemoryLimits::of(Some(ControlGroup::at(group.folder()).as_slice()));
+        let mut groups = GroupCounts::of(&limits);
+        assert!(!groups.are_nearly_full(&limits, 1) && groups.are_nearly_full(&limits, 65 << 20));
+        group.lift_limit();
+        assert!(!groups.are_nearly_full(&limits, 1));
+        group.limit(64 << 20);
+        assert!(!groups.are_nearly_full(&limits, 1));
+        drop(group);
+        assert!(groups.are_nearly_full(&limits, 1));
     }
 
     #[test]

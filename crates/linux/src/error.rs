@@ -1,6 +1,6 @@
 use std::io;
 
-use crate::proc::Obstacle;
+use crate::obstacle::Obstacle;
 
 /// The reason why a process cannot be examined. Each message is one line.
 #[derive(Debug, thiserror::Error)]

@@ -16,6 +16,7 @@ mod each;
 mod error;
 mod machine;
 mod mapping;
+mod obstacle;
 mod own_memory;
 pub mod page_faults;
 mod pagemap;

@@ -350,8 +350,9 @@ fn open_counters(
     Ok((rings, counters))
 }
 
-/// Raises the limit of open files to the highest that is allowed: a process needs a counter for each thread and processor.
-fn raise_file_limit() {
+/// Raises the limit of open files to the highest that is allowed. Observing a process takes a counter for each thread and
+/// processor, and a family has many processes.
+pub fn raise_file_limit() {
     // SAFETY: the limits are plain data, and outlive the calls.
     unsafe {
         let mut limits: libc::rlimit = std::mem::zeroed();

@@ -6,6 +6,7 @@ pub(crate) mod closures;
 pub(crate) mod code_paths;
 pub(crate) mod content;
 pub(crate) mod data_type;
+pub(crate) mod depth;
 pub(crate) mod heap_page;
 pub(crate) mod imemo;
 pub(crate) mod links;

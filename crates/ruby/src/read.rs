@@ -15,6 +15,7 @@ use crate::layout::context::{Basics, Context};
 use crate::layout::heap_layout::{HeapLayout, SpaceMembers};
 use crate::layout::page_finder;
 use crate::model::content::{Content, Form};
+use crate::model::depth::Depth;
 use crate::object_space::ObjectSpace;
 use crate::old_objects::OldObjects;
 use crate::read::classes::Classes;
@@ -23,16 +24,6 @@ use crate::{backtrace, code_paths};
 
 /// The sizes of heap pages that are tried, as powers of two: 16 KiB up to 3.1, 64 KiB since.
 pub(crate) const PAGE_SIZES_LOG2: std::ops::RangeInclusive<u32> = 13..=17;
-
-/// The depth to which an object space is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Depth {
-    /// Slots, and their references to malloc'ed memory without its contents. There are no links between slots, and no bodies
-    /// of iseqs.
-    Memory,
-    /// Everything.
-    Graph,
-}
 
 /// Reads the object space of a stopped process.
 ///

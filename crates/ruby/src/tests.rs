@@ -11,9 +11,10 @@ use crate::layout::context::{Basics, Context};
 use crate::layout::heap_layout::HeapLayout;
 use crate::layout::page_descriptor::{DescriptorLayout, SlotMembers};
 use crate::layout::page_finder;
+use crate::model::depth::Depth;
 use crate::model::heap_page::HeapPage;
 use crate::model::slot::Slot;
-use crate::read::{Depth, classes, slots};
+use crate::read::{classes, slots};
 
 /// A heap with objects of all sizes, enough that every wrong layout affects some of them.
 fn heap(release: RubyRelease) -> RubyHeap {

@@ -8,7 +8,7 @@ use formats::LoadResult;
     "cannot read the output of the load command: it is neither wrk's nor a line of JSON with \"requests\" (see \
      `rbloat compare --help`); its last line: {last}"
 )]
-pub struct LoadError {
+pub(crate) struct LoadError {
     /// The last line of the output.
     pub last: String,
 }
@@ -18,7 +18,7 @@ pub struct LoadError {
 ///
 /// # Errors
 /// If the output is neither.
-pub fn parse_load(output: &str) -> Result<LoadResult, LoadError> {
+pub(crate) fn parse_load(output: &str) -> Result<LoadResult, LoadError> {
     let json = output.lines().rev().find_map(|line| serde_json::from_str(line.trim()).ok());
     json.or_else(|| wrk(output)).ok_or_else(|| LoadError {
         last: output.lines().next_back().unwrap_or("(nothing)").chars().take(200).collect(),

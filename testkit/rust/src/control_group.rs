@@ -112,6 +112,12 @@ impl ControlGroup {
         fs::write(self.folder.join(self.files.limit), bytes.to_string()).expect("a limit is set");
     }
 
+    /// Removes the limit.
+    pub fn lift_limit(&self) {
+        let none = if self.files.limit == VERSION_2.limit { "max" } else { "-1" };
+        fs::write(self.folder.join(self.files.limit), none).expect("a limit is removed");
+    }
+
     /// Resets the peak; `None` if the kernel counts none, or cannot reset it (before Linux 6.12 in version 2).
     #[must_use]
     pub fn reset_peak(&self) -> Option<()> {

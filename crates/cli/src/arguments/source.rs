@@ -1,14 +1,14 @@
 //! The process or file to examine, and the method of its capture.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use ledger::Extent;
+use examine::{CaptureOptions, ProcessName, SandboxOptions, SourceName};
 
 use super::time::parse_short_time;
 use crate::failure::Failure;
-use crate::sandbox::SandboxArguments;
+use crate::terminal;
 
 /// The process or file to examine.
 #[derive(Debug, Args)]
@@ -37,50 +37,6 @@ struct WhichArguments {
     /// The process, by the pid that it has in its container
     #[arg(long, value_name = "PID", hide_short_help = true)]
     namespace_pid: Option<i32>,
-}
-
-/// The name of a process.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ProcessName {
-    /// The pid that /proc shows.
-    Pid(i32),
-    /// The pid in its container.
-    NamespacePid(i32),
-    /// A part of its command line.
-    Command(String),
-}
-
-impl From<&str> for ProcessName {
-    fn from(name: &str) -> Self {
-        name.parse().map_or_else(|_| Self::Command(name.to_owned()), Self::Pid)
-    }
-}
-
-/// The name of a process or file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum SourceName {
-    Process(ProcessName),
-    File {
-        path: PathBuf,
-        /// The folder with the files that the process of a core had mapped.
-        sysroot: Option<PathBuf>,
-    },
-}
-
-impl SourceName {
-    /// Returns the process or file that a word names. A number is a process; a file with a number as its name is written
-    /// `./4242`. Another word is a file if there is such a file, or if it is a path or the usual name of a snapshot or core;
-    /// otherwise it is a process. `sysroot` is the folder with the files that the process of a core had mapped.
-    pub(crate) fn of(word: &str, sysroot: Option<&Path>) -> Self {
-        let is_usual = word.contains('/') || word.ends_with(".rbloat") || word.starts_with("core");
-        let is_file = || sysroot.is_some() || is_usual || Path::new(word).is_file();
-        match ProcessName::from(word) {
-            ProcessName::Command(_) if is_file() => {
-                Self::File { path: word.into(), sysroot: sysroot.map(Path::to_owned) }
-            }
-            process => Self::Process(process),
-        }
-    }
 }
 
 impl SourceArguments {
@@ -129,6 +85,36 @@ pub(crate) struct CaptureArguments {
     pub(crate) sandbox: SandboxArguments,
 }
 
+impl CaptureArguments {
+    /// The options of an examination.
+    pub(crate) fn options(self) -> CaptureOptions {
+        let mode = match self.capture {
+            CaptureMode::Auto => examine::CaptureMode::Auto,
+            CaptureMode::Fork => examine::CaptureMode::Fork,
+            CaptureMode::Freeze => examine::CaptureMode::Freeze,
+        };
+        CaptureOptions { mode, max_pause: self.max_pause, sandbox: self.sandbox.options() }
+    }
+}
+
+/// The sandbox of an analysis.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct SandboxArguments {
+    /// Keep all rights during the analysis
+    ///
+    /// By default rbloat gives up its rights once it has read the process or opened the files: it drops its capabilities
+    /// (capset), can open no further files (Landlock), and can make only the system calls of an analysis (seccomp).
+    #[arg(long, hide_short_help = true)]
+    no_sandbox: bool,
+}
+
+impl SandboxArguments {
+    /// The options of a sandbox.
+    pub(crate) fn options(self) -> SandboxOptions {
+        SandboxOptions { is_enabled: !self.no_sandbox, complain: |what| terminal::complain(what) }
+    }
+}
+
 /// Retained sizes, on request.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct RetainedArguments {
@@ -138,13 +124,6 @@ pub(crate) struct RetainedArguments {
     /// they were taken with --retained.
     #[arg(long)]
     pub(crate) retained: bool,
-}
-
-impl RetainedArguments {
-    /// The extent of a ledger without a memory map.
-    pub(crate) fn extent(self) -> Extent {
-        Extent { retained_sizes: self.retained, memory_map: false }
-    }
 }
 
 /// The method of a capture.

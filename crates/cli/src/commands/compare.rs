@@ -4,21 +4,14 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use diagnosis::{Environment, Setting, Workload};
-use formats::{FailedRun, MissingSetting, Run, TriedSetting, to_json};
-use supervise::{
-    Journal, LoadOutcome, MeasuredProgram, Orphans, ResourceUsage, Signals, WatchEnd, parse_load,
-};
+use examine::AllocatorCall;
+use formats::{FailedRun, MissingSetting, TriedSetting, to_json};
+use supervise::{Journal, Measured, MeasuredProgram, Orphans, RunPlan, Signals};
 
-use crate::allocator_call::AllocatorCall;
 use crate::arguments::parse_time;
 use crate::comparison_folder::ComparisonFolder;
 use crate::failure::{Failure, Outcome};
-use crate::{installed_gem, terminal, trimming};
-
-/// The longest wait for a server to become idle before its load begins.
-const BOOT: Duration = Duration::from_secs(60);
-/// The longest wait for a command without a load to finish its work.
-const WORK: Duration = Duration::from_secs(24 * 3600);
+use crate::terminal;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -114,7 +107,14 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
             });
             let (recording, journal) = recording.unzip();
             let program = start(arguments, setting, environment, journal, &orphans)?;
-            let measured = measure(arguments, setting, number, program, &signals)?;
+            let plan = RunPlan {
+                setting: setting.name(),
+                number,
+                load: arguments.load.as_deref(),
+                settle: arguments.settle,
+                trim: if *setting == Setting::Trim { Some(&trim) } else { None },
+            };
+            let measured = plan.measure(program, &signals)?;
             if let (Some(folder), Some(recording)) = (&mut folder, recording) {
                 folder.keep(recording, matches!(measured, Measured::Run(_)));
             }
@@ -212,7 +212,7 @@ fn gem(arguments: &CompareArguments) -> Result<PathBuf, String> {
         Some(folder) => folder
             .canonicalize()
             .map_err(|error| format!("the gem's folder (--gem {}: {error})", folder.display())),
-        None => installed_gem::find(&arguments.command),
+        None => supervise::installed_gem(&arguments.command),
     }
 }
 
@@ -252,13 +252,6 @@ fn say_progress(setting: &str, number: u32, done: usize, all: usize, elapsed: Du
     }
 }
 
-/// The outcome of a run.
-enum Measured {
-    Run(Box<Run>),
-    Failed(String),
-    Interrupted,
-}
-
 /// Starts the program under a setting, and records it if there is a journal.
 fn start<'a>(
     arguments: &CompareArguments,
@@ -278,86 +271,11 @@ fn start<'a>(
     Ok(program)
 }
 
-fn measure(
-    arguments: &CompareArguments,
-    setting: &Setting,
-    number: u32,
-    mut program: MeasuredProgram<'_>,
-    signals: &Signals,
-) -> Result<Measured, Failure> {
-    let boot = if arguments.load.is_some() { BOOT } else { WORK };
-    let until = program.watch(boot, true, signals)?;
-    let done = match until {
-        WatchEnd::Idle(since) => since,
-        _ => Instant::now(),
-    };
-    let mut load = None;
-    let mut wall = program.since_start(done);
-    let mut before = program.usage();
-    if let Some(line) = &arguments.load
-        && matches!(until, WatchEnd::Idle(_) | WatchEnd::Over)
-    {
-        match program.put_load(line, signals)? {
-            LoadOutcome::Interrupted => return Ok(Measured::Interrupted),
-            LoadOutcome::Failed(why) => return Ok(Measured::Failed(why)),
-            LoadOutcome::Done(took, printed) => match parse_load(&printed) {
-                Ok(measured) => (load, wall) = (Some(measured), took),
-                Err(error) => return Ok(Measured::Failed(error.to_string())),
-            },
-        }
-    } else {
-        before = ResourceUsage::default();
-    }
-    if until == WatchEnd::Interrupted {
-        return Ok(Measured::Interrupted);
-    }
-    if let Some(why) = program.failure() {
-        return Ok(Measured::Failed(why));
-    }
-    if until == WatchEnd::Ended && arguments.load.is_some() {
-        return Ok(Measured::Failed(
-            "the command ended before the load began: it must keep running, or leave a daemon"
-                .into(),
-        ));
-    }
-    let used = program.usage();
-    let rss_end_bytes = program.rss_bytes();
-    let peak = program.samples.iter().map(|sample| sample.rss_bytes).max().unwrap_or(0);
-    let mut rss_settled_bytes = None;
-    if until != WatchEnd::Ended {
-        if *setting == Setting::Trim && !trim(&program) {
-            let why =
-                "cannot trim: the command has no Ruby process whose allocator can return memory";
-            return Ok(Measured::Failed(why.into()));
-        }
-        match program.watch(arguments.settle, false, signals)? {
-            WatchEnd::Interrupted => return Ok(Measured::Interrupted),
-            WatchEnd::Ended => {}
-            WatchEnd::Idle(_) | WatchEnd::Over => rss_settled_bytes = Some(program.rss_bytes()),
-        }
-    }
-    let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    Ok(Measured::Run(Box::new(Run {
-        setting: setting.name().into(),
-        number,
-        rss_peak_bytes: peak.max(rss_end_bytes),
-        rss_end_bytes,
-        rss_settled_bytes,
-        wall_ms: ms(wall),
-        user_ms: ms(used.user.saturating_sub(before.user)),
-        system_ms: ms(used.system.saturating_sub(before.system)),
-        minor_faults: used.minor_faults.saturating_sub(before.minor_faults),
-        major_faults: used.major_faults.saturating_sub(before.major_faults),
-        load,
-        samples: std::mem::take(&mut program.samples),
-    })))
-}
-
 /// Trims every Ruby process of a program. Returns true if there was one.
 fn trim(program: &MeasuredProgram<'_>) -> bool {
     let trimmed = program.pids().filter(|&pid| {
-        let Ok(Some(target)) = crate::process::ruby(pid) else { return false };
-        AllocatorCall::find(&target).and_then(|call| trimming::trim(pid, &call)).is_ok()
+        let Ok(Some(target)) = examine::ruby(pid) else { return false };
+        AllocatorCall::find(&target).and_then(|call| examine::trim(pid, &call)).is_ok()
     });
     trimmed.count() > 0
 }

@@ -2,18 +2,16 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use examine::{ProcessName, Sandbox, SourceName};
 use formats::to_json;
 use ledger::Size;
 
 use crate::arguments::{
-    CaptureArguments, ProcessName, RetainedArguments, SourceName, parse_size, parse_time,
+    CaptureArguments, RetainedArguments, SamplesArguments, parse_size, parse_time,
 };
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
-use crate::samples::SamplesArguments;
-use crate::sandbox::Sandbox;
-use crate::source::{self, Source};
-use crate::terminal;
+use crate::{naming, terminal};
 
 /// The defaults of `--every` and `--times` for one process.
 const EVERY: Duration = Duration::from_secs(60);
@@ -86,29 +84,30 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     let samples = arguments.samples.read()?;
     // The last source may be a process that will be captured in hours.
     if let (Some(samples), Some((_, SourceName::Process(name)))) = (&samples, names.last()) {
-        samples.check(crate::process::find(name.clone())?)?;
+        samples.check(naming::process(name.clone())?.pid())?;
     }
     let repeats = arguments.every.is_some() || arguments.times.is_some();
-    let sandbox = Sandbox::new(arguments.capture.sandbox, []);
+    let (how, retained) = (arguments.capture.options(), arguments.retained.retained);
+    let sandbox = Sandbox::new(how.sandbox, []);
     let snapshots = match &names[..] {
         [(_, SourceName::Process(name))] => {
             // Another process may have that name later.
-            let name = SourceName::Process(ProcessName::Pid(crate::process::find(name.clone())?));
-            let (how, earlier) =
-                (arguments.capture, Sandbox::of_analyses(arguments.capture.sandbox));
+            let name = SourceName::Process(ProcessName::Pid(naming::process(name.clone())?.pid()));
+            let earlier = Sandbox::of_analyses(how.sandbox);
             watch(arguments, |is_last| {
                 // The next capture needs all rights again.
                 let sandbox = if is_last { &sandbox } else { &earlier };
-                Source::open(name.clone())?.snapshot(how, arguments.retained, sandbox)
+                let source = naming::source(name.clone())?;
+                Ok(source.snapshot(how, retained, sandbox, &Progress::new())?)
             })?
         }
         [_] => return Err(Failure::OneSource),
         many if repeats => return Err(Failure::ManySources(many.len())),
         _ => {
-            let open = |(_, name): &(&str, SourceName)| Source::open(name.clone());
+            let open = |(_, name): &(&str, SourceName)| naming::source(name.clone());
             let sources = names.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-            let (how, retained) = (arguments.capture, arguments.retained);
-            let snapshots = source::snapshots(sources, how, retained, &sandbox)?;
+            let progress = Progress::new();
+            let snapshots = examine::snapshots(sources, how, retained, &sandbox, &progress)?;
             names.iter().map(|(text, _)| linux::one_line(text)).zip(snapshots).collect()
         }
     };
@@ -156,7 +155,7 @@ pub(super) fn watch<T>(
         let due = started + every * (number - 1);
         let progress = Progress::new();
         progress.wait_until(due, &format!("waiting for snapshot {number} of {times}"));
-        progress.end();
+        progress.erase();
         match take(number == times) {
             Ok(snapshot) => snapshots.push((format!("look {number}"), snapshot)),
             Err(failure) if snapshots.len() >= 2 => {

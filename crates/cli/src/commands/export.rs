@@ -1,17 +1,15 @@
-use std::ffi::OsString;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use archive::Look;
 use clap::Args;
+use examine::{Sandbox, report_of_file};
 use formats::{Container, Place, Report};
 use ledger::Size;
+use output::Folder;
 
+use crate::arguments::SandboxArguments;
 use crate::arguments::parse_size;
 use crate::failure::{Failure, Outcome};
-use crate::output::Folder;
-use crate::sandbox::{Sandbox, SandboxArguments};
-use crate::source::report_of_file;
 use crate::terminal;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -66,15 +64,15 @@ fn parse_label(text: &str) -> Result<Label, String> {
 
 pub(crate) fn run(arguments: &ExportArguments) -> Result<Outcome, Failure> {
     let archive = Folder::create(&arguments.output)?;
-    let sandbox = Sandbox::of_analyses(arguments.sandbox);
+    let sandbox = Sandbox::of_analyses(arguments.sandbox.options());
     let (mut exported, mut is_complete, mut bytes) = (0_u64, true, 0_u64);
     let mut unread = None;
     for path in &arguments.snapshots {
         let report = match report_of_file(path, &sandbox) {
             Ok(report) => report,
             // The others can still be exported. The last error is printed at the end, and is rbloat's exit status.
-            Err(failure) => {
-                if let Some(earlier) = unread.replace(failure) {
+            Err(error) => {
+                if let Some(earlier) = unread.replace(Failure::from(error)) {
                     terminal::complain(earlier);
                 }
                 continue;
@@ -84,7 +82,7 @@ pub(crate) fn run(arguments: &ExportArguments) -> Result<Outcome, Failure> {
         let look = arguments.look(report);
         let files = sandbox.run(|| archive::files(&[look]));
         for file in files.map_err(|error| Failure::NotExported { path: path.clone(), error })? {
-            add(&archive, &file)?;
+            agent::add_to_archive(&archive, &file)?;
             bytes += file.bytes.len() as u64;
         }
         exported += 1;
@@ -119,27 +117,6 @@ impl ExportArguments {
         let service = self.service.clone().unwrap_or_else(|| diagnosis::service(&place));
         Look { service, node, place, pss_bytes: None, limit_bytes: self.limit, report }
     }
-}
-
-/// Writes a file of an archive. A file of the same snapshot under another service is removed, so that no snapshot counts twice.
-///
-/// # Errors
-/// If it cannot be written; then no part of it is in the archive.
-pub(crate) fn add(archive: &Folder, file: &archive::File) -> Result<(), Failure> {
-    let day = archive.inner(&Path::new(file.table).join(&file.day))?;
-    day.inner(Path::new(&file.service))?.output(&file.name)?.write(&file.bytes)?;
-    let names = day.names()?;
-    let is_service = |name: &&OsString| name.to_string_lossy().starts_with("service=");
-    for service in names.iter().filter(is_service).filter(|name| **name != *file.service) {
-        let other = day.inner(Path::new(service))?;
-        match other.remove(&file.name) {
-            Err(source) if source.kind() != ErrorKind::NotFound => {
-                return Err(Failure::Unwritable { path: other.path_of(&file.name), source });
-            }
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,27 +1,26 @@
 //! `rbloat diff --tree`: the growth of a family of processes.
 
+use examine::{Detail, ProcessName, Sandbox, SnapshotFile, SourceName};
 use formats::{Family, to_json};
 
 use super::diff::{DiffArguments, watch};
-use super::family::Processes;
-use crate::arguments::{ProcessName, SourceName};
+use super::family;
 use crate::failure::{Failure, Outcome};
-use crate::sandbox::Sandbox;
-use crate::source::{Detail, Source};
-use crate::terminal;
+use crate::{naming, terminal};
 
 pub(super) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     let names: Vec<_> = arguments.names().collect();
     let repeats = arguments.every.is_some() || arguments.times.is_some();
-    let sandbox = Sandbox::new(arguments.capture.sandbox, []);
+    let how = arguments.capture.options();
+    let sandbox = Sandbox::new(how.sandbox, []);
     let account = |name: &SourceName| {
-        let processes = Processes::of_families(std::slice::from_ref(name))?;
-        processes.account(arguments.capture, Detail::OWNERS, false)
+        let members = family::members_of(std::slice::from_ref(name))?;
+        family::account(members, how, Detail::OWNERS, false)
     };
     let accounts = match &names[..] {
         [(_, SourceName::Process(name))] => {
             // Another process may have that name later.
-            let pid = crate::process::find(name.clone())?;
+            let pid = naming::process(name.clone())?.pid();
             let name = SourceName::Process(ProcessName::Pid(pid));
             watch(arguments, |_| account(&name))?
         }
@@ -30,7 +29,7 @@ pub(super) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
         _ => {
             // Files are read after the captures, which take rights.
             let take = |(_, name): &(&str, SourceName)| match name {
-                SourceName::File { .. } => Source::open(name.clone()).map(Taken::File),
+                SourceName::File { .. } => family::file(name.clone()).map(Taken::File),
                 SourceName::Process(_) => account(name).map(|it| Taken::Account(Box::new(it))),
             };
             let taken = names.iter().map(take).collect::<Result<Vec<_>, _>>()?;
@@ -59,14 +58,14 @@ pub(super) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
 /// A family, or the open file with it.
 enum Taken {
     Account(Box<Family>),
-    File(Source),
+    File(SnapshotFile),
 }
 
 impl Taken {
     fn family(self) -> Result<Family, Failure> {
         match self {
             Self::Account(family) => Ok(*family),
-            Self::File(source) => source.family(),
+            Self::File(file) => Ok(file.family()?),
         }
     }
 }

@@ -1,11 +1,11 @@
 use clap::{Args, ValueEnum};
+use examine::{Detail, Sandbox, Source};
 use formats::Platform;
 
 use crate::arguments::SourceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::sandbox::Sandbox;
-use crate::source::{Detail, Source};
-use crate::terminal;
+use crate::progress::Progress;
+use crate::{naming, terminal};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -56,11 +56,12 @@ impl From<PlatformName> for Platform {
 }
 
 pub(crate) fn run(arguments: &FixArguments) -> Result<Outcome, Failure> {
-    let source = Source::open(arguments.source.name()?)?;
+    let source = naming::source(arguments.source.name()?)?;
     let argument = source.argument();
     let next = if matches!(source, Source::Process(_)) { "snapshot" } else { "report" };
-    let sandbox = Sandbox::new(arguments.source.capture.sandbox, []);
-    let report = source.account(arguments.source.capture, Detail::OWNERS, &sandbox)?.report;
+    let how = arguments.source.capture.options();
+    let sandbox = Sandbox::new(how.sandbox, []);
+    let report = source.account(how, Detail::OWNERS, &sandbox, &Progress::new())?.report;
     let platform = arguments.target.map(Platform::from);
     terminal::print(&render::fix(&report, platform, terminal::width()))?;
     // A snapshot before the change shows its effect: `rbloat diff`.

@@ -1,15 +1,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use examine::{FamilyMembers, Sandbox, Source};
+use output::{Output, default_path};
 use render::PageColours;
 
-use crate::arguments::{RetainedArguments, SourceArguments};
+use crate::arguments::{RetainedArguments, SamplesArguments, SourceArguments};
 use crate::failure::{Failure, Outcome};
-use crate::output::{Output, default_path};
-use crate::samples::SamplesArguments;
-use crate::sandbox::Sandbox;
-use crate::source::Source;
-use crate::terminal;
+use crate::progress::Progress;
+use crate::{naming, terminal};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -46,11 +45,11 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
     if arguments.output.is_some() && arguments.output == arguments.png {
         return Err(Failure::OneFile);
     }
-    let source = Source::open(arguments.source.name()?)?;
+    let source = naming::source(arguments.source.name()?)?;
     let argument = source.argument();
     let shared = match (arguments.tree, &source) {
         (false, _) => None,
-        (true, Source::Process(target)) => Some(super::family::shared_pages(target.pid())?),
+        (true, Source::Process(target)) => Some(FamilyMembers::shared_pages(target.pid())?),
         (true, _) => return Err(Failure::MapOfFamilyFile),
     };
     let samples = arguments.samples.read()?;
@@ -63,8 +62,10 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
         (path, picture) => (path.clone(), picture.clone()),
     };
     let (page, picture) = (open(&path)?, open(&picture)?);
-    let sandbox = Sandbox::new(arguments.source.capture.sandbox, page.iter().chain(&picture));
-    let mut snapshot = source.snapshot(arguments.source.capture, arguments.retained, &sandbox)?;
+    let how = arguments.source.capture.options();
+    let sandbox = Sandbox::new(how.sandbox, page.iter().chain(&picture));
+    let retained = arguments.retained.retained;
+    let mut snapshot = source.snapshot(how, retained, &sandbox, &Progress::new())?;
     let who = samples.map(|samples| samples.of(&snapshot)).transpose()?;
     let made = who.map(|who| {
         diagnosis::name_code(&mut snapshot, &who);

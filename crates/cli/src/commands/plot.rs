@@ -4,12 +4,13 @@ use std::io::{self, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use examine::Sandbox;
 use formats::Recording;
+use output::Output;
 use render::Plot;
 
+use crate::arguments::SandboxArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output::Output;
-use crate::sandbox::{Sandbox, SandboxArguments};
 use crate::terminal;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -38,7 +39,7 @@ pub(crate) fn run(arguments: &PlotArguments) -> Result<Outcome, Failure> {
     let open = |path: &PathBuf| Input::new(path.clone(), File::open(path));
     let inputs = arguments.files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let output = arguments.output.as_deref().map(Output::open).transpose()?;
-    Sandbox::new(arguments.sandbox, &output).begin();
+    Sandbox::new(arguments.sandbox.options(), &output).begin();
     let mut plot = Plot::new(arguments.verbose);
     // One after the other, since a long recording takes far more memory than its drawing.
     for input in inputs {

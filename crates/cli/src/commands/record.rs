@@ -6,17 +6,15 @@ use std::time::Duration;
 
 use clap::Args;
 use diagnosis::Shape;
+use examine::{GrowthWatch, ProcessName};
 use formats::{EndReason, Line, RecordingEnd, RecordingStart};
+use output::{Output, default_path};
 use supervise::{Journal, Orphans, Recorder, RecorderOptions, Searches, Signals, unix_ms};
 
-use crate::arguments::{
-    CaptureArguments, ProcessName, parse_short_time, parse_time, parse_time_or_never,
-};
+use crate::arguments::{CaptureArguments, parse_short_time, parse_time, parse_time_or_never};
 use crate::failure::{Failure, Outcome};
-use crate::output::{Output, default_path};
 use crate::recording_view::View;
-use crate::terminal;
-use crate::watch::GrowthWatch;
+use crate::{naming, terminal};
 
 /// The first capture of a new program waits, since its heap is still empty.
 const FIRST_CAUSES_OF_A_NEW_PROGRAM: Duration = Duration::from_secs(2);
@@ -91,7 +89,7 @@ pub(crate) fn run(arguments: &RecordArguments) -> Result<Outcome, Failure> {
             let pid = match ProcessName::from(name.as_str()) {
                 // It need not be a Ruby process.
                 ProcessName::Pid(pid) => linux::check(pid).map(|()| pid)?,
-                name => crate::process::find(name)?,
+                name => naming::process(name)?.pid(),
             };
             let signals = Signals::block(false)?;
             record(arguments, pid, None, None, &signals)?;
@@ -165,13 +163,14 @@ fn record(
         label: None,
     };
     journal.write(&Line::Start(start))?;
+    let how = arguments.capture.options();
     let interval = arguments.every * SAMPLES_PER_GROWTH;
-    let growth = match arguments.who.then(|| GrowthWatch::begin(pid, arguments.capture, interval)) {
+    let growth = match arguments.who.then(|| GrowthWatch::begin(pid, how, interval)) {
         // The recording has the program's end.
         Some(Err(failure)) if failure.is_end() && child.is_some() => None,
         growth => growth.transpose()?,
     };
-    let mut view = View::new(arguments.capture, child.is_some(), growth);
+    let mut view = View::new(how, child.is_some(), growth);
     view.print(&format!("recording process {pid} into {}", path.display()));
     let options = RecorderOptions {
         every: arguments.every,

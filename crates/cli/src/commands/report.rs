@@ -1,17 +1,17 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use examine::{Detail, FamilyMembers, Sandbox, Source, SourceName};
 use formats::{Report, to_json};
 use ledger::Extent;
+use output::Output;
 use render::TextOptions;
 
-use crate::arguments::{RetainedArguments, SourceArguments};
+use super::family;
+use crate::arguments::{RetainedArguments, SamplesArguments, SourceArguments};
 use crate::failure::{Failure, Outcome};
-use crate::output::Output;
-use crate::samples::SamplesArguments;
-use crate::sandbox::Sandbox;
-use crate::source::{Detail, Source};
-use crate::terminal;
+use crate::progress::Progress;
+use crate::{naming, terminal};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -20,7 +20,7 @@ Examples:
   rbloat report app.rbloat --arenas  of a snapshot, with malloc's arenas";
 
 /// The usage that clap makes is longer than a line.
-pub(super) const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 rbloat report [OPTIONS] <PID|WORD|FILE>
        rbloat report --tree [OPTIONS] <PID|WORD>...
        rbloat report --tree [OPTIONS] --cgroup <PATH>";
@@ -114,20 +114,22 @@ impl ReportArguments {
 
 pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     if arguments.tree {
-        return super::family::run(arguments);
+        return run_family(arguments);
     }
     let owners = arguments.owners();
-    let source = Source::open(arguments.source.name()?)?;
+    let source = naming::source(arguments.source.name()?)?;
     if owners == 0 && arguments.retained.retained {
         return Err(Failure::RetainedWithoutOwners);
     }
     let (argument, is_process) = (source.argument(), matches!(source, Source::Process(_)));
     let samples = arguments.samples.read()?;
-    let extent = Extent { memory_map: samples.is_some(), ..arguments.retained.extent() };
+    let extent =
+        Extent { memory_map: samples.is_some(), retained_sizes: arguments.retained.retained };
     let detail = Detail { owners: owners > 0 || arguments.code, extent, family: true };
     let output = arguments.output.as_deref().map(Output::open).transpose()?;
-    let sandbox = Sandbox::new(arguments.source.capture.sandbox, &output);
-    let mut snapshot = source.account(arguments.source.capture, detail, &sandbox)?;
+    let how = arguments.source.capture.options();
+    let sandbox = Sandbox::new(how.sandbox, &output);
+    let mut snapshot = source.account(how, detail, &sandbox, &Progress::new())?;
     if let Some(samples) = samples {
         let who = samples.of(&snapshot)?;
         diagnosis::name_code(&mut snapshot, &who);
@@ -167,4 +169,47 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
 
 fn json(report: &Report) -> String {
     to_json(report, &render::words::verdict(report).summary)
+}
+
+/// Reports on a family.
+fn run_family(arguments: &ReportArguments) -> Result<Outcome, Failure> {
+    let how = arguments.source.capture.options();
+    let detail = if arguments.owners() > 0 { Detail::OWNERS } else { Detail::CAUSES };
+    let family = match file(arguments)? {
+        Some(file) => {
+            let file = family::file(file)?;
+            Sandbox::new(how.sandbox, []).run(|| file.family())?
+        }
+        None => {
+            let members = match &arguments.cgroup {
+                Some(path) => FamilyMembers::of_group(path)?,
+                None => family::members_of(&names(arguments)?)?,
+            };
+            family::account(members, how, detail, arguments.identical)?
+        }
+    };
+    terminal::print(&match arguments.json {
+        true => to_json(&family, &render::family_summary(&family)),
+        false => render::family(&family, terminal::width()),
+    })?;
+    if let (false, Some(largest)) =
+        (arguments.json, family.members.iter().max_by_key(|member| member.private_bytes))
+    {
+        terminal::suggest(&["rbloat", "report", &largest.pid.to_string()])?;
+    }
+    Ok(family::outcome(&family))
+}
+
+fn names(arguments: &ReportArguments) -> Result<Vec<SourceName>, Failure> {
+    let more = arguments.more.iter().map(|word| SourceName::of(word, None));
+    Ok(std::iter::once(arguments.source.name()?).chain(more).collect())
+}
+
+/// Returns the file with a family if one is given, alone.
+fn file(arguments: &ReportArguments) -> Result<Option<SourceName>, Failure> {
+    if arguments.cgroup.is_some() || !arguments.more.is_empty() {
+        return Ok(None);
+    }
+    let name = arguments.source.name()?;
+    Ok(matches!(name, SourceName::File { .. }).then_some(name))
 }

@@ -1,13 +1,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use examine::{Detail, Sandbox};
+use output::{Output, default_path};
 
+use super::family;
 use crate::arguments::{RetainedArguments, SourceArguments};
 use crate::failure::{Failure, Outcome};
-use crate::output::{Output, default_path};
-use crate::sandbox::Sandbox;
-use crate::source::Source;
-use crate::terminal;
+use crate::progress::Progress;
+use crate::{naming, terminal};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -33,14 +34,16 @@ pub(crate) struct SnapshotArguments {
 
 pub(crate) fn run(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
     if arguments.tree {
-        return super::family::save(arguments);
+        return save_family(arguments);
     }
-    let source = Source::open(arguments.source.name()?)?;
+    let source = naming::source(arguments.source.name()?)?;
     let path = arguments.output.clone().unwrap_or_else(|| default_path(&source.name(), "rbloat"));
     let output = Output::open(&path)?;
     let is_file = output.is_file();
-    let sandbox = Sandbox::new(arguments.source.capture.sandbox, [&output]);
-    let snapshot = source.snapshot(arguments.source.capture, arguments.retained, &sandbox)?;
+    let how = arguments.source.capture.options();
+    let sandbox = Sandbox::new(how.sandbox, [&output]);
+    let retained = arguments.retained.retained;
+    let snapshot = source.snapshot(how, retained, &sandbox, &Progress::new())?;
     let bytes = snapshot.to_bytes();
     output.write(&bytes)?;
     let report = &snapshot.report;
@@ -53,4 +56,25 @@ pub(crate) fn run(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
         terminal::print_error(&summary);
     }
     Ok(if report.is_complete() { Outcome::Done } else { Outcome::Incomplete })
+}
+
+/// Saves the account of a family.
+fn save_family(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
+    let members = family::members_of(&[arguments.source.name()?])?;
+    let name = members.oldest().to_string();
+    let path = arguments.output.clone().unwrap_or_else(|| default_path(&name, "rbloat"));
+    let output = Output::open(&path)?;
+    let is_file = output.is_file();
+    let how = arguments.source.capture.options();
+    let family = family::account(members, how, Detail::OWNERS, false)?;
+    let bytes = family.to_bytes();
+    output.write(&bytes)?;
+    let summary = render::saved_family(&family, &path, bytes.len() as u64);
+    if is_file {
+        terminal::print_sentences(&summary)?;
+        terminal::suggest(&["rbloat", "report", "--tree", &path.display().to_string()])?;
+    } else {
+        terminal::print_error(&summary);
+    }
+    Ok(family::outcome(&family))
 }

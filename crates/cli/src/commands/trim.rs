@@ -1,20 +1,15 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use examine::{AllocatorCall, CaptureOptions, FamilyMembers, ProcessName, Progress as _};
 use formats::{FamilyTrim, FindingRow, TrimOutcome, TrimReport, TrimWatch, WatchPoint, to_json};
-use image::{Finding, Severity, Target};
-use ledger::{Cause, FamilyPages, Ledger, MemberPages};
-use linux::proc;
-use linux::{PageFrame, page_frames};
+use image::{Finding, Severity};
+use ledger::Ledger;
 
-use crate::allocator_call::AllocatorCall;
 use crate::arguments::{CaptureArguments, ProcessArguments, parse_time};
-use crate::attempts::{self, Captured};
 use crate::failure::{Failure, Outcome};
 use crate::progress::{Progress, with_time_left};
-use crate::sandbox::Sandbox;
-use crate::source::Detail;
-use crate::{terminal, trimming};
+use crate::{naming, terminal};
 
 /// The time between two samples of RSS after a trim.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
@@ -54,20 +49,21 @@ pub(crate) struct TrimArguments {
 }
 
 pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
-    let target = crate::process::open(arguments.process.name())?;
+    let target = naming::process(arguments.process.name())?;
     let pid = target.pid();
     if arguments.tree {
         return trim_family(pid, arguments);
     }
     let print = |text: &str| if arguments.json { Ok(()) } else { terminal::print_sentences(text) };
     let call = AllocatorCall::find(&target)?;
-    let progress = Progress::of_capture(pid);
-    let how = arguments.capture;
-    let (mut report, ledger) = trimming::predict(&target, &call, how)?;
-    progress.end();
+    let progress = Progress::new();
+    progress.capture(pid, target.counts.resident_bytes);
+    let how = arguments.capture.options();
+    let (mut report, ledger) = examine::predict(&target, &call, how)?;
+    progress.erase();
     print(&render::trim_prediction(&report))?;
     if !arguments.dry_run {
-        report.outcome = Some(trimming::trim(pid, &call)?);
+        report.outcome = Some(examine::trim(pid, &call)?);
         print(&render::trim_outcome(&report))?;
     }
     // The outcome is printed even if the watch fails.
@@ -90,29 +86,18 @@ pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
 
 /// Trims all members of the family of process `pid`, or predicts that.
 fn trim_family(pid: i32, arguments: &TrimArguments) -> Result<Outcome, Failure> {
-    let members = proc::family(pid);
-    if members.is_empty() {
-        return Err(linux::Error::NoSuchProcess { pid }.into());
-    }
-    // A member whose pages cannot be read cannot be trimmed either, and says so below.
-    let frames: Vec<Vec<PageFrame>> =
-        members.iter().map(|it| page_frames(it.pid).unwrap_or_default()).collect();
-    let pages = frames.iter().map(|frames| MemberPages { frames, parent: None });
-    let pages = FamilyPages::new(linux::Machine::own(), pages.collect());
-    let pss_bytes = || -> u64 {
-        let rollups = members.iter().filter_map(|it| proc::rollup(it.pid).ok());
-        rollups.map(|it| it.pss_bytes).sum()
-    };
+    let (how, is_dry) = (arguments.capture.options(), arguments.dry_run);
+    let mut members = FamilyMembers::of_families(&[ProcessName::Pid(pid)])?;
     let mut report = FamilyTrim {
         members: Vec::new(),
         expected_private_bytes: Some(0),
-        pss_bytes_before: pss_bytes(),
+        pss_bytes_before: members.pss_bytes(),
         pss_bytes_after: None,
         findings: Vec::new(),
     };
     let mut first_failure = None;
-    for (index, member) in members.iter().enumerate() {
-        match trim_member(member.pid, index, &pages, arguments) {
+    members.trim(how, is_dry, &Progress::new(), |pid, trimmed| {
+        match trimmed {
             Ok((trim, private)) => {
                 let sum = report.expected_private_bytes.zip(private);
                 report.expected_private_bytes = sum.map(|(sum, private)| sum + private);
@@ -121,53 +106,32 @@ fn trim_family(pid: i32, arguments: &TrimArguments) -> Result<Outcome, Failure> 
                 }
                 report.members.push(trim);
             }
-            Err(failure) => {
-                report.findings.push(FindingRow::from(&not_trimmed(member.pid, &failure)));
+            Err(error) => {
+                let failure = Failure::from(error);
+                report.findings.push(FindingRow::from(&not_trimmed(pid, &failure)));
                 first_failure.get_or_insert(failure);
             }
         }
-    }
+        Ok::<_, Failure>(())
+    })?;
     if let Some(failure) = first_failure.filter(|_| report.members.is_empty()) {
         return Err(failure);
     }
-    report.pss_bytes_after = (!arguments.dry_run).then(pss_bytes);
+    report.pss_bytes_after = (!is_dry).then(|| members.pss_bytes());
     if arguments.json {
         terminal::print(&to_json(&report, &render::family_trim_summary(&report)))?;
     } else {
         terminal::print_sentences(&render::family_trim(&report))?;
-        let next = if arguments.dry_run { "trim" } else { "report" };
+        let next = if is_dry { "trim" } else { "report" };
         terminal::suggest(&["rbloat", next, "--tree", &pid.to_string()])?;
     }
     Ok(if report.findings.is_empty() { Outcome::Done } else { Outcome::Incomplete })
 }
 
-/// Trims a member, or predicts that. Also returns the bytes of its private pages that the trim should return.
-fn trim_member(
-    pid: i32,
-    index: usize,
-    pages: &FamilyPages<'_>,
-    arguments: &TrimArguments,
-) -> Result<(TrimReport, Option<u64>), Failure> {
-    let target = Target::open(pid)?;
-    let call = AllocatorCall::find(&target)?;
-    let progress = Progress::of_capture(pid);
-    let predicted = trimming::predict_and(&target, &call, arguments.capture, |state, facts| {
-        let resident = state.pages.as_ref().expect("a captured process has page states");
-        pages.parts(index, resident).private_causes(state, facts)[Cause::MallocUnreturned]
-    });
-    progress.end();
-    let (mut trim, _, unreturned) = predicted?;
-    if !arguments.dry_run {
-        trim.outcome = Some(trimming::trim(pid, &call)?);
-    }
-    let private = trim.expected.returned_bytes.map(|returned| returned.min(unreturned));
-    Ok((trim, private))
-}
-
 /// Watches RSS for `length` after a trim, and then accounts for the process again.
 fn watch(
     pid: i32,
-    how: CaptureArguments,
+    how: CaptureOptions,
     length: Duration,
     before: &Ledger,
     report: &TrimReport,
@@ -184,13 +148,8 @@ fn watch(
         progress.show(&with_time_left("watching RSS", left));
         std::thread::sleep(SAMPLE_INTERVAL.min(left));
     }
-    progress.end();
-    let captured = attempts::take(&Target::open(pid)?, how, Detail::CAUSES)?;
-    captured.check_read(pid)?;
-    let Captured { facts, state, .. } = captured;
+    progress.erase();
+    let after = examine::causes_of(pid, how)?;
     let returned_bytes = report.outcome.as_ref().map_or(0, TrimOutcome::returned_bytes);
-    Ok(Sandbox::of_analyses(how.sandbox).run(|| {
-        let after = Ledger::draw_up(&state, &facts);
-        diagnosis::trim_watch(samples, length.as_secs_f64(), returned_bytes, before, &after)
-    }))
+    Ok(diagnosis::trim_watch(samples, length.as_secs_f64(), returned_bytes, before, &after))
 }

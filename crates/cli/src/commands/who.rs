@@ -4,20 +4,18 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use examine::{End, Note, ProcessName, Sandbox, Watch, Watched};
 use formats::{Who, to_json};
 use ledger::Size;
-use sampler::Program;
+use output::Output;
 use supervise::{Event, Orphans, Signals, exit_status, unix_ms};
 
-use crate::arguments::{CaptureArguments, ProcessName, parse_time};
-use crate::attempts;
+use crate::arguments::{CaptureArguments, parse_time};
 use crate::commands::record::{shell_status, start};
 use crate::failure::{Failure, Outcome};
-use crate::output::Output;
+use crate::note::sentence;
 use crate::progress::{Progress, with_time_left};
-use crate::sandbox::Sandbox;
-use crate::terminal;
-use crate::watch::{End, Watch, Watched};
+use crate::{naming, terminal};
 
 /// The time for which a process is watched, if the user gives none.
 const WATCHED: Duration = Duration::from_secs(60);
@@ -97,14 +95,14 @@ pub(crate) fn run(arguments: &WhoArguments) -> Result<Outcome, Failure> {
     };
     match &arguments.watched.process {
         Some(name) => {
-            let pid = crate::process::find(ProcessName::from(name.as_str()))?;
+            let pid = naming::process(ProcessName::from(name.as_str()))?.pid();
             let signals = Signals::block(false)?;
-            let program = attempts::read_image(pid, arguments.capture, Program::derive)?;
-            let mut begun = Watch::begin(pid, arguments.capture, arguments.poll)?;
-            begun.learn(&program);
+            let how = arguments.capture.options();
+            let begun = Watch::begin_with_stacks(pid, how, arguments.poll)?;
             let duration = arguments.duration.or(Some(WATCHED));
             let watched = watch(begun, duration, &signals, None);
-            print(&watched, arguments, files)?;
+            let failed = watched.failed;
+            print(watched, arguments, files)?;
             if !arguments.json {
                 let pid = pid.to_string();
                 match &arguments.output {
@@ -112,7 +110,7 @@ pub(crate) fn run(arguments: &WhoArguments) -> Result<Outcome, Failure> {
                     None => terminal::suggest(&["rbloat", "who", &pid, "-o", "who.html"])?,
                 }
             }
-            Ok(if watched.failed { Outcome::Incomplete } else { Outcome::Done })
+            Ok(if failed { Outcome::Incomplete } else { Outcome::Done })
         }
         None => start_and_watch(arguments, files),
     }
@@ -124,14 +122,14 @@ fn start_and_watch(arguments: &WhoArguments, files: Files) -> Result<Outcome, Fa
     let orphans = Orphans::take_in();
     let mut child = start(&arguments.watched.command)?;
     let pid = child.id().cast_signed();
-    let watched = match Watch::begin(pid, arguments.capture, arguments.poll) {
+    let watched = match Watch::begin(pid, arguments.capture.options(), arguments.poll) {
         Ok(begun) => Ok(watch(begun, arguments.duration, &signals, Some(&mut child))),
-        Err(failure) if failure.is_end() => Ok(Watched {
+        Err(error) if error.is_end() => Ok(Watched {
             who: Watch::nothing(pid, &arguments.watched.command),
-            notes: vec!["the program ended before the observation began".into()],
+            notes: vec![Note::NothingObserved],
             failed: false,
         }),
-        Err(failure) => Err(failure),
+        Err(error) => Err(error),
     };
     let is_over = watched.as_ref().is_ok_and(|watched| !watched.failed);
     if is_over && exit_status(&mut child)?.is_none() {
@@ -139,9 +137,10 @@ fn start_and_watch(arguments: &WhoArguments, files: Files) -> Result<Outcome, Fa
     }
     let status = signals.wait_for(&mut child, &orphans)?;
     let watched = watched?;
-    print(&watched, arguments, files)?;
+    let failed = watched.failed;
+    print(watched, arguments, files)?;
     let status = shell_status(status);
-    Ok(if watched.failed && status == 0 { Outcome::Incomplete } else { Outcome::Ended(status) })
+    Ok(if failed && status == 0 { Outcome::Incomplete } else { Outcome::Ended(status) })
 }
 
 /// Watches until the time is over, a signal arrives, or the process ends.
@@ -182,17 +181,17 @@ fn watch(
         }
     });
     if let Some(progress) = progress {
-        progress.end();
+        progress.erase();
     }
     watched
 }
 
 /// Writes the files, and prints the result and the notes. Nothing else can be done afterwards.
-fn print(watched: &Watched, arguments: &WhoArguments, files: Files) -> Result<(), Failure> {
+fn print(watched: Watched, arguments: &WhoArguments, files: Files) -> Result<(), Failure> {
     let who = &watched.who;
     let Files { page, folded, speedscope, pprof } = files;
     let pending = [&page, &folded, &speedscope, &pprof].into_iter().flatten();
-    Sandbox::new(arguments.capture.sandbox, pending).begin();
+    Sandbox::new(arguments.capture.sandbox.options(), pending).begin();
     let outputs = [
         (page, (|who| render::who_html(who).into_bytes()) as fn(&Who) -> Vec<u8>),
         (folded, |who| render::folded(who).into_bytes()),
@@ -209,6 +208,8 @@ fn print(watched: &Watched, arguments: &WhoArguments, files: Files) -> Result<()
         false => render::who(who, terminal::width()),
     };
     terminal::print(&text)?;
-    watched.notes.iter().for_each(terminal::complain);
+    for note in watched.notes {
+        terminal::complain(sentence(note));
+    }
     Ok(())
 }

@@ -1,15 +1,15 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use examine::{Sandbox, SourceName};
 use formats::to_json;
 use ledger::Subject;
 use linux::Address;
 
-use crate::arguments::{CaptureArguments, SourceName};
+use crate::arguments::CaptureArguments;
 use crate::failure::{Failure, Outcome};
-use crate::sandbox::Sandbox;
-use crate::source::Source;
-use crate::terminal;
+use crate::progress::Progress;
+use crate::{naming, terminal};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -38,10 +38,11 @@ pub(crate) struct WhyArguments {
 pub(crate) fn run(arguments: &WhyArguments) -> Result<Outcome, Failure> {
     let subject = subject(&arguments.subject)?;
     let name = SourceName::of(&arguments.source, arguments.sysroot.as_deref());
-    let sandbox = Sandbox::new(arguments.capture.sandbox, []);
-    let source = Source::open(name)?;
+    let how = arguments.capture.options();
+    let sandbox = Sandbox::new(how.sandbox, []);
+    let source = naming::source(name)?;
     let argument = source.argument();
-    let why = source.explain(arguments.capture, &subject, &sandbox)?;
+    let why = source.explain(how, &subject, &sandbox, &Progress::new())?;
     let text = if arguments.json {
         to_json(&why, &render::why_summary(&why))
     } else {

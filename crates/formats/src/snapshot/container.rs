@@ -10,12 +10,21 @@
 //! 4  CRC-32 of everything before
 //! ```
 
-use crate::snapshot::{FORMAT, Section, SnapshotError};
+use crate::snapshot::error::{FORMAT, SnapshotError};
 
 pub(crate) const MAGIC: [u8; 8] = *b"\x8brbloat\n";
 const HEADER: usize = MAGIC.len() + 4;
 const CHECKSUM: usize = 4;
 const NAME: usize = 8;
+
+/// A part of a snapshot.
+#[derive(Debug, Clone)]
+pub struct Section {
+    /// The name.
+    pub name: &'static str,
+    /// The content, compressed by zlib.
+    pub packed: Vec<u8>,
+}
 
 /// Returns the bytes of a file with these sections.
 pub(crate) fn seal(sections: &[Section]) -> Vec<u8> {

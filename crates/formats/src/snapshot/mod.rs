@@ -2,15 +2,14 @@
 //! memory except names (of classes, types, constants, variables and files) and the command line.
 
 mod container;
+mod error;
 mod sections;
 
-use ledger::{InconsistentMap, MemoryMap};
+use ledger::MemoryMap;
 
 use crate::{Family, Report};
-pub use sections::Section;
-
-/// The version of the file format. No other version is written or read.
-pub const FORMAT: u32 = 3;
+pub use container::Section;
+pub use error::{FORMAT, SnapshotError};
 
 /// The result of one capture, from which reports, maps and diffs are made.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,47 +18,6 @@ pub struct Snapshot {
     pub report: Report,
     /// The memory map. Its blocks refer to owners by their index in `report.owners`.
     pub memory_map: MemoryMap,
-}
-
-/// The reason why a file cannot be read as a snapshot.
-#[derive(Debug, thiserror::Error)]
-pub enum SnapshotError {
-    /// The file is empty.
-    #[error("it is empty")]
-    Empty,
-    /// The file does not begin like a snapshot.
-    #[error("it is not a snapshot that rbloat wrote")]
-    Foreign,
-    /// Another version of rbloat wrote it.
-    #[error(
-        "another version of rbloat wrote it (format {0}; this version reads format {FORMAT}): read it with that version"
-    )]
-    OtherVersion(u32),
-    /// The checksum is wrong.
-    #[error("it is truncated or damaged: its checksum is wrong")]
-    Damaged,
-    /// A section has invalid content.
-    #[error("its section \"{name}\" is invalid: {what}")]
-    InvalidSection {
-        /// The name of the section.
-        name: &'static str,
-        /// The reason.
-        what: String,
-    },
-    /// The report and the memory map differ.
-    #[error("its report has {report_bytes} resident bytes, but its map has {map_bytes}")]
-    DifferentSizes {
-        /// RSS in the report.
-        report_bytes: u64,
-        /// The resident bytes of the map.
-        map_bytes: u64,
-    },
-    /// The file has another kind of snapshot than the one that is wanted.
-    #[error("{0}")]
-    OtherKind(&'static str),
-    /// The areas are inconsistent.
-    #[error(transparent)]
-    InconsistentMap(#[from] InconsistentMap),
 }
 
 impl Snapshot {

@@ -12,8 +12,9 @@ use linux::arch::Cpu;
 use linux::{Address, Machine, length};
 use serde::{Deserialize, Serialize};
 
-use crate::snapshot::container::Packed;
-use crate::snapshot::{Snapshot, SnapshotError};
+use crate::snapshot::Snapshot;
+use crate::snapshot::container::{Packed, Section};
+use crate::snapshot::error::SnapshotError;
 use crate::{Family, Report, page_size, untrusted};
 
 /// The maximum decompressed size of all sections of a file, unless the file is large.
@@ -28,15 +29,6 @@ const MAX_JSON_BYTES: u64 = 128 << 20;
 pub(crate) const ROOTS: &str = "roots";
 /// The name of the only section of the snapshot of a family.
 const FAMILY: &str = "family";
-
-/// A part of a snapshot.
-#[derive(Debug, Clone)]
-pub struct Section {
-    /// The name.
-    pub name: &'static str,
-    /// The content, compressed by zlib.
-    pub packed: Vec<u8>,
-}
 
 /// An entry in the list of areas.
 #[derive(Debug, Serialize, Deserialize)]

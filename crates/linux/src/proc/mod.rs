@@ -21,7 +21,10 @@ use std::time::Duration;
 use crate::text::one_line;
 use crate::{Error, Mappings, Sysroot};
 
-pub use cgroup::{ControlGroup, GroupMemory, KernelMemory, control_groups, group_memory};
+pub use crate::obstacle::Obstacle;
+pub use cgroup::{
+    ControlGroup, GroupMemory, KernelMemory, control_groups, group_memory, memory_of_groups,
+};
 pub use identity::Identity;
 pub use info::ProcessInfo;
 pub use mapping_query::MappingQuery;
@@ -31,7 +34,7 @@ pub use memory::resident_bytes;
 pub use memory::{
     MemoryCounts, Rollup, available_bytes, has_huge_pages, memory_pressure, rollup, rss_bytes,
 };
-pub use rights::{Obstacle, check, wait_until_untraced};
+pub use rights::{check, wait_until_untraced};
 pub(crate) use rights::{check_untraced, not_permitted};
 use stat::{Stat, Status};
 pub use threads::{

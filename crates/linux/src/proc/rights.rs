@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::stat::{Stat, Status};
 use super::{check_namespace, status, threads};
 use crate::Error;
+use crate::obstacle::Obstacle;
 use crate::text::one_line;
 
 /// The flag of kernel threads in /proc/PID/stat (`PF_KTHREAD` in linux/sched.h).
@@ -81,52 +82,6 @@ pub fn wait_until_untraced(pid: i32, longest: Duration) -> bool {
 /// Returns the error for a refusal by the kernel, with the reason as far as it can be seen from outside.
 pub(crate) fn not_permitted(pid: i32, what: &'static str) -> Error {
     Error::NotPermitted { pid, what, obstacle: obstacle(pid) }
-}
-
-/// The reason why the kernel refuses, as far as it can be seen from outside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Obstacle {
-    /// The security module Yama lets nobody stop a process.
-    #[error(
-        "kernel.yama.ptrace_scope is {ptrace_scope}: no process can be stopped, not even by root, until the next reboot"
-    )]
-    Locked {
-        /// Its setting.
-        ptrace_scope: u32,
-    },
-    /// The files of the process belong to another user.
-    #[error(
-        "needs CAP_DAC_READ_SEARCH beside CAP_SYS_PTRACE to open the files of another user's process"
-    )]
-    OthersFiles,
-    /// rbloat has the capability, and is refused nevertheless.
-    #[error(
-        "rbloat has CAP_SYS_PTRACE, so the process is probably in another user namespace, or a security module (SELinux, \
-         AppArmor, seccomp) forbids it"
-    )]
-    Forbidden,
-    /// The process is another user's.
-    #[error("needs CAP_SYS_PTRACE: the process runs as uid {their_uid}, rbloat as uid {own_uid}")]
-    OtherUser {
-        /// The effective user of the process.
-        their_uid: u32,
-        /// Our effective user.
-        own_uid: u32,
-    },
-    /// Yama restricts whom a user may trace.
-    #[error("needs CAP_SYS_PTRACE: kernel.yama.ptrace_scope is {ptrace_scope}")]
-    Restricted {
-        /// Its setting.
-        ptrace_scope: u32,
-    },
-    /// The files of a process that may not be dumped belong to root, regardless of its user.
-    #[error(
-        "needs CAP_SYS_PTRACE: the process is not dumpable (it changed its user or was started with privileges)"
-    )]
-    NotDumpable,
-    /// Nothing else was found.
-    #[error("needs CAP_SYS_PTRACE")]
-    NoCapability,
 }
 
 /// The facts that decide whether a process may be examined.

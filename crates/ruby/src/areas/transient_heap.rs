@@ -13,7 +13,7 @@ use linux::{Address, MIN_PAGE_SIZE, length};
 use crate::address_classifier::is_private;
 use crate::interpreter::Interpreter;
 use crate::model::content::Content;
-use crate::read::Depth;
+use crate::model::depth::Depth;
 use crate::word::word;
 
 /// `TRANSIENT_HEAP_TOTAL_SIZE`, in bytes.

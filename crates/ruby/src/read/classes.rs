@@ -12,8 +12,8 @@ use crate::layout::class_names::{ClassNames, ObjectReader};
 use crate::layout::context::Context;
 use crate::layout::imemo::ImemoTypes;
 use crate::model::class::{Class, ClassKind, ClassReference};
+use crate::model::depth::Depth;
 use crate::model::slot::{Slot, SlotState, SlotType};
-use crate::read::Depth;
 use crate::read::slots::Slots;
 
 /// In any heap this many objects may have no class.

@@ -18,11 +18,11 @@ use crate::layout::st_table::StTable;
 use crate::layout::{imemo, io_buffers};
 use crate::model::class::ClassReference;
 use crate::model::content::Content;
+use crate::model::depth::Depth;
 use crate::model::heap_page::HeapPage;
 use crate::model::links::Links;
 use crate::model::references::References;
 use crate::model::slot::{Slot, SlotState, SlotType};
-use crate::read::Depth;
 use crate::read::data_types::Signatures;
 use crate::read::references::{self, Reference};
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use examine::{Intervals, Rubies};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -19,11 +20,8 @@ use render::TopOrder;
 use supervise::{Event, Signals};
 
 use crate::arguments::CaptureArguments;
-use crate::attempts;
 use crate::failure::{Failure, Outcome};
-use crate::rubies::{Intervals, Rubies};
 use crate::screen::{Key, Screen, take_keys};
-
 use news::{News, NewsSender};
 use view::{Action, View};
 use work::Worker;
@@ -70,7 +68,7 @@ pub(crate) fn run(arguments: &TopArguments) -> Result<Outcome, Failure> {
     let signals = Signals::block_for_screen()?;
     let mut screen = Screen::take()?;
     let (sender, mut wake, news) = news::channel()?;
-    let mut worker = Worker::start(arguments.capture, &sender)?;
+    let mut worker = Worker::start(arguments.capture.options(), &sender)?;
     let sampler = start_reading(sender)?;
     let mut view = View::new(arguments.sort, &arguments.filter);
     let mut keyboard = Vec::new();
@@ -94,13 +92,13 @@ pub(crate) fn run(arguments: &TopArguments) -> Result<Outcome, Failure> {
     };
     drop(screen);
     // A capture that is interrupted would leave a zombie of its forked copy.
-    let _no_capture = attempts::one_at_a_time();
+    let _no_capture = examine::one_at_a_time();
     Ok(if status == 0 { Outcome::Done } else { Outcome::Ended(status) })
 }
 
 /// Begins to read the kernel's figures, on a thread of its own.
 fn start_reading(news: NewsSender) -> std::io::Result<JoinHandle<()>> {
-    let mut rubies = Rubies::new(EVERY, None, drop);
+    let mut rubies = Rubies::new(EVERY, None, |_, _| {});
     std::thread::Builder::new().name("top".into()).spawn(move || {
         loop {
             let wait = rubies.read();
@@ -152,7 +150,7 @@ fn take_signals(signals: &Signals, screen: &mut Screen) -> Result<Option<u8>, Fa
 fn stop(screen: &mut Screen, signals: &Signals) -> Result<(), Failure> {
     screen.leave_for(|is_in_foreground| {
         // A process must not stay paused while rbloat is stopped.
-        let _no_capture = attempts::one_at_a_time();
+        let _no_capture = examine::one_at_a_time();
         loop {
             supervise::stop_until_continued();
             if is_in_foreground() {

@@ -5,11 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use formats::{CauseRow, Report, TrimReport};
-
-use crate::allocator_call::AllocatorCall;
-use crate::rubies::{Id, Listed};
-use crate::watch::Watched;
+use examine::{AllocatorCall, Id, Listed};
+use formats::{CauseRow, Report, TrimReport, Who};
 
 /// News of another thread.
 pub(super) enum News {
@@ -28,7 +25,8 @@ pub(super) enum Answer {
     Trimmed(Box<TrimReport>),
     /// A snapshot in this file.
     Saved(PathBuf),
-    Who(Box<Watched>),
+    /// Growth by code, and sentences about the observation.
+    Who(Box<(Who, Vec<String>)>),
 }
 
 /// Sends news, and wakes the thread that draws.

@@ -8,22 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use examine::{
+    AllocatorCall, CaptureOptions, Detail, End, Id, Watch, isolated, report_of, snapshot_of,
+};
 use image::Target;
 use linux::proc;
-use sampler::Program;
+use output::{Output, default_path};
 use supervise::{Pace, SHARE_OF_CAUSES};
 
 use super::news::{Answer, News, NewsSender};
-use crate::allocator_call::AllocatorCall;
-use crate::arguments::{CaptureArguments, RetainedArguments};
-use crate::attempts;
 use crate::failure::Failure;
-use crate::isolation::isolated;
-use crate::output::{Output, default_path};
-use crate::rubies::Id;
-use crate::source::{Detail, report_quietly, snapshot_quietly};
-use crate::trimming;
-use crate::watch::{End, Watch};
+use crate::note::sentence;
 
 /// The time between two rounds of captures, if they cost little, and between two captures of a round.
 const ROUND: Duration = Duration::from_secs(30);
@@ -52,7 +47,7 @@ pub(super) struct Worker {
     jobs: Sender<Job>,
     thread: JoinHandle<()>,
     shown: Arc<Mutex<Shown>>,
-    capture: CaptureArguments,
+    capture: CaptureOptions,
     news: NewsSender,
 }
 
@@ -64,7 +59,7 @@ struct Shown {
 }
 
 impl Worker {
-    pub(super) fn start(capture: CaptureArguments, news: &NewsSender) -> io::Result<Self> {
+    pub(super) fn start(capture: CaptureOptions, news: &NewsSender) -> io::Result<Self> {
         let (sender, jobs) = mpsc::channel();
         let shown = Arc::<Mutex<Shown>>::default();
         let captures = Captures {
@@ -104,8 +99,10 @@ impl Worker {
             let answer = answer.map_err(|failure| failure.to_string());
             news.send(News::Done(job.number, answer));
         };
-        let watching = std::thread::Builder::new().name("watch".into()).spawn(watch);
-        watching.expect("a thread can be started");
+        if let Err(error) = std::thread::Builder::new().name("watch".into()).spawn(watch) {
+            let error = Failure::from(examine::Error::NoThread(error)).to_string();
+            self.news.send(News::Done(job.number, Err(error)));
+        }
     }
 }
 
@@ -114,7 +111,7 @@ fn lock(shown: &Mutex<Shown>) -> MutexGuard<'_, Shown> {
 }
 
 struct Captures {
-    capture: CaptureArguments,
+    capture: CaptureOptions,
     news: NewsSender,
     shown: Arc<Mutex<Shown>>,
     started: Instant,
@@ -163,9 +160,9 @@ impl Captures {
 
     /// Captures a process for its causes.
     fn send_causes(&self, id: Id) {
-        match check(id).and_then(|pid| report_quietly(pid, self.capture, Detail::CAUSES)) {
+        match check(id).and_then(|pid| Ok(report_of(pid, self.capture, Detail::CAUSES)?)) {
             Ok(report) => self.news.send(News::Causes(id, Ok(report.causes))),
-            Err(failure) if failure.is_end() => {}
+            Err(Failure::Examine(error)) if error.is_end() => {}
             Err(failure) => self.news.send(News::Causes(id, Err(failure.to_string()))),
         }
     }
@@ -174,27 +171,26 @@ impl Captures {
         let pid = check(id)?;
         Ok(match kind {
             JobKind::Report => {
-                let report = report_quietly(pid, self.capture, Detail::OWNERS)?;
+                let report = report_of(pid, self.capture, Detail::OWNERS)?;
                 self.news.send(News::Causes(id, Ok(report.causes.clone())));
                 Answer::Report(Box::new(report))
             }
             JobKind::Predict => {
                 let target = Target::open(pid)?;
                 let call = AllocatorCall::find(&target)?;
-                let (report, _) = trimming::predict(&target, &call, self.capture)?;
+                let (report, _) = examine::predict(&target, &call, self.capture)?;
                 Answer::Prediction(Box::new((report, call)))
             }
             JobKind::Trim(prediction) => {
                 let (mut report, call) = *prediction;
-                report.outcome = Some(trimming::trim(pid, &call)?);
+                report.outcome = Some(examine::trim(pid, &call)?);
                 self.send_causes(id);
                 Answer::Trimmed(Box::new(report))
             }
             JobKind::Snapshot => {
                 let path = default_path(&pid.to_string(), "rbloat");
                 let output = Output::open(&path)?;
-                let retained = RetainedArguments { retained: false };
-                let snapshot = snapshot_quietly(pid, self.capture, Detail::snapshot(retained))?;
+                let snapshot = snapshot_of(pid, self.capture, Detail::snapshot(false))?;
                 output.write(&snapshot.to_bytes())?;
                 Answer::Saved(path)
             }
@@ -204,16 +200,15 @@ impl Captures {
 }
 
 /// Watches the growth of a process.
-fn who(id: Id, capture: CaptureArguments, is_ended: &AtomicBool) -> Result<Answer, Failure> {
+fn who(id: Id, capture: CaptureOptions, is_ended: &AtomicBool) -> Result<Answer, Failure> {
     let pid = check(id)?;
-    let program = attempts::read_image(pid, capture, Program::derive)?;
-    let mut watch = Watch::begin(pid, capture, false)?;
-    watch.learn(&program);
+    let watch = Watch::begin_with_stacks(pid, capture, false)?;
     let watched = watch.run(Some(WATCHED), |watch| match is_ended.load(Ordering::Relaxed) {
         true => Ok(Some(End::Wanted)),
         false => watch.end_of_process(),
     });
-    Ok(Answer::Who(Box::new(watched)))
+    let notes = watched.notes.into_iter().map(sentence).collect();
+    Ok(Answer::Who(Box::new((watched.who, notes))))
 }
 
 /// Returns the pid of a process that has not ended: another process may have its id by now.

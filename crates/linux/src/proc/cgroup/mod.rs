@@ -60,8 +60,13 @@ impl GroupMemory {
 /// memory.
 #[must_use]
 pub fn group_memory(pid: i32) -> Option<GroupMemory> {
-    let levels: Vec<GroupMemory> =
-        control_groups(pid)?.iter().filter_map(ControlGroup::memory).collect();
+    memory_of_groups(&control_groups(pid)?)
+}
+
+/// Returns the memory of the group among these that leaves the least room; of the first one if none has a limit.
+#[must_use]
+pub fn memory_of_groups(groups: &[ControlGroup]) -> Option<GroupMemory> {
+    let levels: Vec<GroupMemory> = groups.iter().filter_map(ControlGroup::memory).collect();
     let tightest =
         levels.iter().filter(|it| it.limit_bytes.is_some()).min_by_key(|it| it.room_bytes());
     tightest.or(levels.first()).copied()

@@ -2,11 +2,11 @@
 
 use std::cmp::Ordering;
 
+use examine::Listed;
 use formats::Group;
 use render::{TopCauses, TopOrder, TopProcess};
 
 use super::View;
-use crate::rubies::Listed;
 
 /// The least number of lines of a terminal for the part about the selected process.
 const MIN_HEIGHT_FOR_DETAIL: usize = 16;

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use examine::{Id, Listed};
 use formats::CauseRow;
 use render::TopOrder;
 
 use super::news::{Answer, News};
 use super::work::{Job, JobKind, WATCHED};
-use crate::rubies::{Id, Listed};
 use crate::screen::Key;
 use page::{Content, Page};
 

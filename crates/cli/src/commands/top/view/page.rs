@@ -1,12 +1,10 @@
 //! A page of text: a report, the result of another job, or the help.
 
-use formats::{Report, TrimReport};
+use examine::{AllocatorCall, Id};
+use formats::{Report, TrimReport, Who};
 use render::TextOptions;
 
-use crate::allocator_call::AllocatorCall;
 use crate::commands::top::news::Answer;
-use crate::rubies::Id;
-use crate::watch::Watched;
 
 /// The owners in a report.
 const OWNERS: usize = 10;
@@ -28,7 +26,8 @@ pub(super) struct Page {
 pub(super) enum Content {
     Text(String),
     Report(Box<Report>),
-    Who(Box<Watched>),
+    /// Growth by code, and sentences about the observation.
+    Who(Box<(Who, Vec<String>)>),
 }
 
 impl Page {
@@ -71,9 +70,9 @@ impl Page {
                 render::report(report, options)
             }
             Content::Who(watched) => {
-                let notes =
-                    watched.notes.iter().map(|note| render::wrapped(note, width).join("\n") + "\n");
-                render::who(&watched.who, width) + &notes.collect::<String>()
+                let (who, notes) = &**watched;
+                let notes = notes.iter().map(|note| render::wrapped(note, width).join("\n") + "\n");
+                render::who(who, width) + &notes.collect::<String>()
             }
         };
         text.lines().map(str::to_owned).collect()

@@ -1,11 +1,10 @@
-use linux::proc::{GroupMemory, Rollup};
-
+use examine::Watch;
 use ledger::Cause;
+use linux::proc::{GroupMemory, Rollup};
 use ratatui_core::backend::TestBackend;
 use ratatui_core::terminal::Terminal;
 
 use super::*;
-use crate::watch::{Watch, Watched};
 
 const MIB: u64 = 1 << 20;
 
@@ -183,7 +182,7 @@ fn escape_ends_an_observation_and_its_notes_are_shown() {
     assert_eq!(view.filter, "");
     let who = Watch::nothing(4251, &["puma".into()]);
     let notes = vec!["the process ended after 7 s".into()];
-    let watched = Watched { who, notes, failed: false };
+    let watched = (who, notes);
     view.finish(number, Ok(Answer::Who(Box::new(watched))));
     assert!(drawn(&mut view, (80, 24)).contains("is known: press w"));
     view.press(Key::Char('w'));

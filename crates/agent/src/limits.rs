@@ -1,0 +1,298 @@
+//! Snapshots of processes near a memory limit, before the kernel kills them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use examine::{CaptureOptions, End, Id, Watch, isolated};
+use formats::{Alarm, FindingRow, Place, Snapshot, SnapshotOutcome, Who, to_json};
+use image::{Finding, Severity};
+use ledger::Size;
+use linux::proc::{self, ControlGroup, GroupMemory};
+use supervise::{Pace, SHARE_OF_LIMITS, unix_ms};
+
+use crate::log::Log;
+use crate::snapshot_folder::{self, SnapshotFolder};
+use crate::trigger::Trigger;
+
+/// The time between two readings of the limits.
+const READ_EVERY: Duration = Duration::from_secs(1);
+/// The time between two searches for control groups.
+const FOLLOW_EVERY: Duration = Duration::from_secs(15);
+/// The longest observation of growth, and the time without growth that ends it.
+const MAX_OBSERVATION: Duration = Duration::from_secs(300);
+const WITHOUT_GROWTH: Duration = Duration::from_secs(30);
+
+/// The control groups with Ruby processes, and the folder for their snapshots.
+pub(crate) struct Limits {
+    folder: SnapshotFolder,
+    log: Log,
+    pace: Pace,
+    groups: Vec<Group>,
+    processes: Vec<Id>,
+    /// The time at which the groups are found again: limits are set and processes are moved.
+    follow_at: Duration,
+    observation: Option<Observation>,
+    attempts: BTreeMap<(Alarm, SnapshotOutcome), u64>,
+    /// True after a file could not be written, which is printed once.
+    is_unwritable: bool,
+    /// True after a control group could not be found, which is printed once.
+    is_blind: bool,
+}
+
+struct Group {
+    group: ControlGroup,
+    members: Vec<Id>,
+    trigger: Trigger,
+    kills: Option<u64>,
+    /// The file of the latest snapshot.
+    latest: Option<PathBuf>,
+}
+
+/// A control group of which a process should be captured at once.
+pub(crate) struct Alarmed {
+    at: usize,
+    pub(crate) alarm: Alarm,
+    pub(crate) members: Vec<Id>,
+    memory: GroupMemory,
+}
+
+/// The observation of a process's growth by code, on a thread of its own.
+struct Observation {
+    stem: String,
+    place: Place,
+    is_ready: Arc<AtomicBool>,
+    thread: JoinHandle<Result<(Who, Duration), examine::Error>>,
+}
+
+/// The growth of a process that was observed.
+pub(crate) struct Observed {
+    pub(crate) place: Place,
+    pub(crate) who: Who,
+    /// The processor time that it took.
+    pub(crate) cpu: Duration,
+}
+
+impl Limits {
+    pub(crate) fn new(folder: SnapshotFolder, log: Log) -> Self {
+        Self {
+            folder,
+            log,
+            pace: Pace::new(READ_EVERY, SHARE_OF_LIMITS),
+            groups: Vec::new(),
+            processes: Vec::new(),
+            follow_at: Duration::ZERO,
+            observation: None,
+            attempts: BTreeMap::new(),
+            is_unwritable: false,
+            is_blind: false,
+        }
+    }
+
+    /// Finds the control groups of these processes, if there are others than before or some time has passed.
+    pub(crate) fn follow(&mut self, now: Duration, processes: Vec<Id>) {
+        if now < self.follow_at && processes == self.processes {
+            return;
+        }
+        self.follow_at = now + FOLLOW_EVERY;
+        self.processes.clone_from(&processes);
+        self.groups.iter_mut().for_each(|group| group.members.clear());
+        for id in processes {
+            let Some(groups) = proc::control_groups(id.0) else {
+                let lives = proc::start_time(id.0).ok() == Some(id.1);
+                if lives && !std::mem::replace(&mut self.is_blind, true) {
+                    (self.log.complain)(&format!(
+                        "process {}: its control group could not be found, so its memory limit is unknown",
+                        id.0
+                    ));
+                }
+                continue;
+            };
+            for group in groups {
+                if let Some(known) = self.groups.iter_mut().find(|known| known.group == group) {
+                    known.members.push(id);
+                } else if let Some(memory) = group.memory().filter(|it| it.limit_bytes.is_some()) {
+                    self.groups.push(Group {
+                        group,
+                        members: vec![id],
+                        trigger: Trigger::default(),
+                        kills: memory.oom_kills,
+                        latest: None,
+                    });
+                }
+            }
+        }
+        self.groups.retain(|group| !group.members.is_empty() || group.group.memory().is_some());
+    }
+
+    /// Reads the limits if that is due. Returns a group whose memory may soon be used up.
+    pub(crate) fn read(&mut self, now: Duration) -> Option<Alarmed> {
+        if !self.pace.is_due(now) {
+            return None;
+        }
+        let before = proc::own_thread_cpu_time();
+        let mut alarmed = None;
+        for (at, group) in self.groups.iter_mut().enumerate() {
+            let Some(memory) = group.group.memory() else { continue };
+            group.report_kills(memory, self.log);
+            let alarm = group.trigger.read(now, memory).filter(|_| !group.members.is_empty());
+            if let (Some(alarm), None) = (alarm, &alarmed) {
+                alarmed = Some(Alarmed { at, alarm, members: group.members.clone(), memory });
+            }
+        }
+        self.pace.done(now, proc::own_thread_cpu_time().saturating_sub(before));
+        alarmed
+    }
+
+    /// Keeps a snapshot of a process of the group, or notes why there is none. Then begins to observe its growth.
+    pub(crate) fn keep(
+        &mut self,
+        now: Duration,
+        alarmed: &Alarmed,
+        id: Id,
+        place: &Place,
+        taken: Result<Snapshot, SnapshotOutcome>,
+        how: CaptureOptions,
+    ) {
+        let outcome = match taken {
+            Ok(mut snapshot) => {
+                let what = alarmed.sentence();
+                snapshot
+                    .report
+                    .findings
+                    .push(FindingRow::from(&Finding::general(Severity::Note, what.clone())));
+                let stem = snapshot_folder::stem(unix_ms() / 1000, place, id.0);
+                let name = format!("{stem}{}", snapshot_folder::SNAPSHOT);
+                let is_written = self.write(&name, &snapshot.to_bytes());
+                if is_written {
+                    let path = self.folder.path_of(&name);
+                    (self.log.say)(&format!(
+                        "process {} ({}): {what}: saved {}",
+                        id.0,
+                        place.role,
+                        path.display()
+                    ));
+                    self.groups[alarmed.at].latest = Some(path);
+                    self.observe(id, place, stem, how);
+                }
+                if is_written { SnapshotOutcome::Written } else { SnapshotOutcome::NotWritten }
+            }
+            Err(outcome) => outcome,
+        };
+        *self.attempts.entry((alarmed.alarm, outcome)).or_default() += 1;
+        let is_taken = outcome == SnapshotOutcome::Written;
+        self.groups[alarmed.at].trigger.done(now, alarmed.memory, is_taken);
+    }
+
+    fn write(&mut self, name: &str, bytes: &[u8]) -> bool {
+        match self.folder.store(name, bytes) {
+            Ok(()) => {
+                self.is_unwritable = false;
+                true
+            }
+            Err(failure) => {
+                if !std::mem::replace(&mut self.is_unwritable, true) {
+                    (self.log.complain)(&failure.to_string());
+                }
+                false
+            }
+        }
+    }
+
+    /// Observes the growth of a process by code until it ends or grows no more. One at a time: it costs more than a capture.
+    fn observe(&mut self, id: Id, place: &Place, stem: String, how: CaptureOptions) {
+        if self.observation.is_some() {
+            return;
+        }
+        let is_ready = Arc::new(AtomicBool::new(false));
+        let ready = Arc::clone(&is_ready);
+        let observe = move || {
+            isolated(id.0, || {
+                let watch = Watch::begin(id.0, how, false)?;
+                let mut grown = (0, Instant::now());
+                let watched = watch.run(Some(MAX_OBSERVATION), |watch| {
+                    ready.store(watch.knows_stacks(), Ordering::Relaxed);
+                    let bytes = watch.growth_bytes();
+                    if bytes > grown.0 {
+                        grown = (bytes, Instant::now());
+                    } else if grown.1.elapsed() > WITHOUT_GROWTH {
+                        return Ok(Some(End::Wanted));
+                    }
+                    watch.end_of_process()
+                });
+                Ok((watched.who, proc::own_thread_cpu_time()))
+            })
+        };
+        let thread = std::thread::Builder::new().name("observation".into()).spawn(observe);
+        self.observation =
+            thread.ok().map(|thread| Observation { stem, place: place.clone(), is_ready, thread });
+    }
+
+    /// Keeps the result of an observation that is over, and returns it.
+    pub(crate) fn end_observation(&mut self) -> Option<Observed> {
+        let Observation { stem, place, thread, .. } =
+            self.observation.take_if(|it| it.thread.is_finished())?;
+        match thread.join() {
+            Ok(Ok((who, cpu))) => {
+                let text = to_json(&who, &render::who_summary(&who));
+                let name = format!("{stem}{}", snapshot_folder::GROWTH);
+                self.write(&name, text.as_bytes());
+                Some(Observed { place, who, cpu })
+            }
+            Ok(Err(failure)) if failure.is_end() => None,
+            Ok(Err(failure)) => {
+                let sentence = (self.log.explain)(&failure);
+                (self.log.complain)(&format!("growth by code: {sentence}"));
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// The figures for the metrics.
+    pub(crate) fn figures(&self) -> formats::StoredSnapshots {
+        formats::StoredSnapshots {
+            attempts: self.attempts.clone(),
+            files: self.folder.snapshots() as u64,
+            bytes: self.folder.bytes(),
+            observes_growth: self
+                .observation
+                .as_ref()
+                .is_some_and(|it| it.is_ready.load(Ordering::Relaxed) && !it.thread.is_finished()),
+        }
+    }
+}
+
+impl Group {
+    /// Names the snapshot after the kernel has killed a process.
+    fn report_kills(&mut self, memory: GroupMemory, log: Log) {
+        let before = std::mem::replace(&mut self.kills, memory.oom_kills);
+        let killed = before.zip(memory.oom_kills).is_some_and(|(before, now)| now > before);
+        if let (true, Some(path)) = (killed, &self.latest) {
+            (log.say)(&format!(
+                "the kernel killed a process at its memory limit; see {}",
+                path.display()
+            ));
+        }
+    }
+}
+
+impl Alarmed {
+    /// The reason for the snapshot.
+    fn sentence(&self) -> String {
+        let (used, limit) = (self.memory.used_bytes(), self.memory.limit_bytes.unwrap_or(0));
+        let (used, limit) = (Size(used), Size(limit));
+        match self.alarm {
+            Alarm::NearLimit => format!("its control group uses {used} of {limit}, and grows"),
+            Alarm::LimitHit => {
+                format!("its control group met its limit: it uses {used} of {limit}")
+            }
+            Alarm::FastGrowth => {
+                format!("its control group uses {used} of {limit}, and grows fast")
+            }
+        }
+    }
+}

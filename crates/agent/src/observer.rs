@@ -1,0 +1,443 @@
+//! Reads the figures, and captures one process after the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use ::archive::Look;
+use examine::{
+    AllocatorCall, CaptureOptions, Containers, Detail, Id, Intervals, Listed, Rubies, isolated,
+    own_bytes, snapshot_of,
+};
+use formats::{
+    CaptureMethod, CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess, Owned,
+    Place, Report, Snapshot, SnapshotOutcome, Treatment, TreatmentOutcome,
+};
+use image::Target;
+use ledger::{Extent, Size};
+use linux::proc::{self, ControlGroup};
+use supervise::{Allowance, unix_ms};
+
+use crate::archive::Archive;
+use crate::limits::{Alarmed, Limits};
+use crate::log::Log;
+use crate::node_name::node_name;
+use crate::options::Options;
+use crate::push::Pusher;
+use crate::shared::Shared;
+
+/// The time between two searches for processes.
+const SEARCH_EVERY: Duration = Duration::from_secs(15);
+/// The first capture waits for this time, unless captures are wanted more often: a process that has just begun has little memory
+/// yet.
+const YOUNG: Duration = Duration::from_secs(10);
+/// The time between two captures.
+const BETWEEN_CAPTURES: Duration = Duration::from_millis(500);
+/// The processor time that captures may take at the beginning, and after they took none for a while.
+const MOST: Duration = Duration::from_secs(5);
+/// Memory is short if processes wait for it for this share of the time, in percent (the first figure of /proc/pressure/memory).
+const MAX_PRESSURE: f64 = 10.0;
+/// The time between two trims, and between two trims of a process.
+const BETWEEN_TRIMS: Duration = Duration::from_secs(60);
+const TRIM_AGAIN: Duration = Duration::from_secs(3600);
+/// The roles of a container: a program that writes numbers into its title would have a new one each time, and each is a series
+/// that Prometheus keeps for long.
+const MAX_ROLES: usize = 100;
+/// The role of the processes beyond that.
+const OTHER: &str = "other";
+
+pub(crate) struct Observer {
+    rubies: Rubies,
+    capture: CaptureOptions,
+    started: Instant,
+    causes_every: Duration,
+    owners_every: Duration,
+    /// The memory that captures with owners may take.
+    max_memory: u64,
+    /// True if processes are trimmed.
+    treats: bool,
+    /// The time from which on a process may be trimmed.
+    trim_at: Duration,
+    allowance: Allowance,
+    outputs: Outputs,
+    /// The name of this machine.
+    name: String,
+    known: BTreeMap<Id, Known>,
+    containers: Containers,
+    roles: Roles,
+    /// The reasons of failed captures that were printed.
+    printed: BTreeSet<String>,
+    node: Node,
+    shared: Shared,
+    log: Log,
+}
+
+/// The places for what captures find, besides the metrics.
+pub(crate) struct Outputs {
+    pub(crate) limits: Option<Limits>,
+    pub(crate) archive: Option<Archive>,
+    pub(crate) pusher: Option<Pusher>,
+}
+
+/// A process.
+struct Known {
+    listed: Listed,
+    place: Place,
+    /// The time of the next capture of causes.
+    due: Duration,
+    /// The time of the next capture with owners, after the first one of causes.
+    owners_due: Duration,
+    captured: Option<Captured>,
+    owned: Option<Owned>,
+    /// The time from which on it may be trimmed.
+    trim_at: Duration,
+}
+
+impl Observer {
+    pub(crate) fn new(
+        options: &Options,
+        group: Option<ControlGroup>,
+        outputs: Outputs,
+        shared: Shared,
+        log: Log,
+    ) -> Self {
+        let Options { every, causes_every, owners_every, max_memory, capture, treat, .. } =
+            *options;
+        let complain = move |pid, error| (log.complain)(&log.about(pid, &error));
+        let treatment = Treatment { above_bytes: options.treat_above, ..Treatment::default() };
+        let intervals = Intervals { search: SEARCH_EVERY.min(every), sample: every, exact: every };
+        Self {
+            rubies: Rubies::new(intervals, group, complain),
+            capture,
+            started: Instant::now(),
+            causes_every,
+            owners_every,
+            max_memory,
+            treats: treat,
+            trim_at: Duration::ZERO,
+            outputs,
+            name: node_name(),
+            allowance: Allowance::new(options.share, MOST),
+            known: BTreeMap::new(),
+            containers: Containers::default(),
+            roles: Roles::default(),
+            printed: BTreeSet::new(),
+            node: Node { treatment, ..Node::default() },
+            shared,
+            log,
+        }
+    }
+
+    pub(crate) fn run(mut self, mut wait: Duration) {
+        loop {
+            std::thread::sleep(wait.min(BETWEEN_CAPTURES));
+            wait = self.read();
+            self.watch_limits();
+            self.capture_one();
+            if let Some(archive) = &self.outputs.archive {
+                let cpu = proc::own_thread_cpu_time();
+                archive.write_if_due(self.started.elapsed());
+                self.allowance.spend(proc::own_thread_cpu_time().saturating_sub(cpu));
+            }
+        }
+    }
+
+    /// Reads the figures that are due. Returns the time until the next ones are.
+    pub(crate) fn read(&mut self) -> Duration {
+        let readings = self.rubies.readings();
+        let wait = self.rubies.read();
+        if self.rubies.readings() == readings {
+            self.shared.confirm();
+            return wait;
+        }
+        let now = self.started.elapsed();
+        let mut before = std::mem::take(&mut self.known);
+        for listed in self.rubies.listed() {
+            let id = listed.id;
+            let known = match before.remove(&id) {
+                // A server gives its processes titles when they are ready.
+                Some(known) if known.listed.command == listed.command => Known { listed, ..known },
+                Some(known) => Known { place: self.place(&listed), listed, ..known },
+                None => {
+                    let (place, due) = (self.place(&listed), now + YOUNG.min(self.causes_every));
+                    Known {
+                        listed,
+                        place,
+                        due,
+                        owners_due: due,
+                        captured: None,
+                        owned: None,
+                        trim_at: now,
+                    }
+                }
+            };
+            self.known.insert(id, known);
+        }
+        if let Some(limits) = &mut self.outputs.limits {
+            limits.follow(now, self.known.keys().copied().collect());
+        }
+        let containers: BTreeSet<_> =
+            self.known.values().map(|known| &known.place.container).collect();
+        self.roles.0.retain(|container, _| containers.contains(container));
+        self.publish();
+        wait
+    }
+
+    fn place(&mut self, listed: &Listed) -> Place {
+        let container = self.containers.of(listed.group_path.as_deref());
+        let role = self.roles.admit(&container, diagnosis::role(&listed.command));
+        Place { container, role }
+    }
+
+    /// Captures the process that is due first, if one is.
+    fn capture_one(&mut self) {
+        let now = self.started.elapsed();
+        let first = self.known.iter().min_by_key(|(_, known)| known.next_due());
+        let Some((&id, known)) = first.filter(|(_, known)| known.next_due() <= now) else { return };
+        if !self.allowance.is_left(now) {
+            return;
+        }
+        let wants_owners = known.owners_due <= now && known.captured.is_some();
+        let has_memory = self.has_memory_for(known, Detail::OWNERS);
+        let cpu = proc::own_cpu_time();
+        if wants_owners && !has_memory && self.outputs.archive.is_none() {
+            // Too large to find its owners.
+        } else if proc::memory_pressure().is_some_and(|percent| percent > MAX_PRESSURE) {
+            self.count(CaptureOutcome::Pressure);
+        } else {
+            let with_owners = wants_owners && has_memory;
+            let taken = self.capture(id, if with_owners { Detail::OWNERS } else { Detail::CAUSES });
+            if let (Ok(snapshot), true) = (taken, wants_owners) {
+                self.archive(id, snapshot.report);
+            }
+        }
+        if let Some(known) = self.known.get_mut(&id) {
+            if wants_owners {
+                known.owners_due = now + self.owners_every;
+            } else {
+                known.due = now + self.causes_every;
+            }
+        }
+        if self.treats && !wants_owners {
+            self.treat(id);
+        }
+        self.allowance.spend(proc::own_cpu_time().saturating_sub(cpu));
+        self.publish();
+    }
+
+    /// Adds a snapshot to the archive. One of causes alone has other causes, so each process has one kind only.
+    fn archive(&self, id: Id, report: Report) {
+        let (Some(archive), Some(known)) = (&self.outputs.archive, self.known.get(&id)) else {
+            return;
+        };
+        let Known { place, listed, .. } = known;
+        archive.add(Look {
+            service: diagnosis::service(place),
+            node: self.name.clone(),
+            place: place.clone(),
+            pss_bytes: listed.exact.map(|it| it.pss_bytes),
+            limit_bytes: listed.group.and_then(|group| group.limit_bytes),
+            report,
+        });
+    }
+
+    /// Trims a process that was captured just now, if that returns much.
+    fn treat(&mut self, id: Id) {
+        let now = self.started.elapsed();
+        let Some(known) = self.known.get_mut(&id).filter(|it| it.trim_at.max(self.trim_at) <= now)
+        else {
+            return;
+        };
+        let captured = known.captured.as_ref();
+        let expected = captured.and_then(|it| it.trim_yield_bytes).unwrap_or(0);
+        if expected < self.node.treatment.above_bytes || proc::start_time(id.0).ok() != Some(id.1) {
+            return;
+        }
+        self.trim_at = now + BETWEEN_TRIMS;
+        known.trim_at = now + TRIM_AGAIN;
+        // The metrics should show the effect soon.
+        known.due = now;
+        let trimmed =
+            isolated(id.0, || examine::trim(id.0, &AllocatorCall::find(&Target::open(id.0)?)?));
+        let treatment = &mut self.node.treatment;
+        let (outcome, what) = match trimmed {
+            Ok(outcome) => {
+                let returned = outcome.returned_bytes();
+                treatment.returned_bytes += returned;
+                (TreatmentOutcome::Trimmed, format!("a trim returned {}", Size(returned)))
+            }
+            Err(failure) if failure.is_end() => return,
+            Err(failure) => (TreatmentOutcome::Refused, (self.log.explain)(&failure)),
+        };
+        *treatment.trims.entry(outcome).or_default() += 1;
+        (self.log.say)(&format!("process {} ({}): {what}", id.0, known.place.role));
+    }
+
+    /// Takes a snapshot of a process whose memory limit is near.
+    fn watch_limits(&mut self) {
+        let now = self.started.elapsed();
+        let Some(limits) = &mut self.outputs.limits else { return };
+        if let Some(observed) = limits.end_observation() {
+            self.allowance.spend(observed.cpu);
+            if let Some(pusher) = &self.outputs.pusher {
+                let profile = render::who_pprof(&observed.who, unix_ms().saturating_mul(1_000_000));
+                pusher.push(&observed.place, profile);
+            }
+        }
+        let Some(alarmed) = limits.read(now) else { return };
+        let Some(id) = self.fastest(&alarmed) else { return };
+        let cpu = proc::own_cpu_time();
+        let known = &self.known[&id];
+        let place = known.place.clone();
+        let extent = Extent { retained_sizes: false, memory_map: true };
+        let detail = Detail { owners: true, extent, family: false };
+        let owners = self.has_memory_for(known, detail);
+        let taken = match self.capture(id, Detail { owners, ..detail }) {
+            Ok(snapshot) => Ok(snapshot),
+            Err(Some(CaptureOutcome::NoRoom)) => Err(SnapshotOutcome::NoRoom),
+            Err(_) => Err(SnapshotOutcome::Failed),
+        };
+        if let Some(limits) = &mut self.outputs.limits {
+            limits.keep(self.started.elapsed(), &alarmed, id, &place, taken, self.capture);
+        }
+        self.allowance.spend(proc::own_cpu_time().saturating_sub(cpu));
+        self.publish();
+    }
+
+    /// The process of a group that grows fastest; if none grows, the largest.
+    fn fastest(&self, alarmed: &Alarmed) -> Option<Id> {
+        let growth = |id: &Id| {
+            let listed = &self.known.get(id)?.listed;
+            // The latest sample may be old.
+            let rss = proc::resident_bytes(id.0).ok()?;
+            let since = rss.saturating_sub(listed.rss_bytes) as f64;
+            Some((since + listed.growth_per_minute.unwrap_or(0.0).max(0.0), rss))
+        };
+        let members = alarmed.members.iter().filter_map(|id| Some((growth(id)?, *id)));
+        let fastest = members.max_by(|(a, _), (b, _)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        fastest.map(|(_, id)| id)
+    }
+
+    fn has_memory_for(&self, known: &Known, detail: Detail) -> bool {
+        own_bytes(known.listed.rss_bytes, detail) <= self.max_memory
+    }
+
+    fn count(&mut self, outcome: CaptureOutcome) {
+        *self.node.captures.entry(outcome).or_default() += 1;
+    }
+
+    /// Captures a process, and keeps the result for the metrics.
+    ///
+    /// # Errors
+    /// The reason why it was not captured; `None` if the process has ended.
+    fn capture(&mut self, id: Id, detail: Detail) -> Result<Snapshot, Option<CaptureOutcome>> {
+        if proc::start_time(id.0).ok() != Some(id.1) {
+            return Err(None);
+        }
+        let failed = match snapshot_of(id.0, self.capture, detail) {
+            Ok(snapshot) => {
+                self.take(id, &snapshot.report);
+                return Ok(snapshot);
+            }
+            Err(failure) if failure.is_end() => return Err(None),
+            Err(examine::Error::NoRoom { .. }) => CaptureOutcome::NoRoom,
+            Err(failure) => {
+                let role = self.known.get(&id).map_or("", |known| &known.place.role);
+                // Once for each kind of process: the numbers of processes change.
+                if self.printed.insert(role.to_owned()) {
+                    let sentence = (self.log.explain)(&failure);
+                    (self.log.complain)(&format!("process {} ({role}): {sentence}", id.0));
+                }
+                CaptureOutcome::Failed
+            }
+        };
+        self.count(failed);
+        Err(Some(failed))
+    }
+
+    fn take(&mut self, id: Id, report: &Report) {
+        self.node.pauses.add(Duration::from_secs_f64(report.capture.pause_ms / 1e3));
+        self.count(match report.capture.method {
+            CaptureMethod::Fork => CaptureOutcome::Forked,
+            CaptureMethod::Freeze | CaptureMethod::Core => CaptureOutcome::Frozen,
+        });
+        if let Some(known) = self.known.get_mut(&id) {
+            match Owned::of(report) {
+                // With owners, the memory in use has other causes. Series must not change back and forth between them.
+                Some(owned) => {
+                    if let Some(pusher) = &self.outputs.pusher {
+                        pusher.push(&known.place, render::owners_pprof_of(&owned));
+                    }
+                    known.owned = Some(owned);
+                }
+                None => known.captured = Some(Captured::from(report)),
+            }
+        }
+    }
+
+    /// Shows the scrapers what is known now.
+    fn publish(&mut self) {
+        self.node.processes = self.known.values().map(Known::process).collect();
+        self.node.refused = self.rubies.refused() as u64;
+        self.node.own_cpu = proc::own_cpu_time();
+        let own = std::process::id().cast_signed();
+        self.node.own_rss_bytes = proc::rss_bytes(own).unwrap_or(0);
+        let Outputs { limits, archive, pusher } = &self.outputs;
+        self.node.snapshots = limits.as_ref().map(Limits::figures);
+        self.node.pushes = pusher.as_ref().map(Pusher::outcomes);
+        self.node.archive = archive.as_ref().map(Archive::figures);
+        self.shared.set(self.node.clone());
+    }
+}
+
+/// The roles that were seen in each container.
+#[derive(Default)]
+struct Roles(BTreeMap<Container, BTreeSet<String>>);
+
+impl Roles {
+    /// Returns the role, or another one if the container has too many.
+    fn admit(&mut self, container: &Container, role: String) -> String {
+        let roles = self.0.entry(container.clone()).or_default();
+        if roles.len() < MAX_ROLES {
+            roles.insert(role.clone());
+        }
+        if roles.contains(&role) { role } else { OTHER.to_owned() }
+    }
+}
+
+impl Known {
+    fn next_due(&self) -> Duration {
+        if self.captured.is_some() { self.due.min(self.owners_due) } else { self.due }
+    }
+
+    fn process(&self) -> NodeProcess {
+        let exact = self.listed.exact.map(|it| NodeMemory {
+            pss_bytes: it.pss_bytes,
+            uss_bytes: it.uss_bytes,
+            swap_bytes: it.swap_bytes,
+        });
+        NodeProcess {
+            place: self.place.clone(),
+            rss_bytes: self.listed.rss_bytes,
+            exact,
+            group: self.listed.group,
+            captured: self.captured.clone(),
+            owned: self.owned.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each role is a series, and a process can change its title as often as it likes.
+    #[test]
+    fn the_number_of_roles_is_bounded() {
+        let (mut roles, container) = (Roles::default(), Container::default());
+        let mut admit = |number| roles.admit(&container, format!("job-{number}"));
+        let admitted: BTreeSet<String> = (0..1000).map(&mut admit).collect();
+        assert_eq!(admitted.len(), MAX_ROLES + 1);
+        assert_eq!(admit(MAX_ROLES - 1), format!("job-{}", MAX_ROLES - 1));
+        assert_eq!(admit(MAX_ROLES), OTHER);
+    }
+}

@@ -1,0 +1,150 @@
+//! The folder with snapshots of the agent: it has at most so many files, and so many bytes.
+
+use std::collections::VecDeque;
+use std::path::Path;
+
+use formats::Place;
+use output::Folder;
+
+use crate::error::Error;
+
+/// The ending of a snapshot, and that of growth by code.
+pub(crate) const SNAPSHOT: &str = ".rbloat";
+pub(crate) const GROWTH: &str = ".who.json";
+/// The longest name of a place in the name of a file.
+const MAX_NAME: usize = 100;
+
+/// Files of earlier agents count, too.
+pub(crate) struct SnapshotFolder {
+    folder: Folder,
+    max_files: usize,
+    max_bytes: u64,
+    /// The names and sizes of the files, the oldest first: their names begin with the time.
+    files: VecDeque<(String, u64)>,
+}
+
+impl SnapshotFolder {
+    /// Opens the folder. It keeps `max_files` snapshots, with at most `max_bytes` in all files.
+    ///
+    /// # Errors
+    /// If the folder cannot be made or read.
+    pub(crate) fn open(path: &Path, max_files: usize, max_bytes: u64) -> Result<Self, Error> {
+        let folder = Folder::create(path)?;
+        let mut files =
+            folder.files().map_err(|source| output::Error { path: path.into(), source })?;
+        // Other files are not ours to remove.
+        files.retain(|(name, _)| is_ours(name));
+        files.sort();
+        Ok(Self { folder, max_files, max_bytes, files: files.into() })
+    }
+
+    /// Writes a file. Removes the oldest files if there are too many.
+    ///
+    /// # Errors
+    /// If it cannot be written, or is too large alone.
+    pub(crate) fn store(&mut self, name: &str, bytes: &[u8]) -> Result<(), Error> {
+        let size = bytes.len() as u64;
+        if size > self.max_bytes {
+            let source = std::io::ErrorKind::FileTooLarge.into();
+            return Err(output::Error { path: self.folder.path_of(name), source }.into());
+        }
+        let is_snapshot = name.ends_with(SNAPSHOT);
+        while self.bytes() + size > self.max_bytes
+            || is_snapshot && self.snapshots() >= self.max_files
+        {
+            let Some((oldest, _)) = self.files.pop_front() else { break };
+            // The user may have removed it.
+            let _ = self.folder.remove(&oldest);
+        }
+        self.folder.output(name)?.write(bytes)?;
+        self.files.push_back((name.to_owned(), size));
+        Ok(())
+    }
+
+    pub(crate) fn path_of(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path_of(name)
+    }
+
+    /// The number of snapshots.
+    pub(crate) fn snapshots(&self) -> usize {
+        self.files.iter().filter(|(name, _)| name.ends_with(SNAPSHOT)).count()
+    }
+
+    /// The size of all files.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.files.iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+/// Returns the name of files about a process, without their ending.
+pub(crate) fn stem(unix_seconds: u64, place: &Place, pid: i32) -> String {
+    let container = &place.container;
+    let names = [&container.namespace, &container.pod, &container.name, &place.role];
+    let names: Vec<&str> =
+        names.into_iter().filter(|it| !it.is_empty()).map(String::as_str).collect();
+    // Names come from foreign processes.
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || matches!(it, '_' | '-');
+    let name: String = names
+        .join("_")
+        .chars()
+        .map(|it| if is_plain(it) { it } else { '-' })
+        .take(MAX_NAME)
+        .collect();
+    format!("{unix_seconds}-{name}-{pid}")
+}
+
+fn is_ours(name: &str) -> bool {
+    let seconds = name.split('-').next().unwrap_or_default();
+    (name.ends_with(SNAPSHOT) || name.ends_with(GROWTH))
+        && !seconds.is_empty()
+        && seconds.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use formats::Container;
+
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn the_oldest_files_make_room_and_those_of_others_stay() {
+        let outer = tempfile::tempdir().unwrap();
+        std::fs::write(outer.path().join("1-notes.txt"), "mine").unwrap();
+        std::fs::write(outer.path().join("app.rbloat"), "mine").unwrap();
+        let mut folder = SnapshotFolder::open(outer.path(), 3, 1000).unwrap();
+        for number in 1..=5 {
+            folder.store(&format!("{number}-a-1.rbloat"), &[0; 100]).unwrap();
+        }
+        let others = ["1-notes.txt", "app.rbloat"].map(str::to_owned);
+        let kept = ["3-a-1.rbloat", "4-a-1.rbloat", "5-a-1.rbloat"].map(str::to_owned);
+        let mut expected = [&others[..], &kept].concat();
+        expected.sort();
+        assert_eq!(names(outer.path()), expected);
+        // Another agent finds them.
+        let mut folder = SnapshotFolder::open(outer.path(), 10, 1000).unwrap();
+        assert_eq!((folder.snapshots(), folder.bytes()), (3, 300));
+        folder.store("5-a-1.who.json", &[0; 650]).unwrap();
+        folder.store("6-a-1.rbloat", &[0; 200]).unwrap();
+        assert_eq!((folder.snapshots(), folder.bytes()), (2, 950));
+        assert!(folder.store("7-a-1.rbloat", &[0; 1001]).is_err());
+        assert_eq!(folder.bytes(), 950);
+    }
+
+    #[test]
+    fn a_file_has_a_name_that_is_safe_and_not_too_long() {
+        let container = Container { name: "../we b".into(), ..Container::default() };
+        let place = Place { container, role: format!("puma/\u{1b}[31m{}", "x".repeat(300)) };
+        let name = stem(1_700_000_000, &place, 42);
+        assert!(name.starts_with("1700000000----we-b_puma---31mxx"), "{name}");
+        assert!(name.ends_with("xx-42") && name.len() < 130, "{name}");
+        assert!(is_ours(&format!("{name}{SNAPSHOT}")) && is_ours(&format!("{name}{GROWTH}")));
+    }
+}

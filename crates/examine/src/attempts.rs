@@ -1,0 +1,440 @@
+//! The choice of a capture method: the one to try first, the number of attempts, and the one to try next.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use formats::{Capture, CaptureMethod, Unread, milliseconds};
+use image::{Image, ProcessState, Target, Thawed};
+use inferior::{EndedCopy, ForkPlan, ForkedCopy, MemoryLimits, Refusal};
+use ledger::{Extent, Facts};
+use linux::on_a_thread_of_its_own;
+use linux::proc::{ControlGroup, wait_until_untraced};
+use linux::{PauseFactors, both};
+use render::words;
+
+use crate::allocator_call::AllocatorCall;
+use crate::error::{Error, Purpose, reason_for};
+use crate::exclusion::{is_ending, one_at_a_time, wait_if_ending};
+use crate::options::{CaptureMode, CaptureOptions, Detail};
+
+/// The maximum number of captures of a target that changes its heap, has no thread at a safe point, does not stop in
+/// time, or is traced by another process.
+const MAX_ATTEMPTS: u32 = 4;
+/// The time between two attempts, in which the target runs.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
+
+/// The time of the walks during a freeze: per resident GiB without and with owners, per heap of malloc's arenas, per
+/// thread, and per mapping. Measured on processes with up to 4,000 threads, 15,000 mappings and 300 arenas.
+const WALK_PER_GIB: Duration = Duration::from_millis(140);
+const WALK_PER_GIB_WITH_OWNERS: Duration = Duration::from_millis(260);
+const WALK_PER_HEAP: Duration = Duration::from_micros(50);
+const WALK_PER_THREAD: Duration = Duration::from_micros(350);
+const WALK_PER_MAPPING: Duration = Duration::from_micros(4);
+
+/// The limit of a pause unless the user sets one: a constant part, a part for each resident GiB, and the largest value.
+/// docs/effects.md has the pauses of major collections beside it.
+const MAX_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE_PER_GIB: Duration = Duration::from_millis(25);
+const LARGEST_MAX_PAUSE: Duration = Duration::from_millis(500);
+/// The limit that a refusal suggests is this multiple of the expected pause, in steps of 100 ms.
+const SPARE_PAUSE: u32 = 2;
+const PAUSE_STEP_MS: u128 = 100;
+
+/// The longest wait for another tracer before each further attempt: the largest pause of another rbloat.
+const MAX_WAIT_FOR_TRACER: Duration = LARGEST_MAX_PAUSE;
+
+/// rbloat's own memory for reading a process: a constant part, and a fraction of the RSS without and with owners, and
+/// with retained sizes.
+const OWN_BYTES: u64 = 8 << 20;
+const OWN_PART: u64 = 10;
+const OWN_PART_WITH_OWNERS: u64 = 5;
+const OWN_PART_WITH_RETAINED_SIZES: u64 = 2;
+
+/// A target that was read, and the way in which it was read.
+pub(crate) struct Captured {
+    pub(crate) facts: Facts,
+    pub(crate) state: ProcessState,
+    pub(crate) capture: Capture,
+    /// The reason why the forked copy is still in the process table, as a zombie, if it is.
+    pub(crate) left: Option<Refusal>,
+    /// The bytes that the allocator returned in the forked copy, if that was tried.
+    pub(crate) tried_bytes: Option<u64>,
+}
+
+impl Captured {
+    /// Returns an error if the memory of process `pid` was not read.
+    pub(crate) fn check_read(&self, pid: i32) -> Result<(), Error> {
+        match &self.capture.unread {
+            Some(unread) => Err(Error::Unread { pid, reason: not_read(unread) }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Reads the target, a Ruby process, by the requested method, as far as `detail` needs.
+///
+/// Nothing is written to the terminal while the target is paused, since that could block.
+pub(crate) fn take(
+    target: &Target,
+    how: CaptureOptions,
+    detail: Detail,
+) -> Result<Captured, Error> {
+    take_and_try(target, how, detail, None)
+}
+
+/// Like [`take`], for a process that is to be trimmed by `call`: the forked copy makes the call after it was read, unless
+/// the outcome can be computed.
+pub(crate) fn take_and_try(
+    target: &Target,
+    how: CaptureOptions,
+    detail: Detail,
+    call: Option<&AllocatorCall>,
+) -> Result<Captured, Error> {
+    let alone = one_at_a_time();
+    let started = Instant::now();
+    let examination = Examination::new(target, how, detail, call);
+    check_room(target.pid(), target.control_groups(), examination.own_bytes)?;
+    let captured = examination.capture(started);
+    drop(alone);
+    wait_if_ending();
+    captured
+}
+
+/// Returns an error if the limits that rbloat shares with process `pid`, which is in these control groups, do not leave room for
+/// `own_bytes` of its own memory.
+pub(crate) fn check_room(
+    pid: i32,
+    groups: Option<&[ControlGroup]>,
+    own_bytes: u64,
+) -> Result<(), Error> {
+    match MemoryLimits::of(groups).own_room_bytes() {
+        Some(room_bytes) if room_bytes <= own_bytes => {
+            Err(Error::NoRoom { pid, own_bytes, room_bytes })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns what `read` finds in an image of the process: of a forked copy if one can be made, else of the paused process.
+///
+/// # Errors
+/// Also if `read` fails four times; its error is a sentence that gives the reason.
+pub(crate) fn read_image<T: Send>(
+    pid: i32,
+    how: CaptureOptions,
+    read: impl Fn(&Image<'_>) -> Result<T, String> + Sync,
+) -> Result<T, Error> {
+    let _alone = one_at_a_time();
+    let target = Target::open(pid)?;
+    let examination = Examination::new(&target, how, Detail::CAUSES, None);
+    let fork = |plan: &ForkPlan| {
+        let forked = examination.forked(plan)?;
+        let found = read(forked.image());
+        Ok(Attempt { is_incomplete: found.is_err(), found, pause: forked.end()?.pause })
+    };
+    let freeze = |copy_is_slow| {
+        let (found, thawed) = examination.while_frozen(copy_is_slow, &read)?;
+        // Another freeze takes as long as one that had too little time.
+        let is_incomplete = found.as_ref().is_ok_and(Result::is_err);
+        let found = match found {
+            Ok(found) => found,
+            Err(unread) => Err(not_read(&unread)),
+        };
+        Ok(Attempt { is_incomplete, found, pause: thawed.pause })
+    };
+    let done = examination.repeat(fork, freeze)?;
+    done.found.map_err(|reason| Error::Unread { pid, reason })
+}
+
+/// Returns the memory that rbloat itself needs to read a process, in bytes.
+#[must_use]
+pub fn own_bytes(rss_bytes: u64, detail: Detail) -> u64 {
+    let part = match detail {
+        Detail { owners: false, .. } => OWN_PART,
+        Detail { extent: Extent { retained_sizes: true, .. }, .. } => OWN_PART_WITH_RETAINED_SIZES,
+        _ => OWN_PART_WITH_OWNERS,
+    };
+    OWN_BYTES + rss_bytes / part
+}
+
+/// A target that is to be read, and the way to do it.
+struct Examination<'a> {
+    target: &'a Target,
+    how: CaptureOptions,
+    owners: bool,
+    call: Option<&'a AllocatorCall>,
+    own_bytes: u64,
+    factors: PauseFactors,
+    /// The longest allowed pause.
+    max_pause: Duration,
+}
+
+/// A way to read a process.
+enum Way {
+    Fork(ForkPlan),
+    Freeze {
+        /// True if a copy could be made, but would take too long.
+        copy_is_slow: bool,
+    },
+}
+
+impl Way {
+    fn instead_of_copy(refusal: &Refusal) -> Self {
+        Self::Freeze { copy_is_slow: matches!(refusal, Refusal::Slow { .. }) }
+    }
+}
+
+/// The result of one attempt.
+struct Attempt<T> {
+    found: T,
+    /// True if another attempt may find more.
+    is_incomplete: bool,
+    pause: Duration,
+}
+
+/// The result of the last attempt.
+struct Done<T> {
+    found: T,
+    /// The reason for the method.
+    reason: String,
+    began: SystemTime,
+    /// The pauses of all attempts.
+    pause: Duration,
+}
+
+/// Everything that one attempt read.
+struct Reading {
+    facts: Facts,
+    state: ProcessState,
+    method: CaptureMethod,
+    copied_bytes: Option<u64>,
+    unread: Option<Unread>,
+    left: Option<Refusal>,
+    tried_bytes: Option<u64>,
+}
+
+impl<'a> Examination<'a> {
+    fn new(
+        target: &'a Target,
+        how: CaptureOptions,
+        detail: Detail,
+        call: Option<&'a AllocatorCall>,
+    ) -> Self {
+        let own_bytes = own_bytes(target.image().state.process.rss_bytes, detail);
+        let factors = target.pause_factors();
+        let max_pause = how.max_pause.unwrap_or_else(|| max_pause(factors.resident_bytes));
+        Self { target, how, owners: detail.owners, call, own_bytes, factors, max_pause }
+    }
+
+    fn capture(&self, started: Instant) -> Result<Captured, Error> {
+        let Done { found, reason, began, pause } =
+            self.repeat(|plan| self.fork(plan), |copy_is_slow| self.freeze(copy_is_slow))?;
+        let elapsed = started.elapsed();
+        let capture = Capture::new(found.method, reason, began, pause, elapsed, found.copied_bytes)
+            .with_unread(found.unread);
+        Ok(found.captured(capture))
+    }
+
+    /// Reads the process by `fork` if a copy can be made, else by `freeze`, which takes true if only the pause of a copy would be
+    /// too long, until that succeeds. Both return what they found.
+    fn repeat<T: Send>(
+        &self,
+        fork: impl Fn(&ForkPlan) -> Result<Attempt<T>, Error> + Sync,
+        freeze: impl Fn(bool) -> Result<Attempt<T>, Error>,
+    ) -> Result<Done<T>, Error> {
+        let (mut way, mut reason) = self.choose()?;
+        let mut pause = Duration::ZERO;
+        let mut attempt = 1;
+        loop {
+            let began = SystemTime::now();
+            let result = match &way {
+                Way::Fork(plan) => on_a_thread_of_its_own(|| fork(plan)),
+                Way::Freeze { copy_is_slow } => freeze(*copy_is_slow),
+            };
+            let may_try_again = attempt < MAX_ATTEMPTS;
+            attempt += 1;
+            match result {
+                Ok(done) => {
+                    pause += done.pause;
+                    // If clone(2) took longer than expected, it would again.
+                    let is_too_long = matches!(way, Way::Fork(_)) && done.pause > self.max_pause;
+                    if is_too_long {
+                        reason +=
+                            "; the kernel took longer for the copy than the limit of the pause";
+                    }
+                    if !done.is_incomplete || !may_try_again || is_too_long {
+                        return Ok(Done { found: done.found, reason, began, pause });
+                    }
+                }
+                Err(error) if is_ending() => return Err(error),
+                Err(error) if may_try_again && is_transient(&error) => {}
+                Err(error) if matches!(way, Way::Fork(_)) && self.may_freeze_after(&error) => {
+                    (way, reason) = match error {
+                        Error::CallRefused { refusal, .. } => {
+                            (Way::instead_of_copy(&refusal), no_copy(&refusal))
+                        }
+                        error => (Way::Freeze { copy_is_slow: false }, error.to_string()),
+                    };
+                    attempt = 1;
+                }
+                Err(error) => return Err(error),
+            }
+            std::thread::sleep(BETWEEN_ATTEMPTS);
+            // Another rbloat, such as an agent, lets it go soon.
+            wait_until_untraced(self.target.pid(), MAX_WAIT_FOR_TRACER);
+        }
+    }
+
+    /// The way to try first, and the reason for the choice.
+    fn choose(&self) -> Result<(Way, String), Error> {
+        if self.how.mode == CaptureMode::Freeze {
+            return Ok((Way::Freeze { copy_is_slow: false }, "as requested".into()));
+        }
+        let max_pause = self.max_pause;
+        let plan = ForkPlan::make(self.target, self.factors, ruby::WAKEUP_SIGNAL, self.own_bytes);
+        let planned = plan.and_then(|plan| match self.factors.fork() {
+            expected if expected > max_pause => Err(Refusal::Slow { expected, max_pause }),
+            _ => Ok(plan),
+        });
+        match (planned, self.how.mode) {
+            (Ok(plan), CaptureMode::Fork) => Ok((Way::Fork(plan), "as requested".into())),
+            (Ok(plan), _) => Ok((Way::Fork(plan), "the method with the shortest pause".into())),
+            (Err(refusal), CaptureMode::Fork) => Err(self.refused(refusal)),
+            (Err(refusal), _) => Ok((Way::instead_of_copy(&refusal), no_copy(&refusal))),
+        }
+    }
+
+    fn refused(&self, refusal: Refusal) -> Error {
+        Error::CallRefused { pid: self.target.pid(), purpose: Purpose::Fork, refusal }
+    }
+
+    fn may_freeze_after(&self, error: &Error) -> bool {
+        self.how.mode != CaptureMode::Fork
+            && matches!(error, Error::CallRefused { .. } | Error::CopyLost(_))
+    }
+
+    fn forked(&self, plan: &ForkPlan) -> Result<ForkedCopy, Error> {
+        inferior::fork(self.target, self.max_pause, plan)?.map_err(|refusal| self.refused(refusal))
+    }
+
+    fn fork(&self, plan: &ForkPlan) -> Result<Attempt<Reading>, Error> {
+        let mut forked = self.forked(plan)?;
+        let facts = Facts::begin(forked.image(), self.owners);
+        let tried_bytes = match self.call {
+            Some(call) if !facts.know_heap() => call.try_on(&mut forked)?,
+            _ => None,
+        };
+        let (ended, facts) = both(|| forked.end(), || facts.resolved());
+        let EndedCopy { state, pause, copied_bytes, left } = ended?;
+        let method = CaptureMethod::Fork;
+        let reading =
+            Reading { method, copied_bytes, left, tried_bytes, ..Reading::new(facts, state) };
+        Ok(reading.attempt(pause))
+    }
+
+    fn freeze(&self, copy_is_slow: bool) -> Result<Attempt<Reading>, Error> {
+        let (facts, Thawed { state, pause, .. }) =
+            self.while_frozen(copy_is_slow, |image| Facts::begin(image, self.owners))?;
+        let reading = match facts {
+            Ok(facts) => Reading::new(facts.resolved(), state),
+            Err(unread) => {
+                let facts = Facts::unread(
+                    self.target.image(),
+                    "the memory of malloc and Ruby was not read",
+                );
+                Reading { unread: Some(unread), ..Reading::new(facts, state) }
+            }
+        };
+        Ok(reading.attempt(pause))
+    }
+
+    /// Returns what `read` finds in the paused process, if that is possible in time, or else the time that it would take.
+    fn while_frozen<T>(
+        &self,
+        copy_is_slow: bool,
+        read: impl FnOnce(&Image<'_>) -> T,
+    ) -> Result<(Result<T, Unread>, Thawed), Error> {
+        let frozen = image::freeze_target(self.target, self.max_pause)?;
+        let expected = self.expected_walk();
+        // The deadline is for wrong estimates. If the estimate already exceeds it, do not begin.
+        let has_time = frozen.time_left().is_none_or(|left| expected <= left);
+        let found = has_time.then(|| read(frozen.image()));
+        let thawed = frozen.thaw()?;
+        let found = found.filter(|_| !thawed.expired);
+        Ok((found.ok_or_else(|| self.unread(expected, copy_is_slow)), thawed))
+    }
+
+    /// The expected time of the walks during a freeze.
+    fn expected_walk(&self) -> Duration {
+        let factors = self.factors;
+        let gib = factors.resident_bytes as f64 / (1_u64 << 30) as f64;
+        let per_gib = if self.owners { WALK_PER_GIB_WITH_OWNERS } else { WALK_PER_GIB };
+        let heaps = allocator::count_heaps(&self.target.image().state.mappings) as f64;
+        let walk = per_gib.mul_f64(gib)
+            + WALK_PER_HEAP.mul_f64(heaps)
+            + WALK_PER_THREAD.mul_f64(factors.threads as f64)
+            + WALK_PER_MAPPING.mul_f64(factors.mappings as f64);
+        walk.mul_f64(factors.load)
+    }
+
+    /// Returns the shortest pause in which the memory could have been read, if the walks of a freeze take `walk`.
+    fn unread(&self, walk: Duration, copy_is_slow: bool) -> Unread {
+        let (fork, freeze) = (self.factors.fork(), self.factors.freeze() + walk);
+        let (method, expected) = match copy_is_slow && fork < freeze {
+            true => (CaptureMethod::Fork, fork),
+            false => (CaptureMethod::Freeze, freeze),
+        };
+        // An estimate below the limit was too low.
+        let expected = expected.max(self.max_pause);
+        let enough = (expected * SPARE_PAUSE).as_millis().next_multiple_of(PAUSE_STEP_MS);
+        Unread {
+            method,
+            expected_ms: milliseconds(expected),
+            max_pause_ms: milliseconds(self.max_pause),
+            enough_ms: enough as u64,
+        }
+    }
+}
+
+/// Returns the limit of a pause for a process of this size, unless the user sets one.
+fn max_pause(resident_bytes: u64) -> Duration {
+    let gib = resident_bytes as f64 / (1_u64 << 30) as f64;
+    (MAX_PAUSE + MAX_PAUSE_PER_GIB.mul_f64(gib)).min(LARGEST_MAX_PAUSE)
+}
+
+fn not_read(unread: &Unread) -> String {
+    format!("not read: {}", words::unread(unread))
+}
+
+fn no_copy(refusal: &Refusal) -> String {
+    format!("no forked copy was made: {refusal}{}", reason_for(refusal))
+}
+
+/// Returns true if another try some milliseconds later may succeed.
+fn is_transient(error: &Error) -> bool {
+    use linux::Error as E;
+    match error {
+        Error::Capture(error) => {
+            matches!(error, E::DoesNotStop { .. } | E::NewThreads { .. } | E::Traced { .. })
+        }
+        Error::CallRefused { refusal, .. } => refusal.is_transient(),
+        _ => false,
+    }
+}
+
+impl Reading {
+    /// What was read from the paused target.
+    fn new(facts: Facts, state: ProcessState) -> Self {
+        let (unread, left, tried_bytes) = (None, None, None);
+        let (method, copied_bytes) = (CaptureMethod::Freeze, None);
+        Self { facts, state, method, copied_bytes, unread, left, tried_bytes }
+    }
+
+    fn attempt(self, pause: Duration) -> Attempt<Self> {
+        Attempt { is_incomplete: self.facts.are_torn(), found: self, pause }
+    }
+
+    fn captured(self, capture: Capture) -> Captured {
+        let Self { facts, state, left, tried_bytes, .. } = self;
+        Captured { facts, state, capture, left, tried_bytes }
+    }
+}

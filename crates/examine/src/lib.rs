@@ -1,0 +1,52 @@
+//! One examination of one process, core file or snapshot: which process a name means, what to try, with which rights, within
+//! which pause. Also the examination of all members of a family, and the list of Ruby processes.
+//!
+//! It reads, captures, accounts and trims. It prints nothing: errors are typed, and what a user can do about them, the progress
+//! and the files belong to the caller.
+//!
+//! - `process` finds the process that a name means, and `source` opens it, a snapshot or a core.
+//! - `attempts` chooses a method of capture, and the next one if that fails. `exclusion` lets one capture run at a time.
+//! - `sandbox` gives up rights before an analysis. `isolation` turns a panic into the failure of one process.
+//! - `family` accounts for processes that were forked from each other, `watch` observes growth by code, `trimming` trims.
+//! - `rubies` and `list` have the Ruby processes of this machine.
+
+mod allocator_call;
+mod attempts;
+mod containers;
+mod error;
+mod exclusion;
+mod family;
+mod interruption;
+mod isolation;
+mod list;
+mod name;
+mod options;
+mod process;
+mod progress;
+mod rubies;
+mod samples;
+mod sandbox;
+mod source;
+mod trimming;
+mod watch;
+
+pub use allocator_call::AllocatorCall;
+pub use attempts::own_bytes;
+pub use containers::Containers;
+pub use error::{Error, Purpose};
+pub use exclusion::{one_at_a_time, wait_if_ending};
+pub use family::{FamilyAccount, FamilyMembers};
+pub use inferior::Refusal;
+pub use interruption::handle_signals;
+pub use isolation::{defect, isolated, set_panic_hook};
+pub use list::list;
+pub use name::{ProcessName, SourceName};
+pub use options::{CaptureMode, CaptureOptions, Detail};
+pub use process::{command, open, ruby};
+pub use progress::Progress;
+pub use rubies::{Id, Intervals, Listed, Rubies};
+pub use samples::Samples;
+pub use sandbox::{Sandbox, SandboxOptions};
+pub use source::{SnapshotFile, Source, report_of, report_of_file, snapshot_of, snapshots};
+pub use trimming::{causes_of, predict, trim};
+pub use watch::{End, GrowthWatch, Note, Watch, Watched};

@@ -1,0 +1,57 @@
+//! The way to examine a process, and the depth.
+
+use std::time::Duration;
+
+use ledger::Extent;
+
+use crate::sandbox::SandboxOptions;
+
+/// The way to capture a process and to analyse what was read.
+#[derive(Debug, Clone, Copy)]
+pub struct CaptureOptions {
+    /// The method.
+    pub mode: CaptureMode,
+    /// The longest pause of the process; `None` for a limit by its size.
+    pub max_pause: Option<Duration>,
+    /// The sandbox of the analysis.
+    pub sandbox: SandboxOptions,
+}
+
+/// The method of a capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CaptureMode {
+    /// A forked copy if one can be made, else a freeze.
+    Auto,
+    /// A forked copy.
+    Fork,
+    /// A freeze.
+    Freeze,
+}
+
+/// The depth of an examination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Detail {
+    /// True if owners are searched for.
+    pub owners: bool,
+    /// The extent of the ledger.
+    pub extent: Extent,
+    /// True if the sums over its family are wanted, for which the kernel walks the page tables of all members.
+    pub family: bool,
+}
+
+impl Detail {
+    /// Causes and owners.
+    pub const OWNERS: Self = Self { owners: true, ..Self::CAUSES };
+    /// Causes only.
+    pub const CAUSES: Self = Self {
+        owners: false,
+        extent: Extent { retained_sizes: false, memory_map: false },
+        family: false,
+    };
+
+    /// Everything that a snapshot has, also the retained sizes if they are wanted.
+    #[must_use]
+    pub fn snapshot(retained_sizes: bool) -> Self {
+        Self { owners: true, extent: Extent { retained_sizes, memory_map: true }, family: true }
+    }
+}

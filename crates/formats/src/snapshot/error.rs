@@ -1,0 +1,45 @@
+use ledger::InconsistentMap;
+
+/// The version of the file format. No other version is written or read.
+pub const FORMAT: u32 = 3;
+
+/// The reason why a file cannot be read as a snapshot.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// The file is empty.
+    #[error("it is empty")]
+    Empty,
+    /// The file does not begin like a snapshot.
+    #[error("it is not a snapshot that rbloat wrote")]
+    Foreign,
+    /// Another version of rbloat wrote it.
+    #[error(
+        "another version of rbloat wrote it (format {0}; this version reads format {FORMAT}): read it with that version"
+    )]
+    OtherVersion(u32),
+    /// The checksum is wrong.
+    #[error("it is truncated or damaged: its checksum is wrong")]
+    Damaged,
+    /// A section has invalid content.
+    #[error("its section \"{name}\" is invalid: {what}")]
+    InvalidSection {
+        /// The name of the section.
+        name: &'static str,
+        /// The reason.
+        what: String,
+    },
+    /// The report and the memory map differ.
+    #[error("its report has {report_bytes} resident bytes, but its map has {map_bytes}")]
+    DifferentSizes {
+        /// RSS in the report.
+        report_bytes: u64,
+        /// The resident bytes of the map.
+        map_bytes: u64,
+    },
+    /// The file has another kind of snapshot than the one that is wanted.
+    #[error("{0}")]
+    OtherKind(&'static str),
+    /// The areas are inconsistent.
+    #[error(transparent)]
+    InconsistentMap(#[from] InconsistentMap),
+}
