@@ -372,10 +372,7 @@ impl<'a> Examination<'a> {
         let reading = match facts {
             Ok(facts) => Reading::new(facts.resolved(), state),
             Err(unread) => {
-                let facts = Facts::unread(
-                    self.target.image(),
-                    "the memory of malloc and Ruby was not read",
-                );
+                let facts = Facts::unread(self.target.image());
                 Reading { unread: Some(unread), ..Reading::new(facts, state) }
             }
         };

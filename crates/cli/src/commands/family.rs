@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use diagnosis::{FamilyFacts, FamilyFrames, GroupFacts, MemberAccount};
-use formats::{Capture, Family, IdenticalPages, OtherProcess, SharedPages, to_json};
-use image::{Finding, Memory, Severity, Target};
+use formats::{Capture, Family, FindingKind, IdenticalPages, OtherProcess, SharedPages, to_json};
+use image::{Memory, Target};
 use ledger::{DistinctPages, FamilyPages, MemberAccounts, MemberPages};
 use linux::arch::page_size;
 use linux::proc::{self, ControlGroup, Member, Rollup};
@@ -205,8 +205,7 @@ impl Processes {
         };
         let mut findings = Vec::new();
         if group.is_none() && proc::control_groups(members[0].pid).is_none() {
-            let what = "the control group of the family could not be found, so its memory limit is unknown";
-            findings.push(Finding::general(Severity::Warning, what));
+            findings.push(FindingKind::GroupLimitUnknown);
         }
         let mut accounts = Vec::new();
         let mut ruby_version = None;
@@ -328,13 +327,11 @@ fn look(member: &Member) -> Look {
 }
 
 /// Returns the finding that a member could not be read.
-fn not_read(pid: i32, failure: &Failure) -> Finding {
+fn not_read(pid: i32, failure: &Failure) -> FindingKind {
     if failure.is_end() {
-        let what = format!("process {pid} ended before it was read: the account lacks it");
-        return Finding::general(Severity::Warning, what);
+        return FindingKind::ProcessEnded { pid };
     }
-    let what = format!("the account lacks a process: {}", failure.about(pid));
-    Finding::general(Severity::Error, what)
+    FindingKind::ProcessUnread { pid, error: failure.about(pid) }
 }
 
 /// Captures a member, and accounts for the parts of its memory. Returns the version of its Ruby, too.
@@ -344,7 +341,7 @@ fn read(
     pages: &FamilyPages<'_>,
     how: CaptureArguments,
     detail: Detail,
-    findings: &mut Vec<Finding>,
+    findings: &mut Vec<FindingKind>,
 ) -> Result<(Option<String>, Capture, MemberAccounts), Failure> {
     let Member { pid, parent, .. } = members[index];
     if !lives(&members[index]) {
@@ -353,7 +350,7 @@ fn read(
     let captured = attempts::take(&Target::open(pid)?, how, detail)?;
     // Its pages are known all the same.
     if let Err(failure) = captured.check_read(pid) {
-        findings.push(Finding::general(Severity::Error, failure.to_string()));
+        findings.push(FindingKind::ProcessUnexplained { pid, error: failure.to_string() });
     }
     let Captured { facts, state, capture, .. } = captured;
     let resident = state.pages.as_ref().expect("a captured process has page states");

@@ -1,8 +1,10 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use formats::{FamilyTrim, FindingRow, TrimOutcome, TrimReport, TrimWatch, WatchPoint, to_json};
-use image::{Finding, Severity, Target};
+use formats::{
+    FamilyTrim, FindingKind, FindingRow, TrimOutcome, TrimReport, TrimWatch, WatchPoint, to_json,
+};
+use image::Target;
 use ledger::{Cause, FamilyPages, Ledger, MemberPages};
 use linux::proc;
 use linux::{PageFrame, page_frames};
@@ -26,8 +28,8 @@ Examples:
   rbloat trim 4242 --watch 60s  return it, and see whether that lasts";
 
 /// The processes of a family that cannot be trimmed are left out.
-fn not_trimmed(pid: i32, failure: &Failure) -> Finding {
-    Finding::general(Severity::Error, format!("not trimmed: {}", failure.about(pid)))
+fn not_trimmed(pid: i32, failure: &Failure) -> FindingRow {
+    FindingKind::ProcessNotTrimmed { pid, error: failure.about(pid) }.into()
 }
 
 #[derive(Debug, Args)]
@@ -122,7 +124,7 @@ fn trim_family(pid: i32, arguments: &TrimArguments) -> Result<Outcome, Failure> 
                 report.members.push(trim);
             }
             Err(failure) => {
-                report.findings.push(FindingRow::from(&not_trimmed(member.pid, &failure)));
+                report.findings.push(not_trimmed(member.pid, &failure));
                 first_failure.get_or_insert(failure);
             }
         }
