@@ -126,7 +126,7 @@ pub(crate) fn read_image<T: Send>(
     read: impl Fn(&Image<'_>) -> Result<T, String> + Sync,
 ) -> Result<T, Failure> {
     let _alone = one_at_a_time();
-    let target = Target::open(pid)?;
+    let target = crate::process::target(pid)?;
     let examination = Examination::new(&target, how, Detail::CAUSES, None);
     let fork = |plan: &ForkPlan| {
         let forked = examination.forked(plan)?;

@@ -28,14 +28,22 @@ pub(crate) fn open(name: ProcessName) -> Result<Target, Failure> {
     let pid = match name {
         ProcessName::Pid(pid) => pid,
         ProcessName::NamespacePid(pid) => in_container(pid)?,
-        ProcessName::Command(word) => return Ok(Target::open(by_command(word)?)?),
+        ProcessName::Command(word) => return Ok(target(by_command(word)?)?),
     };
     linux::check(pid)?;
-    let target = Target::open(pid)?;
+    let target = target(pid)?;
     match ruby::find_in(target.image(), target.modules()) {
         Some(_) => Ok(target),
         None => Err(Failure::NotRuby { pid, command: command(target.image()) }),
     }
+}
+
+/// Opens the process `pid`, with the environment variables that a report depends on.
+///
+/// # Errors
+/// As [`Target::open`].
+pub(crate) fn target(pid: i32) -> Result<Target, linux::Error> {
+    Target::open(pid, diagnosis::VARIABLES)
 }
 
 /// Opens the process `pid`, one of many, if it is a Ruby process.
@@ -44,7 +52,7 @@ pub(crate) fn open(name: ProcessName) -> Result<Target, Failure> {
 /// If it cannot be read.
 pub(crate) fn ruby(pid: i32) -> Result<Option<Target>, Failure> {
     isolated(pid, || {
-        let target = Target::open(pid)?;
+        let target = target(pid)?;
         let is_ruby = ruby::find_in(target.image(), target.modules()).is_some();
         Ok(is_ruby.then_some(target))
     })

@@ -279,7 +279,8 @@ impl CoreSource {
     /// Reads the headers, and opens the files that the process had mapped.
     fn read(self) -> Result<Taken, Failure> {
         let Self { path, file, sysroot, started } = self;
-        let core = Box::new(image::read_core(file, &sysroot).map_err(not_a_core)?);
+        let core =
+            Box::new(image::read_core(file, &sysroot, diagnosis::VARIABLES).map_err(not_a_core)?);
         Ok(Taken::Core { path, core, started })
     }
 }
@@ -421,7 +422,7 @@ pub(crate) fn snapshot_quietly(
 ) -> Result<Snapshot, Failure> {
     let started = Instant::now();
     isolated(pid, || {
-        let captured = attempts::take(&Target::open(pid)?, how, detail)?;
+        let captured = attempts::take(&crate::process::target(pid)?, how, detail)?;
         captured.check_read(pid)?;
         Ok(Sandbox::of_analyses(how.sandbox).run(|| account(captured, detail, started)))
     })

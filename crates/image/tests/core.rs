@@ -4,10 +4,15 @@ use std::path::PathBuf;
 
 use image::{Core, CoreError, Finding, Memory, MissingFile, Origin, open_core};
 use linux::arch::Cpu;
-use linux::{Address, Backing, Machine, Mapping, PageState, Sysroot, Thread, length};
+use linux::{
+    Address, Backing, Machine, Mapping, PageState, Sysroot, Thread, WantedVariables, length,
+};
 use proptest::prelude::*;
 use testkit::{CoreWriter, SyntheticCore, SyntheticMemory};
 
+/// The variables that are kept of the environment.
+const VARIABLES: WantedVariables =
+    WantedVariables { with_value: &["LD_PRELOAD"], without_value: &[], settings: None };
 const PAGE: u64 = linux::MIN_PAGE_SIZE;
 const HEAP: u64 = 0x5555_5560_0000;
 const GUARD: u64 = 0x7f00_0000_0000;
@@ -109,11 +114,11 @@ fn written(core: &SyntheticCore) -> Written {
 }
 
 fn open(core: &SyntheticCore) -> Core {
-    open_core(&written(core).path, &Sysroot::open(None)).unwrap()
+    open_core(&written(core).path, &Sysroot::open(None), VARIABLES).unwrap()
 }
 
 fn error(path: &std::path::Path) -> CoreError {
-    match open_core(path, &Sysroot::open(None)) {
+    match open_core(path, &Sysroot::open(None), VARIABLES) {
         Ok(_) => panic!("{} was taken for a core", path.display()),
         Err(error) => error,
     }
@@ -238,7 +243,7 @@ fn a_mapping_that_ends_within_a_page_is_none() {
     let at = bytes.windows(16).position(|words| words == stated).unwrap();
     bytes[at + 8..at + 16].copy_from_slice(&(LIBRARY + 2 * PAGE - 100).to_le_bytes());
     std::fs::write(&written.path, &bytes).unwrap();
-    let core = open_core(&written.path, &Sysroot::open(None)).unwrap();
+    let core = open_core(&written.path, &Sysroot::open(None), VARIABLES).unwrap();
     let mapping = core.image.state.mappings.find(Address(LIBRARY)).unwrap();
     assert_eq!(mapping.backing, Backing::Anonymous);
 }
@@ -250,7 +255,7 @@ fn a_core_that_lost_its_holes_is_told_by_its_zeros() {
     let bytes = std::fs::read(&written.path).unwrap();
     std::fs::remove_file(&written.path).unwrap();
     std::fs::write(&written.path, bytes).unwrap();
-    let core = open_core(&written.path, &Sysroot::open(None)).unwrap();
+    let core = open_core(&written.path, &Sysroot::open(None), VARIABLES).unwrap();
     assert_eq!(resident(&core, HEAP, 8), 2);
     assert!(has(&core, &Finding::ResidencyByContents));
 }
@@ -289,7 +294,7 @@ fn what_was_cut_off_is_lost_and_not_zeros() {
     let file = std::fs::File::options().write(true).open(&written.path).unwrap();
     // The file ends within a page of the stack.
     file.set_len(whole - 10 * PAGE - 100).unwrap();
-    let core = open_core(&written.path, &Sysroot::open(None)).unwrap();
+    let core = open_core(&written.path, &Sysroot::open(None), VARIABLES).unwrap();
     assert!(read(&core, STACK + STACK_BYTES - PAGE, 8).is_empty());
     assert_eq!(read(&core, HEAP, 4), b"heap");
     assert!(has(&core, &Finding::Truncated { bytes: 11 * PAGE }));
@@ -430,7 +435,7 @@ proptest! {
         if let Some(end) = end {
             std::fs::File::options().write(true).open(&written.path).unwrap().set_len(end).unwrap();
         }
-        match open_core(&written.path, &Sysroot::open(None)) {
+        match open_core(&written.path, &Sysroot::open(None), VARIABLES) {
             Ok(core) => look_at_everything(&core),
             Err(error) => prop_assert!(!error.to_string().contains('\n')),
         }

@@ -117,6 +117,9 @@ pub struct ArenaAccount {
     pub returned_bytes: u64,
 }
 
+/// The beginning of the names of environment variables that set Ruby's garbage collector.
+pub const GC_SETTINGS: &str = "RUBY_GC_";
+
 /// Ruby's side of a [`Ledger`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RubyAccount {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use image::{Image, Origin};
 use ledger::{Cause, Extent, Facts, Finding, Ledger, MemoryMap, PageUse, Use};
 use linux::arch::Cpu;
-use linux::{Address, Machine, Sysroot};
+use linux::{Address, Machine, Sysroot, WantedVariables};
 use proptest::prelude::*;
 use testkit::{
     CoreWriter, GlibcRelease, JemallocHeap, JemallocRelease, MallocHeap, PagesUse, RegionUse,
@@ -229,7 +229,7 @@ fn the_map_of_a_core_that_is_cut_short_balances() {
     let sysroot = Sysroot::open(Some(&folder.path().join("empty")));
     for eighths in 1..8 {
         std::fs::write(&path, &bytes[..bytes.len() * eighths / 8]).unwrap();
-        let core = image::open_core(&path, &sysroot).unwrap().image;
+        let core = image::open_core(&path, &sysroot, WantedVariables::default()).unwrap().image;
         assert!(draw_up(&core).rss_bytes < draw_up(&image).rss_bytes);
     }
 }
@@ -251,7 +251,7 @@ proptest! {
         SyntheticCore::new(writer, &memory, &image.state.threads).write(&path);
         // The core contains all of its libraries. None of this machine's libraries may be used instead.
         let sysroot = Sysroot::open(Some(&folder.path().join("empty")));
-        let core = image::open_core(&path, &sysroot).unwrap().image;
+        let core = image::open_core(&path, &sysroot, WantedVariables::default()).unwrap().image;
         let dumped = draw_up(&core);
         prop_assert_eq!(&dumped.ruby, &alive.ruby);
         let totals = |ledger: &Ledger| ledger.malloc.as_ref().map(|malloc| malloc.totals);
@@ -281,7 +281,7 @@ proptest! {
             *place.get_mut(&mut bytes) = byte;
         }
         std::fs::write(&path, &bytes).unwrap();
-        if let Ok(core) = image::open_core(&path, &sysroot) {
+        if let Ok(core) = image::open_core(&path, &sysroot, WantedVariables::default()) {
             let damaged = draw_up(&core.image);
             prop_assert_eq!(damaged.causes.total(), damaged.rss_bytes);
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use diagnosis::{FamilyFacts, FamilyFrames, GroupFacts, MemberAccount};
 use formats::{Capture, Family, FindingKind, IdenticalPages, OtherProcess, SharedPages, to_json};
-use image::{Memory, Target};
+use image::Memory;
 use ledger::{DistinctPages, FamilyPages, MemberAccounts, MemberPages};
 use linux::arch::page_size;
 use linux::proc::{self, ControlGroup, Member, Rollup};
@@ -347,7 +347,7 @@ fn read(
     if !lives(&members[index]) {
         return Err(linux::Error::NoSuchProcess { pid }.into());
     }
-    let captured = attempts::take(&Target::open(pid)?, how, detail)?;
+    let captured = attempts::take(&crate::process::target(pid)?, how, detail)?;
     // Its pages are known all the same.
     if let Err(failure) = captured.check_read(pid) {
         findings.push(FindingKind::ProcessUnexplained { pid, error: failure.to_string() });

@@ -18,7 +18,7 @@ pub(super) fn run(json: bool) -> Result<Outcome, Failure> {
         if proc::member(pid).is_none_or(|member| member.is_copy) {
             continue;
         }
-        match isolated(pid, || Ok(describe(&Target::open(pid)?, &mut containers))) {
+        match isolated(pid, || Ok(describe(&crate::process::target(pid)?, &mut containers))) {
             Ok(process) => processes.extend(process),
             Err(Failure::Capture(linux::Error::NotPermitted { .. })) => refused += 1,
             Err(failure) if failure.is_without_memory() => {}

@@ -4,7 +4,6 @@ use clap::Args;
 use formats::{
     FamilyTrim, FindingKind, FindingRow, TrimOutcome, TrimReport, TrimWatch, WatchPoint, to_json,
 };
-use image::Target;
 use ledger::{Cause, FamilyPages, Ledger, MemberPages};
 use linux::proc;
 use linux::{PageFrame, page_frames};
@@ -150,7 +149,7 @@ fn trim_member(
     pages: &FamilyPages<'_>,
     arguments: &TrimArguments,
 ) -> Result<(TrimReport, Option<u64>), Failure> {
-    let target = Target::open(pid)?;
+    let target = crate::process::target(pid)?;
     let call = AllocatorCall::find(&target)?;
     let progress = Progress::of_capture(pid);
     let predicted = trimming::predict_and(&target, &call, arguments.capture, |state, facts| {
@@ -187,7 +186,7 @@ fn watch(
         std::thread::sleep(SAMPLE_INTERVAL.min(left));
     }
     progress.end();
-    let captured = attempts::take(&Target::open(pid)?, how, Detail::CAUSES)?;
+    let captured = attempts::take(&crate::process::target(pid)?, how, Detail::CAUSES)?;
     captured.check_read(pid)?;
     let Captured { facts, state, .. } = captured;
     let returned_bytes = report.outcome.as_ref().map_or(0, TrimOutcome::returned_bytes);

@@ -18,8 +18,11 @@ mod states;
 use std::path::Path;
 use std::time::SystemTime;
 
-use linux::proc::{Identity, MAX_COMMAND, kept_variables};
-use linux::{Backing, Machine, Mapping, Mappings, Pages, ProcessInfo, Sysroot, length, one_line};
+use linux::proc::{Identity, MAX_COMMAND};
+use linux::{
+    Backing, Machine, Mapping, Mappings, Pages, ProcessInfo, Sysroot, WantedVariables, length,
+    one_line,
+};
 
 use crate::{Finding, Image, Origin, ProcessState};
 pub use error::CoreError;
@@ -50,18 +53,26 @@ pub struct Core {
 ///
 /// # Errors
 /// If the file cannot be read, or as for [`read_core`].
-pub fn open_core(path: &Path, sysroot: &Sysroot) -> Result<Core, CoreError> {
+pub fn open_core(
+    path: &Path,
+    sysroot: &Sysroot,
+    variables: WantedVariables,
+) -> Result<Core, CoreError> {
     let file = std::fs::File::open(path)
         .map_err(|source| CoreError::Unreadable { path: path.to_owned(), source })?;
-    read_core(CoreFile::new(path, file)?, sysroot)
+    read_core(CoreFile::new(path, file)?, sysroot, variables)
 }
 
 /// Reads a core file, and estimates the kernel's account of the process. The files that the process had mapped are opened in
-/// `sysroot`.
+/// `sysroot`. Of the environment it keeps these `variables`.
 ///
 /// # Errors
 /// If the file cannot be read, is not a core, is the core of an unknown CPU, or is so damaged that it contains no memory.
-pub fn read_core(file: CoreFile, sysroot: &Sysroot) -> Result<Core, CoreError> {
+pub fn read_core(
+    file: CoreFile,
+    sysroot: &Sysroot,
+    variables: WantedVariables,
+) -> Result<Core, CoreError> {
     let mut headers = Headers::read(&file)?;
     let notes = Notes::read(&file, headers.cpu, &headers.notes);
     let machine = match notes.auxiliary(AT_PAGESZ) {
@@ -85,7 +96,7 @@ pub fn read_core(file: CoreFile, sysroot: &Sysroot) -> Result<Core, CoreError> {
     if !headers.have_protection {
         guess_protection(&mut mappings, &pages);
     }
-    let process = process(&dumped, &notes, &pages);
+    let process = process(&dumped, &notes, &pages, variables);
     // A core has no count of resident pages, but it has no more pages than were dumped.
     let dumped_bytes: u64 = dumped.segments.iter().map(|segment| segment.present).sum();
     let state = ProcessState {
@@ -112,7 +123,7 @@ pub fn read_core(file: CoreFile, sysroot: &Sysroot) -> Result<Core, CoreError> {
 }
 
 /// Describes the process.
-fn process(dumped: &Dumped, notes: &Notes, pages: &Pages) -> ProcessInfo {
+fn process(dumped: &Dumped, notes: &Notes, pages: &Pages, wanted: WantedVariables) -> ProcessInfo {
     let first = FirstStack::find(dumped, notes);
     let (arguments, environment) =
         first.map_or((notes.arguments.clone(), None), |it| (it.arguments, Some(it.environment)));
@@ -123,8 +134,7 @@ fn process(dumped: &Dumped, notes: &Notes, pages: &Pages) -> ProcessInfo {
     ProcessInfo {
         pid: notes.pid.unwrap_or(0),
         command: if command.is_empty() { format!("[{name}]") } else { command },
-        environment: environment
-            .map(|variables| kept_variables(&String::from_utf8_lossy(&variables))),
+        environment: environment.map(|variables| wanted.of(&String::from_utf8_lossy(&variables))),
         control_group: None,
         is_contained: false,
         namespace_pid: None,

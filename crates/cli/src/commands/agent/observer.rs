@@ -8,7 +8,6 @@ use formats::{
     CaptureMethod, CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess, Owned,
     Place, Report, Snapshot, SnapshotOutcome, Treatment, TreatmentOutcome,
 };
-use image::Target;
 use ledger::{Extent, Size};
 use linux::proc::{self, ControlGroup};
 use supervise::{Allowance, unix_ms};
@@ -256,8 +255,9 @@ impl Observer {
         known.trim_at = now + TRIM_AGAIN;
         // The metrics should show the effect soon.
         known.due = now;
-        let trimmed =
-            isolated(id.0, || trimming::trim(id.0, &AllocatorCall::find(&Target::open(id.0)?)?));
+        let trimmed = isolated(id.0, || {
+            trimming::trim(id.0, &AllocatorCall::find(&crate::process::target(id.0)?)?)
+        });
         let treatment = &mut self.node.treatment;
         let (outcome, what) = match trimmed {
             Ok(outcome) => {

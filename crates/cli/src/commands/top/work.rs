@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use image::Target;
 use linux::proc;
 use sampler::Program;
 use supervise::{Pace, SHARE_OF_CAUSES};
@@ -179,7 +178,7 @@ impl Captures {
                 Answer::Report(Box::new(report))
             }
             JobKind::Predict => {
-                let target = Target::open(pid)?;
+                let target = crate::process::target(pid)?;
                 let call = AllocatorCall::find(&target)?;
                 let (report, _) = trimming::predict(&target, &call, self.capture)?;
                 Answer::Prediction(Box::new((report, call)))
