@@ -57,7 +57,7 @@ fuzz_target!(|input: &[u8]| {
     file.as_file().set_len(length).expect("a length for the core");
     // No library of this machine may be taken for one of the core's.
     let sysroot = Sysroot::open(Some("/nonexistent".as_ref()));
-    if let Ok(core) = open_core(file.path(), &sysroot) {
+    if let Ok(core) = open_core(file.path(), &sysroot, linux::WantedVariables::default()) {
         examine(&core.image);
     }
 });

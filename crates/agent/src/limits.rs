@@ -8,9 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use examine::{CaptureOptions, End, Id, Watch, isolated};
-use formats::{Alarm, FindingRow, Place, Snapshot, SnapshotOutcome, Who, to_json};
-use image::{Finding, Severity};
-use ledger::Size;
+use formats::{Alarm, FindingKind, FindingRow, Place, Snapshot, SnapshotOutcome, Who, to_json};
 use linux::proc::{self, ControlGroup, GroupMemory};
 use supervise::{Pace, SHARE_OF_LIMITS, unix_ms};
 
@@ -159,11 +157,9 @@ impl Limits {
     ) {
         let outcome = match taken {
             Ok(mut snapshot) => {
-                let what = alarmed.sentence();
-                snapshot
-                    .report
-                    .findings
-                    .push(FindingRow::from(&Finding::general(Severity::Note, what.clone())));
+                let finding = FindingRow::from(alarmed.finding());
+                let what = render::words::finding(&finding);
+                snapshot.report.findings.push(finding);
                 let stem = snapshot_folder::stem(unix_ms() / 1000, place, id.0);
                 let name = format!("{stem}{}", snapshot_folder::SNAPSHOT);
                 let is_written = self.write(&name, &snapshot.to_bytes());
@@ -282,17 +278,11 @@ impl Group {
 
 impl Alarmed {
     /// The reason for the snapshot.
-    fn sentence(&self) -> String {
-        let (used, limit) = (self.memory.used_bytes(), self.memory.limit_bytes.unwrap_or(0));
-        let (used, limit) = (Size(used), Size(limit));
-        match self.alarm {
-            Alarm::NearLimit => format!("its control group uses {used} of {limit}, and grows"),
-            Alarm::LimitHit => {
-                format!("its control group met its limit: it uses {used} of {limit}")
-            }
-            Alarm::FastGrowth => {
-                format!("its control group uses {used} of {limit}, and grows fast")
-            }
+    fn finding(&self) -> FindingKind {
+        FindingKind::GroupAlarm {
+            alarm: self.alarm,
+            used_bytes: self.memory.used_bytes(),
+            limit_bytes: self.memory.limit_bytes.unwrap_or(0),
         }
     }
 }

@@ -12,7 +12,6 @@ use formats::{
     CaptureMethod, CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess, Owned,
     Place, Report, Snapshot, SnapshotOutcome, Treatment, TreatmentOutcome,
 };
-use image::Target;
 use ledger::{Extent, Size};
 use linux::proc::{self, ControlGroup};
 use supervise::{Allowance, unix_ms};
@@ -257,7 +256,7 @@ impl Observer {
         // The metrics should show the effect soon.
         known.due = now;
         let trimmed =
-            isolated(id.0, || examine::trim(id.0, &AllocatorCall::find(&Target::open(id.0)?)?));
+            isolated(id.0, || examine::trim(id.0, &AllocatorCall::find(&examine::target(id.0)?)?));
         let treatment = &mut self.node.treatment;
         let (outcome, what) = match trimmed {
             Ok(outcome) => {

@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("all: {:?}", heap.totals);
     println!("trimmable: {}", heap.trimmable.iter().map(linux::length).sum::<u64>());
     for finding in &heap.findings {
-        println!("{finding}");
+        println!("{finding:?}");
     }
     Ok(())
 }

@@ -3,9 +3,11 @@
 use std::fmt;
 
 use image::elf::Module;
-use image::{Finding, Image, Memory, Severity, Unreadable};
+use image::{Image, Memory, Unreadable};
 use linux::Address;
 use linux::arch::RETURN_ADDRESS_BYTES;
+
+use crate::Finding;
 
 /// The C library of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,26 +133,15 @@ pub fn find_allocator<'m>(
         (_, false) => None,
     };
     let Some(module) = first else {
-        let names: Vec<_> = exporters.iter().map(|module| module.name.as_str()).collect();
-        let finding = (names.len() > 1).then(|| {
-            let what = format!(
-                "the allocator is not known: {} all export malloc, and the dynamic linker's list of modules cannot \
-                 be read",
-                names.join(", ")
-            );
-            Finding::general(Severity::Error, what)
-        });
+        let modules: Vec<_> = exporters.iter().map(|module| module.name.clone()).collect();
+        let finding = (modules.len() > 1).then_some(Finding::AllocatorUnknown { modules });
         return ServingAllocator { allocator: Allocator::Unknown, module: None, finding };
     };
     let allocator = allocator_in(image, module);
-    let finding = caller.filter(|_| matches!(resolved, Some(Reference::Unresolved))).map(|caller| {
-        let what = format!(
-            "the reference of {} to malloc is not resolved yet or leads to no known allocator; the \
-             allocator is {}, the first module that exports malloc in the dynamic linker's order",
-            caller.name, module.name
-        );
-        Finding::general(Severity::Note, what)
-    });
+    let finding =
+        caller.filter(|_| matches!(resolved, Some(Reference::Unresolved))).map(|caller| {
+            Finding::AllocatorAssumed { caller: caller.name.clone(), module: module.name.clone() }
+        });
     ServingAllocator { allocator, module: Some(module), finding }
 }
 

@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use image::Finding;
+use crate::Finding;
 use linux::Address;
 
 use crate::{Blocks, TrimCall};

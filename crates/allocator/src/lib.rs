@@ -15,6 +15,7 @@
 mod blocks;
 mod candidate_mappings;
 mod find;
+mod finding;
 mod glibc;
 mod heap_map;
 mod jemalloc;
@@ -27,6 +28,7 @@ mod walk;
 
 pub use blocks::Blocks;
 pub use find::{Allocator, Libc, ServingAllocator, find_allocator, libc};
+pub use finding::{ArenaProblem, Finding};
 pub use glibc::{ThreadList, count_heaps, is_in_heap};
 pub use heap_map::{
     Arena, Block, BlockState, Decay, Extent, ExtentState, Header, HeapMap, Totals, Tuning,

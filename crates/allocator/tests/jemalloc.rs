@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use allocator::{Allocator, Block, BlockState, Extent, ExtentState, HeapMap};
-use image::{Finding, ProcessState, elf};
+use allocator::{Allocator, Block, BlockState, Extent, ExtentState, Finding, HeapMap};
+use image::{ProcessState, elf};
 use linux::arch::page_size;
 use linux::{Address, length};
 use testkit::Target;
@@ -130,7 +130,7 @@ fn in_state(heap: &HeapMap, arena: u32, state: ExtentState) -> impl Iterator<Ite
 }
 
 fn uses_huge_pages(finding: &Finding) -> bool {
-    finding.what.contains("(hpa:true)")
+    matches!(finding, Finding::HugePages { .. })
 }
 
 /// Returns true if the allocator of huge pages keeps an extent for later. jemalloc does not count it as active. Allocations

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use allocator::{Allocator, BlockState, HeapMap, ThreadList, Totals};
+use allocator::{Allocator, BlockState, Finding, HeapMap, ThreadList, Totals};
 use image::{ProcessState, elf};
 use linux::{Address, Thread};
 use serde_json::Value;
@@ -47,10 +47,10 @@ fn assert_info(walked: &Totals, truth: &Value) {
 
 /// Compares a walk with the target's own truth. The only finding allowed is a note on foreign memory.
 fn assert_walked(malloc: &HeapMap, truth: &Value, foreign_bytes: u64) {
-    let said = malloc.findings.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let is_foreign = |finding: &String| finding.contains(&format!("{foreign_bytes} bytes between"));
-    assert_eq!(said.len(), usize::from(foreign_bytes > 0), "{said:?}");
-    assert!(said.iter().all(is_foreign), "{foreign_bytes}: {said:?}");
+    let findings = &malloc.findings;
+    let is_foreign = |it: &Finding| matches!(it, Finding::ForeignMemory { bytes, .. } if *bytes == foreign_bytes);
+    assert_eq!(findings.len(), usize::from(foreign_bytes > 0), "{findings:?}");
+    assert!(findings.iter().all(is_foreign), "{foreign_bytes}: {findings:?}");
     assert_consistent(malloc);
     let arenas = truth["arenas"].as_array().unwrap();
     assert_eq!(malloc.arenas.len(), arenas.len());

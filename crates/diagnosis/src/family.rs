@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use formats::{
     Capture, CauseRow, CopiedOwner, Family, FamilyCause, FamilyMember, FamilyServer, FamilyStep,
-    FindingRow, Group, GroupParts, IdenticalPages, LateCode, LateFile, LateGem, MemberWrite,
-    OtherProcess, WriteRow, WrittenOwner,
+    FindingKind, FindingRow, Group, GroupParts, IdenticalPages, LateCode, LateFile, LateGem,
+    MemberWrite, OtherProcess, WriteRow, WrittenOwner,
 };
-use image::Finding;
 use ledger::{
     Cause, Causes, CodeFileAccount, Gem, MemberAccounts, OwnerAccount, Write, WriteAccount, percent,
 };
@@ -62,7 +61,7 @@ pub struct FamilyFacts {
     /// True if owners were traced.
     pub has_owners: bool,
     /// Problems with the captures.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<FindingKind>,
 }
 
 /// The memory of a control group beside that of its Ruby processes.
@@ -162,7 +161,7 @@ pub fn family(facts: FamilyFacts) -> Family {
         group_parts: group
             .zip(group_facts)
             .map(|(group, facts)| group_parts(memory_bytes, group, facts)),
-        findings: findings.iter().map(FindingRow::from).collect(),
+        findings: findings.into_iter().map(FindingRow::from).collect(),
         members: members.into_iter().map(member).collect(),
     }
 }

@@ -16,6 +16,7 @@ mod stable;
 mod statistics;
 mod task;
 mod trim;
+mod variables;
 mod verdict;
 mod who;
 
@@ -36,6 +37,7 @@ pub use setting::{Environment, Setting};
 pub use stable::{Early, MIN_STRETCHES, Shape, Slope, StablePoint, Teeth};
 pub use statistics::median;
 pub use trim::{trim_expectation, trim_watch};
+pub use variables::VARIABLES;
 pub use verdict::{FREE, MIN_BYTES, MIN_SHARE, Majority, Part, judge, managed, useless};
 pub use who::who;
 

@@ -124,7 +124,7 @@ pub(crate) fn read_image<T: Send>(
     read: impl Fn(&Image<'_>) -> Result<T, String> + Sync,
 ) -> Result<T, Error> {
     let _alone = one_at_a_time();
-    let target = Target::open(pid)?;
+    let target = crate::process::target(pid)?;
     let examination = Examination::new(&target, how, Detail::CAUSES, None);
     let fork = |plan: &ForkPlan| {
         let forked = examination.forked(plan)?;
@@ -337,10 +337,7 @@ impl<'a> Examination<'a> {
         let reading = match facts {
             Ok(facts) => Reading::new(facts.resolved(), state),
             Err(unread) => {
-                let facts = Facts::unread(
-                    self.target.image(),
-                    "the memory of malloc and Ruby was not read",
-                );
+                let facts = Facts::unread(self.target.image());
                 Reading { unread: Some(unread), ..Reading::new(facts, state) }
             }
         };

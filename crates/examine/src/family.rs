@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use diagnosis::{FamilyFacts, FamilyFrames, GroupFacts, MemberAccount};
-use formats::{Capture, Family, IdenticalPages, OtherProcess, SharedPages, TrimReport};
-use image::{Finding, Image, Memory, Severity, Target};
+use formats::{
+    Capture, Family, FindingKind, IdenticalPages, OtherProcess, SharedPages, TrimReport,
+};
+use image::{Image, Memory, Target};
 use ledger::{Cause, DistinctPages, FamilyPages, MemberAccounts, MemberPages};
 use linux::arch::page_size;
 use linux::proc::{self, ControlGroup, Member, Rollup};
@@ -18,7 +20,7 @@ use crate::error::Error;
 use crate::isolation::isolated;
 use crate::name::ProcessName;
 use crate::options::{CaptureOptions, Detail};
-use crate::process::{self, ruby};
+use crate::process::{self, ruby, target};
 use crate::progress::Progress;
 use crate::sandbox::Sandbox;
 use crate::trimming::{predict_and, trim};
@@ -105,7 +107,7 @@ impl FamilyMembers {
         proc::sort_by_age(&mut members);
         let mut open = |pid| match known.remove(&pid) {
             Some(target) => Ok(target),
-            None => isolated(pid, || Ok(Target::open(pid)?)),
+            None => isolated(pid, || Ok(target(pid)?)),
         };
         let opened = members.iter().map(|it| open(it.pid)).collect();
         Self { members, opened, group }
@@ -217,8 +219,7 @@ impl FamilyMembers {
         };
         let mut findings = Vec::new();
         if group.is_none() && first.is_some() && groups.is_none() {
-            let what = "the control group of the family could not be found, so its memory limit is unknown";
-            findings.push(Finding::general(Severity::Warning, what));
+            findings.push(FindingKind::GroupLimitUnknown);
         }
         let mut accounts = Vec::new();
         let mut ruby_version = None;
@@ -377,7 +378,7 @@ fn read(
     pages: &FamilyPages<'_>,
     how: CaptureOptions,
     detail: Detail,
-    findings: &mut Vec<Finding>,
+    findings: &mut Vec<FindingKind>,
 ) -> Result<(Option<String>, Capture, MemberAccounts), Error> {
     let Member { pid, parent, .. } = members[index];
     let target = looks[index].target.as_ref().filter(|_| lives(&members[index]));
@@ -385,7 +386,7 @@ fn read(
     let captured = attempts::take(target, how, detail)?;
     // Its pages are known all the same.
     if let Err(failure) = captured.check_read(pid) {
-        findings.push(Finding::general(Severity::Error, failure.to_string()));
+        findings.push(FindingKind::ProcessUnexplained { pid, error: failure.to_string() });
     }
     let Captured { facts, state, capture, .. } = captured;
     let resident = state.pages.as_ref().expect("a captured process has page states");

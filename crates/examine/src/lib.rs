@@ -42,7 +42,7 @@ pub use isolation::{defect, isolated, set_panic_hook};
 pub use list::list;
 pub use name::{ProcessName, SourceName};
 pub use options::{CaptureMode, CaptureOptions, Detail};
-pub use process::{command, open, ruby};
+pub use process::{command, open, ruby, target};
 pub use progress::Progress;
 pub use rubies::{Id, Intervals, Listed, Rubies};
 pub use samples::Samples;

@@ -26,11 +26,19 @@ pub fn open(name: ProcessName) -> Result<Target, Error> {
 /// Opens the process `pid`, which must be a Ruby process.
 fn with_id(pid: i32) -> Result<Target, Error> {
     linux::check(pid)?;
-    let target = Target::open(pid)?;
+    let target = target(pid)?;
     match ruby::find_in(target.image(), target.modules()) {
         Some(_) => Ok(target),
         None => Err(Error::NotRuby { pid, command: command(target.image()) }),
     }
+}
+
+/// Opens the process `pid`, with the environment variables that a report depends on.
+///
+/// # Errors
+/// As [`Target::open`].
+pub fn target(pid: i32) -> Result<Target, linux::Error> {
+    Target::open(pid, diagnosis::VARIABLES)
 }
 
 /// Opens the process `pid`, one of many, if it is a Ruby process.
@@ -39,7 +47,7 @@ fn with_id(pid: i32) -> Result<Target, Error> {
 /// If it cannot be read.
 pub fn ruby(pid: i32) -> Result<Option<Target>, Error> {
     isolated(pid, || {
-        let target = Target::open(pid)?;
+        let target = target(pid)?;
         let is_ruby = ruby::find_in(target.image(), target.modules()).is_some();
         Ok(is_ruby.then_some(target))
     })

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use formats::{
-    Capture, CaptureMethod, Family, FamilyMemory, Report, ReportGroup, Snapshot, SnapshotError, Why,
+    Capture, CaptureMethod, Family, FamilyMemory, FindingKind, FindingRow, Report, ReportGroup,
+    Snapshot, SnapshotError, Why,
 };
-use image::{Core, CoreError, CoreFile, Finding, Severity, Target};
+use image::{Core, CoreError, CoreFile, Target};
 use ledger::{Explanation, Extent, Facts, Ledger, NoExplanation, Subject};
 use linux::proc::{self, Member, Rollup};
 use linux::{Sysroot, both, one_line};
@@ -279,7 +280,8 @@ impl CoreSource {
     /// Reads the headers, and opens the files that the process had mapped.
     fn read(self) -> Result<Taken, Error> {
         let Self { path, file, sysroot, started } = self;
-        let core = Box::new(image::read_core(file, &sysroot).map_err(not_a_core)?);
+        let core =
+            Box::new(image::read_core(file, &sysroot, diagnosis::VARIABLES).map_err(not_a_core)?);
         Ok(Taken::Core { path, core, started })
     }
 }
@@ -398,7 +400,7 @@ pub fn report_of(pid: i32, how: CaptureOptions, detail: Detail) -> Result<Report
 pub fn snapshot_of(pid: i32, how: CaptureOptions, detail: Detail) -> Result<Snapshot, Error> {
     let started = Instant::now();
     isolated(pid, || {
-        let captured = attempts::take(&Target::open(pid)?, how, detail)?;
+        let captured = attempts::take(&crate::process::target(pid)?, how, detail)?;
         captured.check_read(pid)?;
         Ok(Sandbox::of_analyses(how.sandbox).run(|| account(captured, detail, started)))
     })
@@ -407,16 +409,12 @@ pub fn snapshot_of(pid: i32, how: CaptureOptions, detail: Detail) -> Result<Snap
 /// Accounts for a captured process. The examination began at `started`.
 fn account(captured: Captured, detail: Detail, started: Instant) -> Snapshot {
     let Captured { facts, state, capture, left, .. } = captured;
-    let (mut ledger, memory_map) = Ledger::draw_up_to(detail.extent, &state, &facts);
-    if let Some(reason) = left {
-        let what = format!(
-            "the forked copy has ended, but is still in the process table as a zombie of {}: {reason}. It takes no \
-             memory. The next report removes it, as does the end of the process",
-            state.process.pid
-        );
-        ledger.findings.push(Finding::general(Severity::Note, what));
-    }
-    let report = diagnosis::report(&ledger, capture.with_elapsed(started.elapsed()));
+    let (ledger, memory_map) = Ledger::draw_up_to(detail.extent, &state, &facts);
+    let mut report = diagnosis::report(&ledger, capture.with_elapsed(started.elapsed()));
+    report.findings.extend(left.map(|refusal| {
+        let (pid, error) = (state.process.pid, refusal.to_string());
+        FindingRow::from(FindingKind::CopyLeft { pid, error })
+    }));
     Snapshot { report, memory_map }
 }
 

@@ -14,6 +14,7 @@ use crate::error::{Error, Purpose};
 use crate::exclusion::one_at_a_time;
 use crate::options::CaptureOptions;
 use crate::options::Detail;
+use crate::process::target;
 use crate::sandbox::Sandbox;
 
 /// The longest wait for a thread that can make the call.
@@ -61,7 +62,7 @@ pub(crate) fn predict_and<T: Send>(
 /// # Errors
 /// Also if its memory could not be read in time.
 pub fn causes_of(pid: i32, how: CaptureOptions) -> Result<Ledger, Error> {
-    let captured = attempts::take(&Target::open(pid)?, how, Detail::CAUSES)?;
+    let captured = attempts::take(&target(pid)?, how, Detail::CAUSES)?;
     captured.check_read(pid)?;
     let Captured { facts, state, .. } = captured;
     Ok(Sandbox::of_analyses(how.sandbox).run(|| Ledger::draw_up(&state, &facts)))

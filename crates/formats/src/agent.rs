@@ -118,7 +118,19 @@ pub struct StoredSnapshots {
 }
 
 /// The reason for a snapshot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum Alarm {
     /// The control group has used most of its limit, and uses more and more.
     NearLimit,

@@ -60,10 +60,12 @@ pub use made_by::{MadeBy, MadePages, Maker};
 pub use processes::{ListedProcess, Processes};
 pub use recording::{Recording, RecordingError};
 pub use report::{
-    Arena, ArenaSlabs, Capture, CaptureMethod, CauseRow, Class, DominatorRow, FamilyMemory,
-    FileCode, FindingRow, FindingSeverity, Gc, GemCode, Interpreter, InterpreterPart, KeptBy,
-    Malloc, MallocTuning, MappedFile, Memsize, Owner, PinRow, ProcessSummary, Report, ReportGroup,
-    Ruby, SizeClass, ThreadRow, TmpfsFile, UnknownRow, Unread, milliseconds,
+    Arena, ArenaProblem, ArenaSlabs, CacheProblem, CacheUnit, CachesProblem, Capture,
+    CaptureMethod, CauseRow, Class, DifferentFile, DominatorRow, FamilyMemory, FileCode,
+    FindingKind, FindingRow, FindingSeverity, Gc, GemCode, HeapPart, Interpreter, InterpreterPart,
+    KeptBy, Malloc, MallocTuning, MappedFile, Memsize, MissingFile, Owner, PinRow, ProcessSummary,
+    Report, ReportGroup, ResidencyEvidence, RssCount, Ruby, RubyPart, SizeClass, ThreadRow,
+    TmpfsFile, UnknownRow, Unread, milliseconds,
 };
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};
 pub use trim::{
@@ -78,7 +80,7 @@ pub use who::{
 pub use why::{Why, WhyKind, WhyReferrer, WhySubject};
 
 /// The version of the JSON documents.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// A JSON document as rbloat prints it: its content, what it is, and one sentence for people.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -19,7 +19,7 @@ mod page_cache;
 mod sparse_rows;
 
 pub use core::{Core, CoreError, CoreFile, open_core, read_core};
-pub use finding::{Finding, Severity};
+pub use finding::{DifferentFile, Finding, MissingFile};
 pub use image::{Image, Origin, ProcessState, Source};
 pub use live::{Frozen, LiveMemory, StoppedProcess, Target, Thawed, freeze, freeze_target, look};
 pub use memory::{Memory, Unreadable, Window};

@@ -2,12 +2,17 @@
 
 use std::path::PathBuf;
 
-use image::{Core, CoreError, Memory, Origin, Severity, open_core};
+use image::{Core, CoreError, Finding, Memory, MissingFile, Origin, open_core};
 use linux::arch::Cpu;
-use linux::{Address, Backing, Machine, Mapping, PageState, Sysroot, Thread, length};
+use linux::{
+    Address, Backing, Machine, Mapping, PageState, Sysroot, Thread, WantedVariables, length,
+};
 use proptest::prelude::*;
 use testkit::{CoreWriter, SyntheticCore, SyntheticMemory};
 
+/// The variables that are kept of the environment.
+const VARIABLES: WantedVariables =
+    WantedVariables { with_value: &["LD_PRELOAD"], without_value: &[], settings: None };
 const PAGE: u64 = linux::MIN_PAGE_SIZE;
 const HEAP: u64 = 0x5555_5560_0000;
 const GUARD: u64 = 0x7f00_0000_0000;
@@ -109,11 +114,11 @@ fn written(core: &SyntheticCore) -> Written {
 }
 
 fn open(core: &SyntheticCore) -> Core {
-    open_core(&written(core).path, &Sysroot::open(None)).unwrap()
+    open_core(&written(core).path, &Sysroot::open(None), VARIABLES).unwrap()
 }
 
 fn error(path: &std::path::Path) -> CoreError {
-    match open_core(path, &Sysroot::open(None)) {
+    match open_core(path, &Sysroot::open(None), VARIABLES) {
         Ok(_) => panic!("{} was taken for a core", path.display()),
         Err(error) => error,
     }
@@ -131,9 +136,14 @@ fn resident(core: &Core, start: u64, pages: u64) -> u64 {
     core.image.state.pages.as_ref().unwrap().resident_bytes(&range) / PAGE
 }
 
-fn has_finding(core: &Core, severity: Severity, words: &str) -> bool {
-    let mut findings = core.image.state.findings.iter();
-    findings.any(|finding| finding.severity == severity && finding.what.contains(words))
+fn has(core: &Core, finding: &Finding) -> bool {
+    core.image.state.findings.contains(finding)
+}
+
+/// The finding that the file at this path is missing.
+fn missing(path: &str) -> Finding {
+    let files = vec![MissingFile { path: path.into(), error: "no such file".into() }];
+    Finding::FilesMissing { files, others: 0 }
 }
 
 const WRITERS: [CoreWriter; 2] = [CoreWriter::Kernel, CoreWriter::Debugger];
@@ -199,16 +209,15 @@ fn pages_are_resident_as_far_as_the_file_tells() {
         assert_eq!(read(&core, HEAP + PAGE, 4), [0; 4], "absent memory is zeros");
         assert_eq!(read(&core, LIBRARY, 4), b"\x7fELF");
         assert!(read(&core, GUARD, 4).is_empty());
-        let said = if writer == CoreWriter::Kernel {
-            "the holes of the file"
-        } else {
-            "pages of zeros count as absent"
+        let evidence = match writer {
+            CoreWriter::Kernel => Finding::ResidencyByHoles,
+            CoreWriter::Debugger => Finding::ResidencyByContents,
         };
-        assert!(has_finding(&core, Severity::Note, said));
-        assert!(has_finding(&core, Severity::Note, "of 0.0 MiB of mapped files it is unknown"));
+        assert!(has(&core, &evidence));
+        let is_unknown = |it: &Finding| matches!(it, Finding::FileResidencyUnknown { .. });
+        assert!(core.image.state.findings.iter().any(is_unknown));
         assert!(core.is_partial);
-        let what = "/nowhere/libx.so.1 (deleted) (no such file)";
-        assert!(has_finding(&core, Severity::Warning, what));
+        assert!(has(&core, &missing("/nowhere/libx.so.1 (deleted)")));
     }
 }
 
@@ -222,10 +231,7 @@ fn a_file_with_a_strange_name_does_nothing_to_a_terminal() {
     }
     let core = open(&SyntheticCore::new(CoreWriter::Kernel, &memory, &[thread(77)]));
     let findings = &core.image.state.findings;
-    assert!(
-        has_finding(&core, Severity::Warning, "/nowhere/ [2Jx.so (no such file)"),
-        "{findings:?}"
-    );
+    assert!(has(&core, &missing("/nowhere/ [2Jx.so")), "{findings:?}");
 }
 
 /// Reading such a core used to go on forever.
@@ -237,7 +243,7 @@ fn a_mapping_that_ends_within_a_page_is_none() {
     let at = bytes.windows(16).position(|words| words == stated).unwrap();
     bytes[at + 8..at + 16].copy_from_slice(&(LIBRARY + 2 * PAGE - 100).to_le_bytes());
     std::fs::write(&written.path, &bytes).unwrap();
-    let core = open_core(&written.path, &Sysroot::open(None)).unwrap();
+    let core = open_core(&written.path, &Sysroot::open(None), VARIABLES).unwrap();
     let mapping = core.image.state.mappings.find(Address(LIBRARY)).unwrap();
     assert_eq!(mapping.backing, Backing::Anonymous);
 }
@@ -249,9 +255,9 @@ fn a_core_that_lost_its_holes_is_told_by_its_zeros() {
     let bytes = std::fs::read(&written.path).unwrap();
     std::fs::remove_file(&written.path).unwrap();
     std::fs::write(&written.path, bytes).unwrap();
-    let core = open_core(&written.path, &Sysroot::open(None)).unwrap();
+    let core = open_core(&written.path, &Sysroot::open(None), VARIABLES).unwrap();
     assert_eq!(resident(&core, HEAP, 8), 2);
-    assert!(has_finding(&core, Severity::Note, "pages of zeros count as absent"));
+    assert!(has(&core, &Finding::ResidencyByContents));
 }
 
 /// gdb writes zeros for memory that it cannot read.
@@ -260,7 +266,7 @@ fn stacks_that_gdb_could_not_read_are_lost_and_not_zeros() {
     let mut memory = process();
     memory.write(GUARD + PAGE, &[0; 0x100]);
     let core = open(&SyntheticCore::new(CoreWriter::Debugger, &memory, &[thread(77)]));
-    assert!(has_finding(&core, Severity::Warning, "gdb could not read 1 of the threads' stacks"));
+    assert!(has(&core, &Finding::StacksNotDumped { threads: 1 }));
     assert!(read(&core, GUARD + PAGE, 8).is_empty());
     let core = open(&SyntheticCore::new(CoreWriter::Kernel, &memory, &[thread(77)]));
     assert_eq!(read(&core, GUARD + PAGE, 8), [0; 8]);
@@ -288,10 +294,10 @@ fn what_was_cut_off_is_lost_and_not_zeros() {
     let file = std::fs::File::options().write(true).open(&written.path).unwrap();
     // The file ends within a page of the stack.
     file.set_len(whole - 10 * PAGE - 100).unwrap();
-    let core = open_core(&written.path, &Sysroot::open(None)).unwrap();
+    let core = open_core(&written.path, &Sysroot::open(None), VARIABLES).unwrap();
     assert!(read(&core, STACK + STACK_BYTES - PAGE, 8).is_empty());
     assert_eq!(read(&core, HEAP, 4), b"heap");
-    assert!(has_finding(&core, Severity::Error, "cut short by 0.0 MiB"));
+    assert!(has(&core, &Finding::Truncated { bytes: 11 * PAGE }));
     assert_eq!(resident(&core, STACK + STACK_BYTES - 11 * PAGE, 11), 0);
 }
 
@@ -301,7 +307,7 @@ fn private_memory_that_was_not_to_be_dumped_is_lost() {
     core.not_dumped = vec![HEAP, STACK, GUARD + PAGE];
     let core = open(&core);
     assert!(read(&core, HEAP, 4).is_empty());
-    assert!(has_finding(&core, Severity::Error, "coredump_filter"));
+    assert!(core.image.state.findings.iter().any(|it| matches!(it, Finding::NotDumped { .. })));
     // The core contains the threads' stacks, so private memory that it lacks was never written to.
     let mut core = core_of(CoreWriter::Kernel);
     core.not_dumped = vec![HEAP];
@@ -429,7 +435,7 @@ proptest! {
         if let Some(end) = end {
             std::fs::File::options().write(true).open(&written.path).unwrap().set_len(end).unwrap();
         }
-        match open_core(&written.path, &Sysroot::open(None)) {
+        match open_core(&written.path, &Sysroot::open(None), VARIABLES) {
             Ok(core) => look_at_everything(&core),
             Err(error) => prop_assert!(!error.to_string().contains('\n')),
         }

@@ -164,7 +164,10 @@ fn a_program_that_was_replaced_by_an_exec_is_not_read() {
         target.tell("");
         target.next_truth();
         let vector = || fs::read(format!("/proc/{}/auxv", target.pid())).unwrap();
-        let (examined, before) = (image::Target::open(target.pid()).unwrap(), vector());
+        let (examined, before) = (
+            image::Target::open(target.pid(), linux::WantedVariables::default()).unwrap(),
+            vector(),
+        );
         freeze_target(&examined, PATIENCE).unwrap().thaw().unwrap();
         target.tell("");
         target.next_truth();

@@ -500,7 +500,7 @@ mod tests {
         child.wait().unwrap();
         let pid = child.id().cast_signed();
         assert!(open_copy(pid, &ProcessState::default(), PageScope::All).is_err());
-        let target = Target::open(own).unwrap();
+        let target = Target::open(own, linux::WantedVariables::default()).unwrap();
         let (functions, program) = (Functions::find(&target).unwrap(), target.program().clone());
         let handle = Arc::new(ProcessHandle::open(pid));
         let copy = CopyProcess { pid, handle, program, signal: 0, functions, ended: true };

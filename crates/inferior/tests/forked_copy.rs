@@ -20,7 +20,7 @@ const WAITING: &str = "
 
 /// The target as rbloat examines it, and the plan of a copy.
 fn plan(target: &Target) -> Result<(image::Target, ForkPlan), Refusal> {
-    let examined = image::Target::open(target.pid()).unwrap();
+    let examined = image::Target::open(target.pid(), linux::WantedVariables::default()).unwrap();
     let plan = ForkPlan::make(&examined, examined.pause_factors(), SIGNAL, 0)?;
     Ok((examined, plan))
 }

@@ -3,10 +3,11 @@ use std::sync::LazyLock;
 
 use allocator::{Allocator, HeapMap, Libc};
 use image::elf::{self, Module};
-use image::{Finding, Image, SparseRows};
+use image::{Image, SparseRows};
 use linux::{Address, both};
 use ruby::{CodePaths, Collector, Depth, NamedRoot, ObjectSpace, References};
 
+use crate::Finding;
 use crate::ownership::{
     AddressIndex, Edge, ObjectCode, PointerGraph, Referent, Trace, current_frames, slot_edges,
 };
@@ -17,10 +18,10 @@ use crate::ownership::{
 pub struct Facts {
     pub(crate) libc: Libc,
     pub(crate) allocator: Allocator,
-    /// malloc's side, or a sentence that gives the reason why it could not be read.
-    pub(crate) malloc: Result<HeapMap, String>,
-    /// Ruby's side, or a sentence that gives the reason why it could not be read.
-    pub(crate) ruby: Result<ObjectSpace, String>,
+    /// malloc's side, or the reason why it could not be read.
+    pub(crate) malloc: Result<HeapMap, Finding>,
+    /// Ruby's side, or the reason why it could not be read.
+    pub(crate) ruby: Result<ObjectSpace, Finding>,
     /// The state of the garbage collector; `None` if it is unknown.
     pub(crate) collector: Option<Collector>,
     torn: bool,
@@ -78,14 +79,14 @@ impl Facts {
             match graph {
                 Ok(graph) => {
                     facts.named_roots = named_roots;
-                    facts.findings.extend(findings);
+                    facts.findings.extend(findings.into_iter().map(Finding::from));
                     facts.graph = Some(graph);
                     match code {
                         Ok((paths, object_code)) => {
                             facts.code_paths = Some(paths);
                             facts.object_code = object_code;
                         }
-                        Err(finding) => facts.findings.push(finding),
+                        Err(finding) => facts.findings.push(finding.into()),
                     }
                 }
                 Err(too_many) => facts.findings.push(too_many.finding()),
@@ -114,9 +115,9 @@ impl Facts {
     }
 
     /// No facts but the libraries, for a process whose memory was not read. `running` is an image of the process
-    /// made without stopping it; `reason` is a sentence.
+    /// made without stopping it.
     #[must_use]
-    pub fn unread(running: &Image<'_>, reason: &str) -> Self {
+    pub fn unread(running: &Image<'_>) -> Self {
         let mut modules = elf::modules(running);
         let interpreter = ruby::find_in(running, &modules);
         let caller = interpreter.and_then(|it| it.module_among(&modules));
@@ -128,8 +129,8 @@ impl Facts {
             collector: None,
             libc,
             allocator,
-            malloc: Err(reason.into()),
-            ruby: Err(reason.into()),
+            malloc: Err(Finding::MemoryUnread),
+            ruby: Err(Finding::MemoryUnread),
             stacks: Vec::new(),
             modules,
             graph: None,
@@ -153,7 +154,7 @@ impl Facts {
         let read_malloc = || {
             let caller = interpreter.as_ref().and_then(|it| it.module_among(&modules));
             let found = allocator::find_allocator(image, &modules, caller);
-            let malloc = allocator::walk(image, &found).map_err(|error| error.to_string());
+            let malloc = allocator::walk(image, &found).map_err(Finding::from);
             ((found.allocator, found.finding), malloc, allocator::thread_stacks(image, &modules))
         };
         let (((allocator, finding), malloc, stacks), ruby) = both(read_malloc, read_ruby);
@@ -172,7 +173,7 @@ impl Facts {
             libc,
             allocator,
             malloc,
-            ruby: ruby.map_err(|error| error.to_string()),
+            ruby: ruby.map_err(Finding::from),
             stacks,
             modules,
             graph: None,
@@ -182,7 +183,7 @@ impl Facts {
             named_roots: Vec::new(),
             code_paths: None,
             object_code: ObjectCode::default(),
-            findings: finding.into_iter().collect(),
+            findings: finding.map(Finding::from).into_iter().collect(),
         }
     }
 
@@ -250,7 +251,7 @@ type Code = (CodePaths, ObjectCode);
 fn roots_and_code(
     image: &Image<'_>,
     space: &ObjectSpace,
-) -> ((Vec<NamedRoot>, Vec<Finding>), Result<Code, Finding>) {
+) -> ((Vec<NamedRoot>, Vec<ruby::Finding>), Result<Code, ruby::Finding>) {
     let read_code = || {
         let paths = ruby::code_paths(image, space)?;
         let current_frames = current_frames(image, space, &paths);

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use allocator::{Allocator, HeapMap, Libc, Totals, Tuning};
-use image::{Finding, Origin, ProcessState, Severity};
+use image::{Origin, ProcessState};
 use linux::{Address, Pages, ProcessInfo, both};
 use ruby::{Collector, HeapPage, ObjectSpace, SlotState};
 
@@ -14,7 +14,7 @@ use crate::ownership::{
 use crate::pages::pages_of;
 use crate::pins::{self, Pin, Pins, SizeClassAccount};
 use crate::threads::{self, ThreadGroup};
-use crate::{Cause, Causes, Facts, FileAccount, MemoryMap, Size, UnknownMappings, memory_map};
+use crate::{Cause, Causes, Facts, FileAccount, Finding, MemoryMap, UnknownMappings, memory_map};
 
 /// The account of one process at one instant: every resident byte under one cause, with the facts about malloc and
 /// Ruby.
@@ -60,7 +60,7 @@ pub struct Ledger {
     pub interpreter: Option<InterpreterAccount>,
     /// The threads of Ruby by the method that they run; `None` if that is unknown.
     pub threads: Option<Vec<ThreadGroup>>,
-    /// Problems, and facts that a reader should know, the most severe first.
+    /// Problems, and facts that a reader should know.
     pub findings: Vec<Finding>,
 }
 
@@ -116,6 +116,9 @@ pub struct ArenaAccount {
     /// Obtained bytes that are not resident: returned to the kernel, never touched, or swapped out.
     pub returned_bytes: u64,
 }
+
+/// The beginning of the names of environment variables that set Ruby's garbage collector.
+pub const GC_SETTINGS: &str = "RUBY_GC_";
 
 /// Ruby's side of a [`Ledger`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -174,50 +177,36 @@ impl Ledger {
         owners: &Owners<'_>,
         extent: Extent,
     ) -> (Self, Option<SlotRoots>) {
-        let mut findings = state.findings.clone();
+        let mut findings: Vec<_> = state.findings.iter().cloned().map(Finding::Core).collect();
         let malloc = facts.malloc.as_ref();
         let space = facts.ruby.as_ref();
-        findings.extend(malloc.map_or_else(
-            |error| vec![Finding::general(Severity::Error, error)],
-            |malloc| malloc.findings.clone(),
-        ));
-        findings.extend(space.map_or_else(
+        match malloc {
+            Ok(heap) => findings.extend(heap.findings.iter().cloned().map(Finding::Malloc)),
+            Err(reason) => findings.push(reason.clone()),
+        }
+        match space {
+            Ok(space) => findings.extend(space.findings.iter().cloned().map(Finding::Ruby)),
             // A reason that both sides share is reported once.
-            |error| match malloc {
-                Err(same) if same == error => Vec::new(),
-                _ => vec![Finding::general(Severity::Error, error)],
-            },
-            |space| space.findings.clone(),
-        ));
+            Err(reason) if malloc.err() == Some(reason) => {}
+            Err(reason) => findings.push(reason.clone()),
+        }
         findings.extend(facts.findings.iter().cloned());
         if state.origin == Origin::Core && facts.ruby.is_err() {
             // ruby_cleanup of eval.c frees the heap before it lets a signal end the process.
-            let what = "Ruby frees its heap before SIGTERM, SIGINT or SIGQUIT ends it, so the core of such a process has no objects; \
-                        make the core by gcore or SIGABRT";
-            findings.push(Finding::general(Severity::Note, what));
+            findings.push(Finding::CoreWithoutObjects);
         }
         if let Some(bytes) = facts.graph.as_ref().map(PointerGraph::unread_bytes)
             && bytes > 0
         {
-            let where_they_are = match state.origin {
-                Origin::Process => "swapped out",
-                Origin::Core => "not in the core",
-            };
-            let what = format!(
-                "{} of malloc'ed memory, stacks and variables are {where_they_are}: memory that only they point to is \
-                 listed as unreachable",
-                Size(bytes)
-            );
-            findings.push(Finding::general(Severity::Warning, what));
+            findings.push(match state.origin {
+                Origin::Process => Finding::PointersSwapped { bytes },
+                Origin::Core => Finding::PointersNotDumped { bytes },
+            });
         }
-        if let Some(words) = facts.graph.as_ref().map(PointerGraph::dropped_words)
-            && words > 0
+        if let Some(pointers) = facts.graph.as_ref().map(PointerGraph::dropped_words)
+            && pointers > 0
         {
-            let what = format!(
-                "owners are incomplete: {words} pointers were left out, since a single chunk has more pointers than \
-                 rbloat can keep; memory that only they point to is listed as unreachable"
-            );
-            findings.push(Finding::general(Severity::Warning, what));
+            findings.push(Finding::PointersLeftOut { pointers });
         }
         let pages = pages_of(state);
         let reach = if extent.retained_sizes { Reach::All } else { Reach::Inner };
@@ -256,10 +245,8 @@ impl Ledger {
         let rss_bytes = booking.causes.total();
         check_rss(state, rss_bytes, &mut findings);
         if state.process.environment.is_none() {
-            let what = "the environment cannot be read, so advice may already be in effect";
-            findings.push(Finding::general(Severity::Note, what));
+            findings.push(Finding::EnvironmentUnknown);
         }
-        findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
 
         let ledger = Self {
             process: state.process.clone(),
@@ -348,8 +335,7 @@ fn check_rss(state: &ProcessState, rss_bytes: u64, findings: &mut Vec<Finding>) 
     let all = Address(0)..Address(u64::MAX);
     let resident = pages_of(state).resident_bytes(&all);
     if resident != rss_bytes {
-        let what = format!("the rows add up to {rss_bytes} bytes, but {resident} are resident");
-        findings.push(Finding::general(Severity::Warning, what));
+        findings.push(Finding::RowsDiffer { bytes: rss_bytes, resident_bytes: resident });
         return;
     }
     let exact = state.mappings.kernel_rss_bytes().map(|bytes| bytes..=bytes);
@@ -357,14 +343,9 @@ fn check_rss(state: &ProcessState, rss_bytes: u64, findings: &mut Vec<Finding>) 
     if bounds.contains(&rss_bytes) {
         return;
     }
-    let (least, most) = bounds.into_inner();
-    let count = if least == most { most.to_string() } else { format!("{least} to {most}") };
-    let counted = match state.origin {
-        Origin::Process => format!("the kernel counts {count} resident bytes"),
-        Origin::Core => format!("the core accounts for {count} bytes"),
-    };
-    let what = format!("the rows add up to {rss_bytes} bytes, but {counted}");
-    findings.push(Finding::general(Severity::Warning, what));
+    let (min_bytes, max_bytes) = bounds.into_inner();
+    let is_kernels = state.origin == Origin::Process;
+    findings.push(Finding::CountDiffers { bytes: rss_bytes, min_bytes, max_bytes, is_kernels });
 }
 
 impl MallocAccount {

@@ -8,6 +8,7 @@ mod cause;
 mod claims;
 mod facts;
 mod files;
+mod finding;
 mod interpreter;
 mod ledger;
 mod memory_map;
@@ -19,14 +20,15 @@ mod size;
 mod threads;
 mod unknown;
 mod writes;
-pub use allocator::{Decay, Tuning};
+pub use allocator::{ArenaProblem, Decay, Finding as MallocFinding, Tuning};
 pub use cause::{Cause, CauseGroup, Causes};
 pub use facts::Facts;
 pub use files::FileAccount;
+pub use finding::Finding;
 pub use interpreter::{
     CodeFileAccount, Gem, GemAccount, InterpreterAccount, InterpreterKind, KindAccount, PartSize,
 };
-pub use ledger::{ArenaAccount, Extent, Ledger, MallocAccount, RubyAccount};
+pub use ledger::{ArenaAccount, Extent, GC_SETTINGS, Ledger, MallocAccount, RubyAccount};
 pub use memory_map::{
     Area, AreaKind, Columns, InconsistentMap, MapBlock, MapRoots, MemoryMap, PageUse, RetainedBy,
     Use,
@@ -36,6 +38,7 @@ pub use ownership::{
     Retainer, SingletonClasses, SpareAccount, SpareKind, Subject,
 };
 pub use pins::{Pin, SizeClassAccount, SlabCounts};
+pub use ruby::Finding as RubyFinding;
 pub use sharing::{
     DistinctPages, FamilyPages, MemberAccounts, MemberPages, MemberParts, PartAccount, Sharing,
 };

@@ -37,7 +37,7 @@ pub use mapping::{Backing, Mapping, Mappings, is_hugetlb_name};
 pub use own_memory::return_freed_memory;
 pub use pagemap::{PageFrame, PageScope, Pagemap, groups_of_frames, map_counts, page_frames};
 pub use pages::{PageRun, PageState, Pages};
-pub use proc::{Identity, MappingQuery, ProcessInfo, check};
+pub use proc::{Identity, MappingQuery, ProcessInfo, WantedVariables, check};
 pub use stop::{
     BlockedSignals, PATIENCE, PauseFactors, ReadingPriority, RealTimePriority, Stop, Thread,
     ThreadStop, on_a_thread_of_its_own, tracee, unblock_signals,

@@ -74,8 +74,8 @@ fn write(family: &Family, out: &mut String, width: usize) -> std::fmt::Result {
     write_late_code(family, out, width)?;
     write_steps(family, out, width)?;
     for finding in &family.findings {
-        let severity = severity(finding.severity);
-        write_wrapped(out, &format!(" {severity}: "), &finding.what, width)?;
+        let severity = severity(finding);
+        write_wrapped(out, &format!(" {severity}: "), &words::finding(finding), width)?;
     }
     Ok(())
 }

@@ -2,7 +2,9 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anstyle::Style;
-use formats::{CaptureMethod, DominatorRow, FindingSeverity, KeptBy, Memsize, Owner, Report};
+use formats::{
+    CaptureMethod, DominatorRow, FindingRow, FindingSeverity, KeptBy, Memsize, Owner, Report,
+};
 use ledger::{Cause, Count, Size, percent};
 
 use crate::files::write_files;
@@ -343,15 +345,14 @@ fn write_findings(report: &Report, out: &mut String, width: usize) -> std::fmt::
     }
     writeln!(out, "{BOLD}FINDINGS{BOLD:#}")?;
     for finding in &report.findings {
-        let place = finding.address.as_ref().map(|at| format!(" (at {at})")).unwrap_or_default();
-        let line = format!("{}{place}", finding.what);
-        write_wrapped(out, &format!(" {}: ", severity(finding.severity)), &line, width)?;
+        let severity = severity(finding);
+        write_wrapped(out, &format!(" {severity}: "), &words::finding(finding), width)?;
     }
     writeln!(out)
 }
 
-pub(crate) fn severity(severity: FindingSeverity) -> &'static str {
-    match severity {
+pub(crate) fn severity(finding: &FindingRow) -> &'static str {
+    match finding.severity {
         FindingSeverity::Note => "note",
         FindingSeverity::Warning => "warning",
         FindingSeverity::Error => "error",

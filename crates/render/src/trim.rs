@@ -3,6 +3,9 @@
 use formats::{FamilyTrim, TrimConclusion, TrimExpectation, TrimReport, TrimWatch, WatchPoint};
 use ledger::{Count, Size, percent};
 
+use crate::report::severity;
+use crate::words;
+
 /// Returns the prediction of a trim in one line.
 #[must_use]
 pub fn trim_prediction(report: &TrimReport) -> String {
@@ -63,7 +66,8 @@ pub fn trim_of_member(report: &TrimReport) -> String {
 #[must_use]
 pub fn family_trim(report: &FamilyTrim) -> String {
     let findings = report.findings.iter();
-    let findings: String = findings.map(|it| format!("error: {}\n", it.what)).collect();
+    let line = |it| format!("{}: {}\n", severity(it), words::finding(it));
+    let findings: String = findings.map(line).collect();
     format!("{}\n{findings}", family_trim_summary(report))
 }
 

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use image::{Finding, Image, Memory, Severity, Window};
+use image::{Image, Memory, Window};
 use linux::Address;
 
+use crate::finding::Finding;
 use crate::layout::class_names::{ClassNames, ObjectReader};
 use crate::layout::iseq_location::{self, BODY_BYTES, FirstLine, IseqLocation, LOCATION_BYTES};
 use crate::layout::line_tables::LineTables;
@@ -38,11 +39,7 @@ pub fn code_paths(image: &Image<'_>, space: &ObjectSpace) -> Result<CodePaths, F
     if space.iseqs.is_empty() {
         return Ok(CodePaths::default());
     }
-    read(image, space, &space.iseqs).ok_or_else(|| {
-        let what = "the files of bytecode could not be derived: the interpreter's memory is shown by \
-                    kind, but not by gem";
-        Finding::general(Severity::Note, what)
-    })
+    read(image, space, &space.iseqs).ok_or(Finding::CodeFilesUnknown)
 }
 
 /// All iseqs with a body, by its address, so that bodies are read in this order.

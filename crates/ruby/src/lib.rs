@@ -38,6 +38,7 @@ mod backtrace;
 mod code_paths;
 mod collector;
 mod error;
+mod finding;
 mod heap_pages;
 mod interpreter;
 mod layout;
@@ -58,6 +59,7 @@ pub use backtrace::{
 pub use code_paths::code_paths;
 pub use collector::Collector;
 pub use error::{Check, Error, Failure};
+pub use finding::Finding;
 pub use heap_pages::HeapPages;
 pub use interpreter::{Interpreter, find, find_in};
 pub use layout::large_objects::{Slice, table_of_hash};

@@ -1,11 +1,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use image::{Finding, Image};
+use image::Image;
 use linux::Address;
 
 use crate::backtrace::StackLayout;
 use crate::code_paths::Iseq;
+use crate::finding::Finding;
 use crate::interpreter::Interpreter;
 use crate::layout::class_names::{ClassNames, ObjectReader};
 use crate::layout::imemo::ImemoTypes;

@@ -3,12 +3,13 @@ mod data_types;
 mod references;
 pub(crate) mod slots;
 
-use image::{Finding, Image, Severity};
+use image::Image;
 use linux::Address;
 
 use crate::areas::transient_heap::TransientHeap;
 use crate::areas::{fiber_stacks, jit_code, mark_stack};
 use crate::error::{Check, Error, Failure};
+use crate::finding::Finding;
 use crate::interpreter::{self, Interpreter};
 use crate::layout::bitmaps::Bitmaps;
 use crate::layout::context::{Basics, Context};
@@ -145,32 +146,20 @@ fn collector_memory(image: &Image<'_>, spaces: &[SpaceMembers]) -> Vec<(Address,
 }
 
 fn unread(transient_heap: &TransientHeap<'_>) -> Option<Finding> {
-    let kib = transient_heap.unread_bytes() >> 10;
-    let what = format!(
-        "{kib} KiB of Ruby's transient heap could not be read: objects that only small young collections refer to may seem to \
-         be garbage"
-    );
-    (kib > 0).then(|| Finding::general(Severity::Warning, what))
+    let bytes = transient_heap.unread_bytes();
+    (bytes >= 1 << 10).then_some(Finding::TransientHeapUnread { bytes })
 }
 
 fn remarks(counts: &Counts, image: &Image<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     if counts.unread > 0 {
-        let what = format!(
-            "{} slots of Ruby's heap are swapped out and could not be read: object counts are \
-             incomplete",
-            counts.unread
-        );
-        findings.push(Finding::general(Severity::Warning, what));
+        findings.push(Finding::SlotsUnread { slots: counts.unread });
     }
     if counts.marked == 0 {
-        let what = "no object of Ruby's heap is marked: Ruby has not collected garbage yet, or has \
-                    just begun to";
-        findings.push(Finding::general(Severity::Note, what));
+        findings.push(Finding::NoMarks);
     }
     if image.state.pages.is_none() {
-        let what = "the page states are unknown, so memory was not searched for further heap pages";
-        findings.push(Finding::general(Severity::Note, what));
+        findings.push(Finding::NotSearched);
     }
     findings
 }

@@ -16,11 +16,12 @@ pub(crate) mod symbols;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use image::{Finding, Image, Severity};
+use image::Image;
 use linux::Address;
 
 pub use id_table::{ID_TABLE_BYTES, may_be_id_table};
 
+use crate::finding::Finding;
 use crate::layout::class_names::ObjectReader;
 use crate::model::named_root::{NamedRoot, RootKind};
 use crate::object_space::ObjectSpace;
@@ -38,18 +39,13 @@ const MAX_ROOTS: usize = 1 << 21;
 #[must_use]
 pub fn named_roots(image: &Image<'_>, space: &ObjectSpace) -> (Vec<NamedRoot>, Vec<Finding>) {
     let reader = ObjectReader::new(image, &space.slot_index, &space.slots);
-    let note = |what: &str| Finding::general(Severity::Note, what);
     let Some(program) = Program::read(space, reader) else {
-        let what = "the names of constants and variables could not be derived: retaining paths do \
-                    not begin with them";
-        return (Vec::new(), vec![note(what)]);
+        return (Vec::new(), vec![Finding::RootNamesUnknown]);
     };
     let mut findings = Vec::new();
     let variables = VariablePlace::derive(&program);
     if variables.is_none() {
-        let what = "the variables of classes could not be derived: retaining paths do not begin with \
-                    them";
-        findings.push(note(what));
+        findings.push(Finding::ClassVariablesUnknown);
     }
     let mut found = Vec::new();
     let mut files = HashMap::new();
@@ -59,15 +55,11 @@ pub fn named_roots(image: &Image<'_>, space: &ObjectSpace) -> (Vec<NamedRoot>, V
         }
     }
     if program.budget.is_spent() || found.len() >= MAX_ROOTS {
-        findings.push(note("there are too many constants and variables: some were not read"));
+        findings.push(Finding::RootsLeftOut);
     }
     match globals::read(&program) {
         Some(globals) => found.extend(globals),
-        None => {
-            let what =
-                "global variables could not be derived: retaining paths do not begin with them";
-            findings.push(note(what));
-        }
+        None => findings.push(Finding::GlobalVariablesUnknown),
     }
     found.extend(locals::read(&program));
     let symbols = program.object(program.names.symbols.object().0);

@@ -25,7 +25,8 @@ impl Program {
     /// A sentence that says which part could not be derived.
     pub fn derive(image: &Image<'_>) -> Result<Self, String> {
         let space = ruby::read(image).map_err(|error| error.to_string())?;
-        let paths = ruby::code_paths(image, &space).map_err(|finding| finding.to_string())?;
+        let paths = ruby::code_paths(image, &space)
+            .map_err(|_| "the files of its bytecode could not be derived")?;
         let is_marked = |slot: &Slot| slot.state() == SlotState::Marked;
         let stacks = RunningStacks::derive(image, &space, &paths).ok_or_else(|| {
             let hint = match space.slots.iter().any(is_marked) {

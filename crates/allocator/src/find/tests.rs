@@ -1,6 +1,6 @@
 //! The allocator that is found among synthetic modules, in states that the dynamic linker leaves.
 
-use image::{Severity, elf};
+use image::elf;
 use testkit::{ElfModule, SyntheticMemory};
 
 use super::*;
@@ -41,8 +41,8 @@ impl Process {
         self
     }
 
-    /// The name of the allocator, the name of its module, and the severity of the finding.
-    fn find(&self) -> (String, Option<String>, Option<Severity>) {
+    /// The name of the allocator, the name of its module, and the finding.
+    fn find(&self) -> (String, Option<String>, Option<Finding>) {
         let mut memory = SyntheticMemory::default();
         memory.map(LIST, 4096);
         let mut executable = ElfModule::new("/usr/bin/ruby", EXECUTABLE, 4096);
@@ -76,16 +76,21 @@ impl Process {
         let caller = modules.iter().find(|module| module.name.starts_with("libruby"));
         let found = find_allocator(&image, &modules, caller);
         let module = found.module.map(|module| module.name.clone());
-        (found.allocator.to_string(), module, found.finding.map(|finding| finding.severity))
+        (found.allocator.to_string(), module, found.finding)
     }
 }
 
 fn answer(
     allocator: &str,
     module: &str,
-    finding: Option<Severity>,
-) -> (String, Option<String>, Option<Severity>) {
+    finding: Option<Finding>,
+) -> (String, Option<String>, Option<Finding>) {
     (allocator.into(), Some(module.into()), finding)
+}
+
+/// The finding that this module is only the first one that exports malloc.
+fn assumed(module: &str) -> Option<Finding> {
+    Some(Finding::AllocatorAssumed { caller: "libruby.so.0".into(), module: module.into() })
 }
 
 #[test]
@@ -105,9 +110,10 @@ fn the_callers_own_reference_decides() {
 #[test]
 fn a_call_that_is_not_resolved_yet_is_resolved_as_the_dynamic_linker_would() {
     let lazy = || Process { called: LIBRUBY + RESOLVER, ..Process::default() };
-    let note = Some(Severity::Note);
-    assert_eq!(lazy().find(), answer("glibc", "libc.so.6", note));
-    assert_eq!(lazy().with_preloaded().find(), answer("jemalloc", "libjemalloc.so.2", note));
+    assert_eq!(lazy().find(), answer("glibc", "libc.so.6", assumed("libc.so.6")));
+    let preloaded = "libjemalloc.so.2";
+    let expected = answer("jemalloc", preloaded, assumed(preloaded));
+    assert_eq!(lazy().with_preloaded().find(), expected);
     // A pointer is resolved at once.
     let process = Process { pointed_to: Some(PRELOADED + MALLOC_AT), ..lazy() };
     assert_eq!(process.with_preloaded().find(), answer("jemalloc", "libjemalloc.so.2", None));
@@ -117,19 +123,22 @@ fn a_call_that_is_not_resolved_yet_is_resolved_as_the_dynamic_linker_would() {
 fn a_reference_to_a_stub_in_the_executable_is_not_taken_for_an_allocator() {
     // A pointer to a function may lead to the executable's code that calls it.
     let process = Process { called: EXECUTABLE + RESOLVER, ..Process::default() };
-    assert_eq!(process.find(), answer("glibc", "libc.so.6", Some(Severity::Note)));
+    assert_eq!(process.find(), answer("glibc", "libc.so.6", assumed("libc.so.6")));
 }
 
 #[test]
 fn a_list_that_loops_ends() {
     let process = Process { called: 0, loops: true, ..Process::default() };
-    assert_eq!(process.find(), answer("glibc", "libc.so.6", Some(Severity::Note)));
+    assert_eq!(process.find(), answer("glibc", "libc.so.6", assumed("libc.so.6")));
 }
 
 #[test]
 fn without_the_list_several_modules_are_not_guessed_from() {
     let process = Process { called: 0, order: Vec::new(), ..Process::default() };
-    assert_eq!(process.find(), ("unknown".into(), None, Some(Severity::Error)));
+    let (allocator, module, finding) = process.find();
+    assert_eq!((allocator.as_str(), module), ("unknown", None));
+    let Some(Finding::AllocatorUnknown { modules }) = finding else { panic!("{finding:?}") };
+    assert_eq!(modules, ["libown.so", "libc.so.6"]);
     let process = Process { order: Vec::new(), ..Process::default() };
     assert_eq!(process.find(), answer("glibc", "libc.so.6", None));
 }

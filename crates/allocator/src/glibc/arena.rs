@@ -1,7 +1,6 @@
-use image::{Finding, Image, Severity, Window};
+use image::{Image, Window};
 use linux::length;
 
-use crate::Arena;
 use crate::glibc::arena_list::ArenaList;
 use crate::glibc::inconsistency::Inconsistency;
 use crate::glibc::main_heap::Foreign;
@@ -9,6 +8,7 @@ use crate::glibc::parameters::Parameters;
 use crate::glibc::segment::Segment;
 use crate::glibc::state::State;
 use crate::glibc::{bins, fastbins, heaps, main_heap};
+use crate::{Arena, ArenaProblem, Finding};
 
 /// Bytes read at once while walking headers: few enough to stay in a processor's own cache.
 const WINDOW: usize = 64 << 10;
@@ -47,8 +47,8 @@ pub(crate) fn walk_arena(
         segments.iter_mut().for_each(|it| *it = Segment::unwalked(it.range.clone()));
     }
     let finding = match walked {
-        Ok(foreign) => foreign.map(|foreign| note(&foreign)),
-        Err(problem) => Some(explain(&arena, &problem)),
+        Ok(foreign) => foreign.map(|it| Finding::ForeignMemory { at: it.first, bytes: it.bytes }),
+        Err(problem) => Some(explain(&arena, problem)),
     };
     Walked { arena, segments, finding }
 }
@@ -75,26 +75,19 @@ fn walk_segments(
     Ok(foreign)
 }
 
-/// Nothing proves where foreign memory ends: a damaged chunk behind it would pass for a part of it. Therefore the
-/// finding states its size.
-fn note(foreign: &Foreign) -> Finding {
-    let what = format!(
-        "{} bytes between segments of the main arena are not malloc's: another user of brk(2) took them",
-        foreign.bytes
-    );
-    Finding::at(Severity::Note, foreign.first, what)
-}
-
-fn explain(arena: &Arena, problem: &Inconsistency) -> Finding {
-    let name = if arena.is_main { "the main arena" } else { "an arena" };
+fn explain(arena: &Arena, problem: Inconsistency) -> Finding {
     let cause = if problem.is_unreadable {
-        "a part of it is swapped out or gone"
+        ArenaProblem::Unreadable
     } else if arena.locked {
-        "a thread was stopped while it changed it"
+        ArenaProblem::Changing
     } else {
-        "its heap is damaged, or a thread was stopped while it changed it"
+        ArenaProblem::Inconsistent
     };
-    let what =
-        format!("{name} ({}) could not be walked, for {cause}: {}", arena.address, problem.what);
-    Finding::at(Severity::Warning, problem.at, what)
+    Finding::ArenaUnread {
+        arena: arena.address,
+        is_main: arena.is_main,
+        at: problem.at,
+        cause,
+        error: problem.message,
+    }
 }

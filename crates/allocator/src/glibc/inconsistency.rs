@@ -5,15 +5,15 @@ use linux::Address;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Inconsistency {
     pub(crate) at: Address,
-    /// A clause without a full stop.
-    pub(crate) what: String,
+    /// The message: a clause without a full stop.
+    pub(crate) message: String,
     /// True if the only problem is that memory cannot be read.
     pub(crate) is_unreadable: bool,
 }
 
 impl Inconsistency {
-    pub(crate) fn new(at: Address, what: impl Into<String>) -> Self {
-        Self { at, what: what.into(), is_unreadable: false }
+    pub(crate) fn new(at: Address, message: impl Into<String>) -> Self {
+        Self { at, message: message.into(), is_unreadable: false }
     }
 }
 

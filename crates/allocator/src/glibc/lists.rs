@@ -123,7 +123,7 @@ mod tests {
             }
             let stray = walk_list(&list(0x7777_7770, protect)).unwrap_err();
             assert_eq!(
-                stray.what,
+                stray.message,
                 "a list of cached chunks contains an address that is no such chunk"
             );
         }

@@ -11,13 +11,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use image::{Finding, Image, Memory, Severity, Window};
+use image::{Image, Memory, Window};
 use linux::{Address, MIN_PAGE_SIZE, length};
 
 use crate::candidate_mappings::{mmapped_memory, touched_pages};
 use crate::glibc::layout::{HEADER, IS_MMAPPED, MINSIZE};
 use crate::glibc::parameters::Parameters;
-use crate::{Block, BlockState};
+use crate::{Block, BlockState, Finding};
 
 /// The maximum number of ways to leave out chunks that are tried.
 const MAX_WAYS: u32 = 1 << 18;
@@ -196,14 +196,10 @@ fn bytes_of(found: &[Mmapped]) -> u64 {
 fn drift(parameters: &Parameters, found: &[Mmapped], page_size: u64) -> Option<Finding> {
     let drift = parameters.mmapped_bytes.saturating_sub(bytes_of(found));
     let is_worth_telling = is_complete(parameters, found) && drift >= page_size;
-    is_worth_telling.then(|| {
-        let what = format!(
-            "glibc counts {drift} bytes more in its {} mmapped chunks than they have: this release \
-             counts {} bytes twice each time that such a chunk is resized",
-            found.len(),
-            parameters.mmapped_tail,
-        );
-        Finding::general(Severity::Note, what)
+    is_worth_telling.then_some(Finding::MmappedDrift {
+        bytes: drift,
+        chunks: found.len() as u64,
+        step_bytes: parameters.mmapped_tail,
     })
 }
 
@@ -225,20 +221,12 @@ fn reconcile(parameters: &Parameters, found: &mut Vec<Mmapped>, findings: &mut V
         found.retain(|mmapped| !lengths.contains(&length(&mmapped.range)));
     }
     if !is_complete(parameters, found) {
-        let (chunks, bytes) = (found.len() as u64, bytes_of(found));
-        let difference = |counted: u64, found: u64| {
-            let word = if found > counted { "more" } else { "fewer" };
-            format!("{} {word}", found.abs_diff(counted))
-        };
-        let what = format!(
-            "glibc counts {} mmapped chunks of {} bytes, but {chunks} of {bytes} bytes were found \
-             (chunks: {}, bytes: {}); which ones are wrong or missing is not known",
-            parameters.mmapped_chunks,
-            parameters.mmapped_bytes,
-            difference(parameters.mmapped_chunks, chunks),
-            difference(parameters.mmapped_bytes, bytes),
-        );
-        findings.push(Finding::general(Severity::Warning, what));
+        findings.push(Finding::MmappedMiscounted {
+            counted_chunks: parameters.mmapped_chunks,
+            counted_bytes: parameters.mmapped_bytes,
+            found_chunks: found.len() as u64,
+            found_bytes: bytes_of(found),
+        });
     }
 }
 

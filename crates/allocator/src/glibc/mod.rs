@@ -4,7 +4,7 @@
 //! through every chunk. The totals equal what malloc_info(3) would print in the process.
 //!
 //! All memory may be wrong: a thread may have been stopped inside malloc, or a program may have overwritten its heap.
-//! If the chunks, lists and counts of an arena do not agree, its chunks are left out with a [`image::Finding`], and
+//! If the chunks, lists and counts of an arena do not agree, its chunks are left out with a [`Finding`](crate::Finding), and
 //! the other arenas remain.
 
 mod arena;

@@ -5,14 +5,14 @@
 //! library: the word that leads to a chunk of a cache's size in every thread that has a cache.
 
 use image::elf::Module;
-use image::{Finding, Image, Memory, Severity};
+use image::{Image, Memory};
 use linux::{Address, Thread};
 
 use crate::glibc::inconsistency::Inconsistency;
 use crate::glibc::layout::{CacheLayout, HEADER, Layouts, MINSIZE};
 use crate::glibc::lists;
 use crate::glibc::parameters::Parameters;
-use crate::{BlockState, HeapMap};
+use crate::{BlockState, Finding, HeapMap};
 
 /// Marks the chunks of `heap` that are in a thread cache.
 pub(crate) fn mark(
@@ -30,26 +30,22 @@ pub(crate) fn mark(
             return;
         }
         Err(unfit) => {
-            let why = match unfit {
-                _ if threads.is_empty() => "the threads' registers are not known".into(),
-                Unfit::Nothing => "no thread cache was found".into(),
-                Unfit::Some { fitting, other } => format!(
-                    "the known layout of caches fits {fitting} of {} threads and was rejected",
-                    fitting + other
-                ),
-                Unfit::Several => "thread caches were found in two ways".into(),
-            };
-            let what = format!("{why}, so chunks in thread caches count as in use");
-            heap.findings.push(Finding::general(Severity::Warning, what));
+            heap.findings.push(match unfit {
+                _ if threads.is_empty() => Finding::CachesWithoutRegisters,
+                Unfit::Nothing => Finding::CachesNotFound,
+                Unfit::Some { fitting, other } => Finding::CachesMisfit {
+                    fitting: fitting as u64,
+                    threads: (fitting + other) as u64,
+                },
+                Unfit::Several => Finding::CachesAmbiguous,
+            });
             return;
         }
     };
     for (thread, pointer) in threads.iter().zip(variables.pointers) {
         let Some(pointer) = pointer else { continue };
-        if let Err(finding) = mark_cache(image, &variables.layout, parameters, pointer, heap) {
-            let what = format!("the cache of thread {}: {}", thread.tid, finding.what);
-            heap.findings.push(Finding { what, ..finding });
-        }
+        let marked = mark_cache(image, &variables.layout, parameters, thread.tid, pointer, heap);
+        heap.findings.extend(marked.err());
     }
 }
 
@@ -181,26 +177,26 @@ fn read_cache(
     Ok(counts.as_chunks().0.iter().zip(heads.as_chunks().0).map(bin).collect())
 }
 
-/// Marks the chunks of the cache at `at`. A list that is not in order does not keep the others from being marked.
+/// Marks the chunks of the cache of thread `tid` at `at`. A list that is not in order does not keep the others from being marked.
 fn mark_cache(
     image: &Image<'_>,
     layout: &CacheLayout,
     parameters: Option<&Parameters>,
+    tid: i32,
     at: Address,
     heap: &mut HeapMap,
 ) -> Result<(), Finding> {
-    let warning = |it: Inconsistency| Finding::at(Severity::Warning, it.at, it.what);
+    let invalid = |it: Inconsistency| Finding::CacheInvalid { tid, at: it.at, error: it.message };
     if is_unwalked(heap, at) {
-        let what = "it lies in an arena that could not be walked";
-        return Err(Finding::at(Severity::Note, at, what));
+        return Err(Finding::CacheInUnreadArena { tid, at });
     }
     let mut result = Ok(());
-    let bins = read_cache(image, layout, at).map_err(warning)?;
+    let bins = read_cache(image, layout, at).map_err(invalid)?;
     for (index, bin) in (0..).zip(&bins) {
         let members = match members(image, layout, index, bin, heap) {
             Ok(members) => members,
             Err(problem) => {
-                result = Err(warning(problem));
+                result = Err(invalid(problem));
                 continue;
             }
         };
@@ -217,8 +213,7 @@ fn mark_cache(
         };
         // A thread changes the list first and the count afterwards, so the list is right.
         if count != Some(members.len() as u64) && result.is_ok() {
-            let what = "a list is not as long as it counts, since the thread is within malloc";
-            result = Err(Finding::at(Severity::Note, at, what));
+            result = Err(Finding::CacheChanging { tid, at });
         }
     }
     result

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use image::{Finding, Image, Severity, elf};
+use image::{Image, elf};
 use linux::arch::Cpu;
 use linux::{Address, Machine, Mapping, Mappings, PageRun, PageState, Pages, length};
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ use testkit::{ChunkUse, GlibcRelease, MallocHeap, MallocTruth, SyntheticChunk, S
 use crate::find::glibc_module;
 use crate::glibc::layout::Layouts;
 use crate::glibc::walk::walk_with;
-use crate::{Allocator, BlockState, Error, HeapMap, Totals, find_allocator, libc};
+use crate::{Allocator, BlockState, Error, Finding, HeapMap, Totals, find_allocator, libc};
 
 fn walk(image: &Image<'_>) -> Result<HeapMap, Error> {
     let modules = elf::modules(image);
@@ -208,10 +208,7 @@ fn findings_of(truth: &MallocTruth) -> Vec<Finding> {
     let gaps = breaks.windows(2).map(|pair| Address(pair[0].end)..Address(pair[1].start));
     let gaps: Vec<Range<Address>> = gaps.filter(|gap| length(gap) > 0).collect();
     let bytes: u64 = gaps.iter().map(length).sum();
-    let what = format!(
-        "{bytes} bytes between segments of the main arena are not malloc's: another user of brk(2) took them"
-    );
-    gaps.first().map(|gap| Finding::at(Severity::Note, gap.start, what)).into_iter().collect()
+    gaps.first().map(|gap| Finding::ForeignMemory { at: gap.start, bytes }).into_iter().collect()
 }
 
 /// The findings that an undamaged heap would not have. Its own findings must be there.
@@ -307,9 +304,18 @@ fn what_may_be_an_mmapped_chunk_is_not_dropped_without_proof() {
         heap.map_look_alike(50_000);
         let malloc = walk(&heap.image().0).unwrap();
         assert_eq!(malloc.totals.mmapped_chunks, totals_of(&truth).mmapped_chunks + 1);
-        let [finding] = &problems(&malloc, &truth)[..] else { panic!("{:?}", malloc.findings) };
-        let difference = "bytes were found (chunks: 1 more, bytes: 53248 more)";
-        assert!(finding.what.contains(difference), "{finding}");
+        let problems = problems(&malloc, &truth);
+        let [finding] = &problems[..] else { panic!("{:?}", malloc.findings) };
+        let &Finding::MmappedMiscounted {
+            counted_chunks,
+            counted_bytes,
+            found_chunks,
+            found_bytes,
+        } = finding
+        else {
+            panic!("{finding:?}")
+        };
+        assert_eq!((found_chunks - counted_chunks, found_bytes - counted_bytes), (1, 53_248));
     }
 }
 
@@ -321,8 +327,7 @@ fn under_a_count_that_drifts_the_smallest_chunk_is_not_the_one_to_drop() {
     heap.resize_mapped_chunks(3);
     let (image, truth) = heap.image();
     let problems = problems(&walk(&image).unwrap(), &truth);
-    assert_eq!(problems.len(), 1, "{problems:?}");
-    assert_eq!(problems[0].severity, Severity::Warning);
+    assert!(matches!(problems[..], [Finding::MmappedMiscounted { .. }]), "{problems:?}");
 }
 
 #[test]
@@ -334,8 +339,8 @@ fn a_drift_that_could_hide_a_chunk_is_told() {
         let mut malloc = walk(&image).unwrap();
         let problems = problems(&malloc, &truth);
         assert_eq!(problems.len(), findings, "{problems:?}");
-        let said = format!("{} bytes more", 16 * resizes);
-        assert!(problems.iter().all(|finding| finding.what.contains(&said)));
+        let is_drift = |it: &Finding| matches!(it, Finding::MmappedDrift { bytes, .. } if *bytes == 16 * resizes);
+        assert!(problems.iter().all(is_drift), "{problems:?}");
         malloc.findings.retain(|finding| !problems.contains(finding));
         assert_equals(&malloc, &truth);
     }
@@ -355,8 +360,7 @@ fn a_layout_of_caches_must_fit_every_thread_that_has_one() {
         heap.mislead_thread(5, elsewhere);
         let malloc = walk(&heap.image().0).unwrap();
         assert_eq!(malloc.totals.tcache_chunks, 0);
-        let [finding] = &malloc.findings[..] else { panic!("{:?}", malloc.findings) };
-        assert!(finding.what.contains("fits 7 of 8 threads"), "{finding}");
+        assert_eq!(malloc.findings, [Finding::CachesMisfit { fitting: 7, threads: 8 }]);
     }
 }
 
@@ -373,8 +377,10 @@ fn a_thread_that_is_starting_does_not_reject_the_layout_of_caches() {
     state.threads.clone_from(&truth.threads);
     let malloc = walk(&Image::new(state, memory)).unwrap();
     assert_eq!(malloc.totals.tcache_chunks, 5);
-    let [finding] = &malloc.findings[..] else { panic!("{:?}", malloc.findings) };
-    assert!(finding.what.contains(&format!("thread {}", truth.threads[3].tid)), "{finding}");
+    let [Finding::CacheInvalid { tid, .. }] = &malloc.findings[..] else {
+        panic!("{:?}", malloc.findings)
+    };
+    assert_eq!(*tid, truth.threads[3].tid);
 }
 
 /// On glibc 2.43 a thread's stack has guard pages within a readable mapping; one may lie right
@@ -447,8 +453,10 @@ fn a_damaged_chunk_behind_foreign_memory_changes_the_findings() {
         let walked = walk_image(&memory);
         let malloc = walked.as_ref().unwrap();
         assert!(malloc.extents.iter().any(|extent| extent.range.start.0 == behind));
-        let said = format!("{} bytes between segments", 26_867 + 13 + (behind - chunk));
-        assert!(malloc.findings[0].what.starts_with(&said), "{:?}", malloc.findings);
+        let foreign = 26_867 + 13 + (behind - chunk);
+        let is_foreign =
+            |it: &Finding| matches!(it, Finding::ForeignMemory { bytes, .. } if *bytes == foreign);
+        assert!(is_foreign(&malloc.findings[0]), "{:?}", malloc.findings);
         assert!(is_honest(&walked, &truth));
     }
 }

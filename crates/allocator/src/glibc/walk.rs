@@ -1,7 +1,7 @@
 use std::ops::Range;
 
+use image::Image;
 use image::elf::Module;
-use image::{Finding, Image, Severity};
 use linux::{Address, each};
 
 use crate::glibc::arena::walk_arena;
@@ -13,7 +13,7 @@ use crate::glibc::state::State;
 use crate::glibc::trim::{Break, find_break};
 use crate::glibc::{Error, main_heap, mmapped, tcache, totals, trim};
 use crate::module_data::ModuleData;
-use crate::{Blocks, Extent, Header, HeapMap};
+use crate::{ArenaProblem, Blocks, Extent, Finding, Header, HeapMap};
 
 /// Walks the heap of the GNU C library `glibc`. The caller chooses the module, since a process may have
 /// loaded the library twice (dlmopen(3)).
@@ -44,10 +44,8 @@ pub(crate) fn walk_with(
         tuning: parameters.map(|found| found.tuning),
         ..HeapMap::default()
     };
-    heap.findings.extend(find_unlinked(image, &list, layouts).into_iter().map(|arena| {
-        let what = "an arena is not in the list of arenas, which was being changed or is damaged";
-        Finding::at(Severity::Warning, arena, what)
-    }));
+    let unlisted = find_unlinked(image, &list, layouts).into_iter();
+    heap.findings.extend(unlisted.map(|arena| Finding::ArenaUnlisted { arena }));
     let mut drafts = Vec::new();
     let walked = each(list.arenas.len(), |arena| walk_arena(image, &list, arena, parameters));
     for (index, walked) in (0..).zip(walked) {
@@ -68,10 +66,7 @@ pub(crate) fn walk_with(
             drafts.extend(found.into_iter().map(ExtentDraft::from));
             drafts.sort_by_key(|draft| draft.range.start);
         }
-        None => {
-            let what = "glibc's parameters were not found, so mmapped chunks are not known";
-            heap.findings.push(Finding::general(Severity::Error, what));
-        }
+        None => heap.findings.push(Finding::MmappedUnknown),
     }
     join(&mut heap, drafts);
     tcache::mark(image, glibc, layouts, parameters, &mut heap);
@@ -111,11 +106,17 @@ fn reject_overlaps(heap: &mut HeapMap, drafts: &mut Vec<ExtentDraft>) {
         is_apart
     });
     for (index, at) in rejected {
-        heap.arenas[index as usize].walked = false;
+        let arena = &mut heap.arenas[index as usize];
+        arena.walked = false;
         let own = drafts.iter_mut().filter(|draft| draft.arena == Some(index));
         own.for_each(|draft| draft.chunks = Blocks::default());
-        let what = "an arena claims memory that another arena has";
-        heap.findings.push(Finding::at(Severity::Warning, at, what));
+        heap.findings.push(Finding::ArenaUnread {
+            arena: arena.address,
+            is_main: arena.is_main,
+            at,
+            cause: ArenaProblem::Inconsistent,
+            error: "it claims memory that another arena has".into(),
+        });
     }
 }
 

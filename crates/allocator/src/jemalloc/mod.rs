@@ -5,7 +5,7 @@
 //! a walk reads some 2 % of the memory.
 //!
 //! No layout is trusted: the tree is found by its contents, and each arena's own counts of active, dirty, muzzy and
-//! retained pages must equal the pages of its extents. Otherwise the arena is left out with a [`image::Finding`].
+//! retained pages must equal the pages of its extents. Otherwise the arena is left out with a [`Finding`](crate::Finding).
 
 mod arena;
 mod bins;

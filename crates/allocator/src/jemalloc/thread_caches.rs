@@ -1,11 +1,11 @@
 //! Thread caches: each thread keeps some free regions of each size class. Slabs count them as in use.
 
-use image::{Finding, Severity, Unreadable};
+use image::Unreadable;
 use linux::Address;
 
 use crate::jemalloc::layout::{ArenaLayout, CacheBins, NO_CLASS, class_bytes};
 use crate::structures::Structures;
-use crate::{Block, BlockState, HeapMap};
+use crate::{Block, BlockState, Finding, HeapMap};
 
 /// More caches than any process has: one for each thread.
 const MAX_CACHES: usize = 1 << 17;
@@ -85,25 +85,19 @@ pub(crate) fn mark(
         }
     }
     if unreadable.is_some() || strangers > cached.regions.len() / MAX_CONTRADICTIONS {
-        let what = format!(
-            "the thread caches of jemalloc have {strangers} of {} regions that are not in use, so regions in thread \
-             caches count as in use",
-            cached.regions.len()
-        );
-        heap.findings.push(Finding::general(Severity::Warning, what));
+        let regions = cached.regions.len() as u64;
+        heap.findings.push(Finding::CachedRegionsFree { free: strangers as u64, regions });
         return;
     }
     if strangers > 0 {
-        let what = format!("{strangers} regions were on their way into or out of thread caches");
-        heap.findings.push(Finding::general(Severity::Note, what));
+        heap.findings.push(Finding::RegionsChanging { regions: strangers as u64 });
     }
     for (number, _) in marked {
         heap.blocks.set_state(number, BlockState::Tcache);
     }
     let contradictions = cached.contradictions + mark_lists(&cached.lists, heap);
     if contradictions > 0 {
-        let what = format!("{contradictions} lists of thread caches were being changed");
-        heap.findings.push(Finding::general(Severity::Note, what));
+        heap.findings.push(Finding::ListsChanging { lists: contradictions as u64 });
     }
 }
 

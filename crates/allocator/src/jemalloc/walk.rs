@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use image::elf::Module;
-use image::{Finding, Image, Severity, Unreadable};
+use image::{Image, Unreadable};
 use linux::{Address, length};
 
 use crate::jemalloc::arena::{self, ArenaRecord, PageCounts};
@@ -14,7 +14,10 @@ use crate::jemalloc::tree::{Damage, Tree};
 use crate::jemalloc::{Error, version};
 use crate::module_data::ModuleData;
 use crate::structures::Structures;
-use crate::{Arena, Block, BlockState, Decay, Extent, ExtentState, HeapMap, Totals, Tuning};
+use crate::{
+    Arena, ArenaProblem, Block, BlockState, Decay, Extent, ExtentState, Finding, HeapMap, Totals,
+    Tuning,
+};
 
 /// The name of jemalloc's background threads.
 const BACKGROUND_THREAD: &str = "jemalloc_bg_thd";
@@ -70,9 +73,8 @@ pub(crate) fn walk_with(
     };
     walk.heap.tuning = arenas.first().map(|first| tuning(image, &first.record));
     if extents.contradictions > 0 {
-        let count = extents.contradictions;
-        let what = format!("{count} entries of jemalloc's tree of extents were being changed");
-        walk.heap.findings.push(Finding::general(Severity::Note, what));
+        let entries = extents.contradictions;
+        walk.heap.findings.push(Finding::EntriesChanging { entries });
     }
     walk.heap.size_classes = (0..NO_CLASS).map(class_bytes).collect();
     walk.add_arenas(&arenas, &counted);
@@ -233,26 +235,22 @@ impl Walk {
                 ..Arena::default()
             });
             if !agrees {
-                let what = format!(
-                    "arena {} counts other pages than its extents have, since it was being changed; its memory is in \
-                     unknown",
-                    record.number
-                );
-                self.heap.findings.push(Finding::at(Severity::Warning, record.at, what));
+                self.heap.findings.push(Finding::ArenaUnread {
+                    arena: record.at,
+                    is_main: record.number == 0,
+                    at: record.at,
+                    cause: ArenaProblem::Changing,
+                    error: "it counts other pages than its extents have".into(),
+                });
             }
             if record.used_hpa {
-                let what = format!(
-                    "arena {} has used jemalloc's huge pages (hpa:true): free memory within them is in unknown",
-                    record.number
-                );
-                self.heap.findings.push(Finding::at(Severity::Note, record.at, what));
+                self.heap.findings.push(Finding::HugePages { arena: record.at });
             }
         }
         let known: BTreeSet<_> = arenas.iter().map(|arena| arena.record.number).collect();
-        for number in counted.keys().filter(|number| !known.contains(number)) {
-            let what = format!("extents belong to an arena {number}, which jemalloc does not list");
-            self.heap.findings.push(Finding::general(Severity::Warning, what));
-        }
+        let unlisted = counted.keys().filter(|number| !known.contains(number));
+        let findings = unlisted.map(|&arena| Finding::ExtentsUnlisted { arena });
+        self.heap.findings.extend(findings);
     }
 
     fn add_extents(
@@ -280,8 +278,8 @@ impl Walk {
                 Part::Base(_, index) => Some(*index),
             };
             if range.start < end {
-                let what = "two parts of jemalloc's heap overlap; the second is left out";
-                self.heap.findings.push(Finding::at(Severity::Warning, range.start, what));
+                let (at, error) = (range.start, "it overlaps another one");
+                self.heap.findings.push(Finding::ExtentUnread { at, error });
                 continue;
             }
             end = range.end;
@@ -302,9 +300,9 @@ impl Walk {
                             Problem::Moving => {
                                 moving = (moving.0 + 1, moving.1 + length(&descriptor.range));
                             }
-                            Problem::Contradiction(what) => {
-                                let finding = Finding::at(Severity::Warning, descriptor.at, what);
-                                self.heap.findings.push(finding);
+                            Problem::Contradiction(error) => {
+                                let at = descriptor.at;
+                                self.heap.findings.push(Finding::ExtentUnread { at, error });
                             }
                         }
                     }
@@ -323,11 +321,8 @@ impl Walk {
             self.heap.extents.push(Extent { range, arena, blocks, state, region_bytes });
         }
         if moving.0 > 0 {
-            let what = format!(
-                "{} extents with {} bytes were changing hands; they are in unknown",
-                moving.0, moving.1
-            );
-            self.heap.findings.push(Finding::general(Severity::Note, what));
+            let (extents, bytes) = moving;
+            self.heap.findings.push(Finding::ExtentsChanging { extents, bytes });
         }
         Ok(())
     }
@@ -378,7 +373,7 @@ impl Walk {
     fn bin_of(&self, slab: &Descriptor) -> Result<Bin, Problem> {
         let bin = self.bins.get(usize::from(slab.class)).copied();
         bin.filter(|bin| bin.slab_bytes == length(&slab.range))
-            .ok_or(Problem::Contradiction("a slab does not have the size of its class"))
+            .ok_or(Problem::Contradiction("it does not have the size of its class"))
     }
 
     fn add_regions(&mut self, slab: &Descriptor, bin: Bin, bitmap: &[u64]) -> Result<(), Problem> {
@@ -388,7 +383,7 @@ impl Walk {
         let states = (0..bin.regions).map(state);
         self.heap.blocks.push_row(slab.range.start, bin.region_bytes, states);
         if free != u64::from(slab.free_regions) {
-            return Err(Problem::Contradiction("a slab counts other free regions than it has"));
+            return Err(Problem::Contradiction("it counts other free regions than it has"));
         }
         Ok(())
     }
@@ -406,7 +401,7 @@ impl Walk {
             || end.is_none_or(|end| end > large.range.end.0)
             || !large.pointer.is_aligned(CACHE_LINE)
         {
-            return Err(Problem::Contradiction("a large allocation exceeds its extent"));
+            return Err(Problem::Contradiction("its allocation exceeds it"));
         }
         self.push(large.pointer, usable, BlockState::InUse);
         Ok(())
@@ -447,6 +442,6 @@ impl Walk {
 enum Problem {
     /// It is changing hands.
     Moving,
-    /// The records of the extent contradict each other. The text is a clause without a full stop.
+    /// The records of the extent contradict each other, as this message states.
     Contradiction(&'static str),
 }

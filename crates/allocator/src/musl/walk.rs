@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use image::elf::Module;
-use image::{Finding, Image, Severity, Unreadable};
+use image::{Image, Unreadable};
 use linux::{Address, length};
 
 use super::Error;
@@ -12,7 +12,9 @@ use super::layout::{
 };
 use crate::module_data::ModuleData;
 use crate::structures::Structures;
-use crate::{Arena, Block, BlockState, Extent, ExtentState, HeapMap, Totals};
+use crate::{
+    Arena, ArenaProblem, Block, BlockState, Extent, ExtentState, Finding, HeapMap, Totals,
+};
 
 /// More pages of metas than any heap has: they describe 13 million groups.
 const MAX_AREAS: usize = 1 << 17;
@@ -30,6 +32,7 @@ pub(crate) fn walk(image: &Image<'_>, module: &Module) -> Result<HeapMap, Error>
     let groups = context.groups(structures)?;
     let size_classes = SIZE_CLASSES.map(|units| UNIT * u64::from(units));
     let mut walk = Walk {
+        context: context.at,
         groups: &groups,
         nested: nested(&groups),
         heap: HeapMap {
@@ -42,8 +45,7 @@ pub(crate) fn walk(image: &Image<'_>, module: &Module) -> Result<HeapMap, Error>
     walk.add(structures, &context.areas, problem.is_none())?;
     let mut heap = walk.heap;
     if let Some(problem) = problem {
-        let what = format!("{problem}, since it was being changed; its memory is in unknown");
-        heap.findings.push(Finding::at(Severity::Warning, context.at, what));
+        heap.findings.push(unread(context.at, context.at, problem));
     }
     let is_walked = heap.findings.is_empty();
     if !is_walked {
@@ -124,7 +126,7 @@ impl Context {
         }
         let class = slots.iter().zip(&self.usage).position(|(found, own)| found != own)?;
         let size = UNIT * u64::from(SIZE_CLASSES[class]);
-        Some(format!("malloc counts other slots of {size} bytes than its groups have"))
+        Some(format!("it counts other slots of {size} bytes than its groups have"))
     }
 }
 
@@ -153,7 +155,13 @@ fn nested(groups: &[Group]) -> BTreeMap<Address, usize> {
     without.map(|(index, group)| (group.start, index)).collect()
 }
 
+/// The finding that the heap has no blocks. musl has one arena.
+fn unread(context: Address, at: Address, error: String) -> Finding {
+    Finding::ArenaUnread { arena: context, is_main: true, at, cause: ArenaProblem::Changing, error }
+}
+
 struct Walk<'g> {
+    context: Address,
     groups: &'g [Group],
     nested: BTreeMap<Address, usize>,
     heap: HeapMap,
@@ -190,7 +198,7 @@ impl Walk<'_> {
         let mut end = Address(0);
         for (range, index) in outer {
             if range.start < end {
-                self.contradiction(range.start, "two parts of musl's heap overlap");
+                self.contradiction(range.start, "two of its parts overlap");
                 continue;
             }
             end = range.end;
@@ -293,10 +301,9 @@ impl Walk<'_> {
         self.heap.blocks.push(Block::new(start, end - start, state));
     }
 
-    fn contradiction(&mut self, at: Address, what: &str) {
-        let what = format!("{what}, since it was being changed; the heap is in unknown");
+    fn contradiction(&mut self, at: Address, error: &str) {
         if self.heap.findings.is_empty() {
-            self.heap.findings.push(Finding::at(Severity::Warning, at, what));
+            self.heap.findings.push(unread(self.context, at, error.into()));
         }
     }
 }

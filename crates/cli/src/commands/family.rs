@@ -3,8 +3,7 @@
 use examine::{
     CaptureOptions, Detail, FamilyAccount, FamilyMembers, SnapshotFile, Source, SourceName,
 };
-use formats::{Family, FindingRow};
-use image::{Finding, Severity};
+use formats::{Family, FindingKind, FindingRow};
 
 use crate::failure::{Failure, Outcome};
 use crate::naming;
@@ -38,15 +37,9 @@ pub(super) fn account(
     let accounted = members.account(how, detail, has_identical, &Progress::new())?;
     let FamilyAccount { mut family, unread } = accounted;
     let findings = unread.into_iter().map(|(pid, error)| {
-        FindingRow::from(&match error.is_end() {
-            true => Finding::general(
-                Severity::Warning,
-                format!("process {pid} ended before it was read: the account lacks it"),
-            ),
-            false => Finding::general(
-                Severity::Error,
-                format!("the account lacks a process: {}", Failure::from(error).about(pid)),
-            ),
+        FindingRow::from(match error.is_end() {
+            true => FindingKind::ProcessEnded { pid },
+            false => FindingKind::ProcessUnread { pid, error: Failure::from(error).about(pid) },
         })
     });
     family.findings.extend(findings);

@@ -2,8 +2,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use examine::{AllocatorCall, CaptureOptions, FamilyMembers, ProcessName, Progress as _};
-use formats::{FamilyTrim, FindingRow, TrimOutcome, TrimReport, TrimWatch, WatchPoint, to_json};
-use image::{Finding, Severity};
+use formats::{
+    FamilyTrim, FindingKind, FindingRow, TrimOutcome, TrimReport, TrimWatch, WatchPoint, to_json,
+};
 use ledger::Ledger;
 
 use crate::arguments::{CaptureArguments, ProcessArguments, parse_time};
@@ -21,8 +22,8 @@ Examples:
   rbloat trim 4242 --watch 60s  return it, and see whether that lasts";
 
 /// The processes of a family that cannot be trimmed are left out.
-fn not_trimmed(pid: i32, failure: &Failure) -> Finding {
-    Finding::general(Severity::Error, format!("not trimmed: {}", failure.about(pid)))
+fn not_trimmed(pid: i32, failure: &Failure) -> FindingRow {
+    FindingKind::ProcessNotTrimmed { pid, error: failure.about(pid) }.into()
 }
 
 #[derive(Debug, Args)]
@@ -108,7 +109,7 @@ fn trim_family(pid: i32, arguments: &TrimArguments) -> Result<Outcome, Failure> 
             }
             Err(error) => {
                 let failure = Failure::from(error);
-                report.findings.push(FindingRow::from(&not_trimmed(pid, &failure)));
+                report.findings.push(not_trimmed(pid, &failure));
                 first_failure.get_or_insert(failure);
             }
         }

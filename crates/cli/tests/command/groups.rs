@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Output};
 
-use formats::{CaptureMethod, Family};
+use formats::{CaptureMethod, Family, FindingKind};
 use testkit::{ControlGroup, Target};
 
 use crate::agent::Agent;
@@ -141,8 +141,8 @@ fn an_unknown_limit_is_reported_and_no_forked_copy_is_made() {
         assert_eq!(found.status.code(), Some(6), "{}", String::from_utf8_lossy(&found.stderr));
         let family: Family = document(&found.stdout);
         assert_eq!(family.group, None);
-        let is_said = |it: &formats::FindingRow| it.what.contains("memory limit is unknown");
-        assert!(family.findings.iter().any(is_said), "{:?}", family.findings);
+        let finding = FindingKind::GroupLimitUnknown;
+        assert!(family.findings.contains(&finding.into()), "{:?}", family.findings);
 
         let mut report = rbloat();
         report.args(["report", "1", "--json", "--max-pause", "10s"]);

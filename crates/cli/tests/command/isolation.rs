@@ -3,7 +3,7 @@
 
 use std::process::{Command, Output};
 
-use formats::{Family, Line, Processes, Recording};
+use formats::{Family, FindingKind, Line, Processes, Recording};
 use testkit::{Target, compile};
 
 use crate::{document, limited, rbloat, report};
@@ -141,6 +141,8 @@ fn a_family_is_read_without_the_member_that_panics() {
     assert_eq!(output.status.code(), Some(6), "{}", complaint(&output));
     let family: Family = document(&output.stdout);
     let [finding] = &family.findings[..] else { panic!("{:?}", family.findings) };
-    assert!(finding.what.contains(&format!("cannot examine process {child}; this is a defect")));
+    let FindingKind::ProcessUnread { pid, error } = &finding.kind else { panic!("{finding:?}") };
+    assert_eq!(pid.to_string(), child);
+    assert!(error.contains(&format!("cannot examine process {child}; this is a defect")));
     assert!(target.finish());
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use formats::Snapshot;
+use formats::{FindingKind, Snapshot};
 use ledger::{AreaKind, Count, PageUse, Use};
 use serde_json::Value;
 use testkit::{Browser, Target};
@@ -480,7 +480,8 @@ fn names_with_markup_stay_text_on_the_page() {
         owner.kept_by.iter_mut().for_each(|root| root.path = Some(NAME.into()));
     }
     report.files.iter_mut().for_each(|file| file.path = NAME.into());
-    report.findings.iter_mut().for_each(|finding| finding.what = NAME.into());
+    let told = FindingKind::Other { kind: None, what: Some(NAME.into()) };
+    report.findings.push(told.into());
     if let Some(malloc) = &mut report.malloc {
         malloc.walker = NAME.into();
         malloc.pinned_by.iter_mut().for_each(|pin| pin.owner = NAME.into());

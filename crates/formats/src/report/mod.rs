@@ -27,7 +27,10 @@ pub(crate) use check::check_causes;
 
 pub use capture::{Capture, CaptureMethod, Unread, milliseconds};
 pub use files::MappedFile;
-pub use findings::{FindingRow, FindingSeverity};
+pub use findings::{
+    ArenaProblem, CacheProblem, CacheUnit, CachesProblem, DifferentFile, FindingKind, FindingRow,
+    FindingSeverity, HeapPart, MissingFile, ResidencyEvidence, RssCount, RubyPart,
+};
 pub use group::{ReportGroup, TmpfsFile};
 pub use interpreter::{FileCode, GemCode, Interpreter, InterpreterPart};
 pub use malloc::{Arena, Malloc};
@@ -138,7 +141,7 @@ impl Report {
             made_by: None,
             verdict,
             advice,
-            findings: ledger.findings.iter().map(FindingRow::from).collect(),
+            findings: findings::rows(&ledger.findings),
         }
     }
 

@@ -72,7 +72,7 @@ pub struct Gc {
 impl Gc {
     fn new(account: &RubyAccount, ledger: &Ledger) -> Self {
         let variables = ledger.process.environment.iter().flatten();
-        let is_setting = |(name, _): &&(String, String)| name.starts_with(linux::proc::SETTINGS);
+        let is_setting = |(name, _): &&(String, String)| name.starts_with(ledger::GC_SETTINGS);
         Self {
             disabled: account.collector.map(|it| it.is_disabled),
             stress: account.collector.and_then(|it| it.is_stressed),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use linux::{Address, Backing, MIN_PAGE_SIZE, Mapping, Sysroot, length, one_line};
 
-use crate::{Finding, Memory, Severity};
+use crate::{DifferentFile, Finding, Memory, MissingFile};
 
 use super::file::read_fully;
 use super::head::{BuildId, Read, build_id, code, is_elf};
@@ -127,43 +127,29 @@ impl Files {
     }
 
     pub(crate) fn findings(&self) -> Vec<Finding> {
-        let mut findings = Vec::new();
-        let mut warn = |what| findings.push(Finding::general(Severity::Warning, what));
-        let (mut missing, mut others) = (Vec::new(), Vec::new());
+        let (mut missing, mut different) = (Vec::new(), Vec::new());
         for (path, _, absence) in &self.absent {
             let path = shown(path);
             match absence {
-                Absence::Unopened(why) => missing.push(format!("{path} ({why})")),
-                Absence::OtherBuild { had, is: Some(is) } => {
-                    others.push(format!("{path} (build id {is}, mapped was {had})"));
+                Absence::Unopened(error) => {
+                    missing.push(MissingFile { path, error: error.clone() });
                 }
-                Absence::OtherBuild { had, is: None } => {
-                    others.push(format!("{path} (no build id, mapped was {had})"));
-                }
+                Absence::OtherBuild { had, is } => different.push(DifferentFile {
+                    path,
+                    build_id: is.as_ref().map(BuildId::to_string),
+                    mapped_build_id: had.to_string(),
+                }),
             }
         }
-        if !missing.is_empty() {
-            warn(format!(
-                "files that the process had mapped are missing, so their symbols are unknown: {}; run \
-                 rbloat on the machine that has them, or copy them with their paths (usr/lib/...) below a folder \
-                 and pass it by --sysroot",
-                named(&missing)
-            ));
+        let mut findings = Vec::new();
+        if let Some((files, others)) = first(missing) {
+            findings.push(Finding::FilesMissing { files, others });
         }
-        if !others.is_empty() {
-            warn(format!(
-                "files differ from those that the process had mapped, so they were not read: {}; pass a folder \
-                 with the right files by --sysroot",
-                named(&others)
-            ));
+        if let Some((files, others)) = first(different) {
+            findings.push(Finding::FilesDiffer { files, others });
         }
-        if !self.unproven.is_empty() {
-            let paths: Vec<String> = self.unproven.iter().map(|path| shown(path)).collect();
-            warn(format!(
-                "files may differ from those that the process had mapped, since the core does not contain their \
-                 build ids: {}",
-                named(&paths)
-            ));
+        if let Some((paths, others)) = first(self.unproven.iter().map(|it| shown(it)).collect()) {
+            findings.push(Finding::FilesUnproven { paths, others });
         }
         findings
     }
@@ -174,13 +160,11 @@ fn shown(path: &Path) -> String {
     one_line(&path.to_string_lossy())
 }
 
-/// Lists the first of `all`, and the number of the others.
-fn named(all: &[String]) -> String {
-    let first = all.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    match all.len().saturating_sub(NAMED) {
-        0 => first,
-        others => format!("{first} and {others} more"),
-    }
+/// The files that a finding names, and the number of the others; `None` if there are none at all.
+fn first<T>(mut all: Vec<T>) -> Option<(Vec<T>, u64)> {
+    let others = all.len().saturating_sub(NAMED) as u64;
+    all.truncate(NAMED);
+    (!all.is_empty()).then_some((all, others))
 }
 
 /// Returns a reader of the dumped part of a file's first mapping, by offset in the file.

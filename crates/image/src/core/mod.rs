@@ -18,10 +18,13 @@ mod states;
 use std::path::Path;
 use std::time::SystemTime;
 
-use linux::proc::{Identity, MAX_COMMAND, kept_variables};
-use linux::{Backing, Machine, Mapping, Mappings, Pages, ProcessInfo, Sysroot, length, one_line};
+use linux::proc::{Identity, MAX_COMMAND};
+use linux::{
+    Backing, Machine, Mapping, Mappings, Pages, ProcessInfo, Sysroot, WantedVariables, length,
+    one_line,
+};
 
-use crate::{Finding, Image, Origin, ProcessState, Severity};
+use crate::{Finding, Image, Origin, ProcessState};
 pub use error::CoreError;
 pub use file::CoreFile;
 use files::Files;
@@ -50,18 +53,26 @@ pub struct Core {
 ///
 /// # Errors
 /// If the file cannot be read, or as for [`read_core`].
-pub fn open_core(path: &Path, sysroot: &Sysroot) -> Result<Core, CoreError> {
+pub fn open_core(
+    path: &Path,
+    sysroot: &Sysroot,
+    variables: WantedVariables,
+) -> Result<Core, CoreError> {
     let file = std::fs::File::open(path)
         .map_err(|source| CoreError::Unreadable { path: path.to_owned(), source })?;
-    read_core(CoreFile::new(path, file)?, sysroot)
+    read_core(CoreFile::new(path, file)?, sysroot, variables)
 }
 
 /// Reads a core file, and estimates the kernel's account of the process. The files that the process had mapped are opened in
-/// `sysroot`.
+/// `sysroot`. Of the environment it keeps these `variables`.
 ///
 /// # Errors
 /// If the file cannot be read, is not a core, is the core of an unknown CPU, or is so damaged that it contains no memory.
-pub fn read_core(file: CoreFile, sysroot: &Sysroot) -> Result<Core, CoreError> {
+pub fn read_core(
+    file: CoreFile,
+    sysroot: &Sysroot,
+    variables: WantedVariables,
+) -> Result<Core, CoreError> {
     let mut headers = Headers::read(&file)?;
     let notes = Notes::read(&file, headers.cpu, &headers.notes);
     let machine = match notes.auxiliary(AT_PAGESZ) {
@@ -85,7 +96,7 @@ pub fn read_core(file: CoreFile, sysroot: &Sysroot) -> Result<Core, CoreError> {
     if !headers.have_protection {
         guess_protection(&mut mappings, &pages);
     }
-    let process = process(&dumped, &notes, &pages);
+    let process = process(&dumped, &notes, &pages, variables);
     // A core has no count of resident pages, but it has no more pages than were dumped.
     let dumped_bytes: u64 = dumped.segments.iter().map(|segment| segment.present).sum();
     let state = ProcessState {
@@ -112,7 +123,7 @@ pub fn read_core(file: CoreFile, sysroot: &Sysroot) -> Result<Core, CoreError> {
 }
 
 /// Describes the process.
-fn process(dumped: &Dumped, notes: &Notes, pages: &Pages) -> ProcessInfo {
+fn process(dumped: &Dumped, notes: &Notes, pages: &Pages, wanted: WantedVariables) -> ProcessInfo {
     let first = FirstStack::find(dumped, notes);
     let (arguments, environment) =
         first.map_or((notes.arguments.clone(), None), |it| (it.arguments, Some(it.environment)));
@@ -123,8 +134,7 @@ fn process(dumped: &Dumped, notes: &Notes, pages: &Pages) -> ProcessInfo {
     ProcessInfo {
         pid: notes.pid.unwrap_or(0),
         command: if command.is_empty() { format!("[{name}]") } else { command },
-        environment: environment
-            .map(|variables| kept_variables(&String::from_utf8_lossy(&variables))),
+        environment: environment.map(|variables| wanted.of(&String::from_utf8_lossy(&variables))),
         control_group: None,
         is_contained: false,
         namespace_pid: None,
@@ -160,71 +170,31 @@ fn findings(
     states: &EstimatedPages,
 ) -> Vec<Finding> {
     let mut findings = files.findings();
-    let mut find = |severity, what: String| findings.push(Finding::general(severity, what));
     let cut_short: u64 = dumped.segments.iter().map(|segment| length(&segment.lost())).sum();
     if cut_short > 0 {
-        let what = format!(
-            "the core is cut short by {} (a full disk, or a limit: ulimit -c); the missing memory \
-             is in no row",
-            mebibytes(cut_short)
-        );
-        find(Severity::Error, what);
+        findings.push(Finding::Truncated { bytes: cut_short });
     }
     if states.lost_bytes > cut_short {
-        let what = format!(
-            "{} of private memory were not dumped and are in no row, since bit 0 of \
-             /proc/PID/coredump_filter was not set",
-            mebibytes(states.lost_bytes - cut_short)
-        );
-        find(Severity::Error, what);
+        findings.push(Finding::NotDumped { bytes: states.lost_bytes - cut_short });
     }
     if states.lost_threads > 0 {
-        let what = format!(
-            "gdb could not read {} of the threads' stacks, which begin with guard pages (from glibc 2.42 on): they are \
-             in no row, memory that only they reference counts as unreachable, and chunks in their thread caches \
-             count as in use; a core written by the kernel has them",
-            states.lost_threads
-        );
-        find(Severity::Warning, what);
+        findings.push(Finding::StacksNotDumped { threads: states.lost_threads });
     }
     if headers.invalid > 0 {
-        let what = format!(
-            "the core is damaged: {} of its segments are invalid and were left out",
-            headers.invalid
-        );
-        find(Severity::Error, what);
+        findings.push(Finding::InvalidSegments { segments: headers.invalid });
     }
     if notes.files.is_none() {
-        let what =
-            "the files that the process had mapped are unknown: the core has no NT_FILE note";
-        find(Severity::Error, what.into());
+        findings.push(Finding::FilesUnknown);
     }
     if notes.threads.is_empty() {
-        let what = "the core has no threads: stacks, and memory that only registers reference, are unknown";
-        find(Severity::Warning, what.into());
+        findings.push(Finding::NoThreads);
     }
-    let evidence = match states.evidence {
-        Evidence::Holes => {
-            "the holes of the file, which the kernel leaves for absent pages, tell which pages were resident"
-        }
-        Evidence::Zeros => "pages of zeros count as absent, and all others as resident",
-    };
-    let what = format!(
-        "a core has no page states, so RSS is an estimate: {evidence}; swapped pages count as resident, memory that \
-         the program excludes from cores (MADV_DONTDUMP) is in no row, and huge pages are unknown"
-    );
-    find(Severity::Note, what);
+    findings.push(match states.evidence {
+        Evidence::Holes => Finding::ResidencyByHoles,
+        Evidence::Zeros => Finding::ResidencyByContents,
+    });
     if states.unknown_file_bytes > 0 {
-        let what = format!(
-            "of {} of mapped files it is unknown how much was resident: only pages that the process changed \
-             are in a row",
-            mebibytes(states.unknown_file_bytes)
-        );
-        find(Severity::Note, what);
+        findings.push(Finding::FileResidencyUnknown { bytes: states.unknown_file_bytes });
     }
     findings
-}
-
-fn mebibytes(bytes: u64) -> String {
-    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }

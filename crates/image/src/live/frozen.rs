@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use linux::{BlockedSignals, Error, PageScope, check};
+use linux::{BlockedSignals, Error, PageScope, WantedVariables, check};
 
 use super::{LiveMemory, StoppedProcess, Target};
 use crate::{Image, ProcessState};
@@ -48,7 +48,7 @@ struct Tracer {
 /// As [`freeze_target`].
 pub fn freeze(pid: i32, max_pause: Duration) -> Result<Frozen, Error> {
     check(pid)?;
-    freeze_target(&Target::open(pid)?, max_pause)
+    freeze_target(&Target::open(pid, WantedVariables::default())?, max_pause)
 }
 
 /// Stops every thread of the target, and reads the kernel's account of it, page states before any memory.

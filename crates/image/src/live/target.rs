@@ -1,18 +1,18 @@
 use std::sync::OnceLock;
 
 use linux::proc::{self, ControlGroup, Identity, MemoryCounts};
-use linux::{Error, Machine, PauseFactors};
+use linux::{Error, Machine, PauseFactors, WantedVariables};
 
 use super::LiveMemory;
 use crate::elf::{self, Module};
 use crate::{Image, ProcessState};
 
-/// Returns an image of the running process `pid`, without page states and threads: that of its [`Target`].
+/// Returns an image of the running process `pid`, without page states, threads and environment: that of its [`Target`].
 ///
 /// # Errors
 /// As [`Target::open`].
 pub fn look(pid: i32) -> Result<Image<'static>, Error> {
-    Target::open(pid).map(|target| target.image)
+    Target::open(pid, WantedVariables::default()).map(|target| target.image)
 }
 
 /// A running process that is to be examined, and the facts about it that do not change while its program runs. Each is read once.
@@ -28,14 +28,14 @@ pub struct Target {
 }
 
 impl Target {
-    /// Opens the running process `pid`. Nothing is stopped.
+    /// Opens the running process `pid`, with these variables of its environment. Nothing is stopped.
     ///
     /// # Errors
     /// If there is no such process, or the kernel refuses.
-    pub fn open(pid: i32) -> Result<Self, Error> {
+    pub fn open(pid: i32, variables: WantedVariables) -> Result<Self, Error> {
         // Read first, so that everything else is of this program if it is verified later.
         let program = Identity::of(pid)?;
-        let (process, counts) = proc::process_info(&program)?;
+        let (process, counts) = proc::process_info(&program, variables)?;
         let mappings = proc::mappings(pid, false)?;
         let machine = Machine::own();
         let state = ProcessState { program, process, machine, mappings, ..ProcessState::default() };

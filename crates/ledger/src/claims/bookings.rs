@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use allocator::{Extent, HeapMap};
-use image::{Finding, ProcessState, Severity};
+use image::ProcessState;
 use linux::{Address, Pages, each, intersection};
 use ruby::{HeapPage, ObjectSpace};
 
 use crate::claims::{Booking, Overlay, Span, book, heap_spans, lies_in, ruby_spans};
 use crate::ownership::{Owners, Parts};
-use crate::{Cause, Facts};
+use crate::{Cause, Facts, Finding};
 
 /// The maximum number of portions. Threads that take small portions end at about the same time.
 const MAX_PORTIONS: usize = 16;
@@ -265,11 +265,12 @@ impl Clashes {
 
     fn finding(self) -> Option<Finding> {
         let (upper, lower) = self.first?;
-        let what = format!(
-            "{} ranges of memory are claimed twice, the first by {} and by {}; {} has them",
-            self.count, upper.cause, lower.cause, upper.cause
-        );
-        Some(Finding::at(Severity::Warning, upper.range.start.max(lower.range.start), what))
+        Some(Finding::ClaimedTwice {
+            at: upper.range.start.max(lower.range.start),
+            ranges: self.count,
+            cause: upper.cause,
+            other: lower.cause,
+        })
     }
 }
 

@@ -6,10 +6,11 @@ use std::ops::Range;
 
 use allocator::{Block, HeapMap, thread_locals};
 use image::elf::Module;
-use image::{Finding, Image, Memory, Severity, SparseRows};
+use image::{Image, Memory, SparseRows};
 use linux::{Address, MIN_PAGE_SIZE, Thread, both, length};
 use ruby::{Content, Form, ObjectSpace, References, StTable};
 
+use crate::Finding;
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::areas::{areas, live_stacks};
 use crate::ownership::bits::Bits;
@@ -30,12 +31,7 @@ pub(crate) struct TooMany {
 
 impl TooMany {
     pub(crate) fn finding(self) -> Finding {
-        let what = format!(
-            "owners are incomplete: rbloat traces up to {} chunks or objects, and this process has \
-             about {}; malloc'ed memory that no object refers to directly is in malloc.in_use",
-            self.max, self.nodes
-        );
-        Finding::general(Severity::Warning, what)
+        Finding::OwnersUnknown { nodes: self.nodes as u64, max: self.max as u64 }
     }
 }
 

@@ -62,7 +62,7 @@ impl Lists {
         for &(block, _) in at_exit.iter().chain(&trace_points) {
             entries.insert(block);
         }
-        let ractors: Vec<u32> = finder.structures_of("ractor").collect();
+        let ractors: Vec<u32> = finder.structures_of(DataType::is_ractor).collect();
         Self {
             at_exit,
             trace_points,
@@ -78,6 +78,9 @@ impl Lists {
         self.entries.contains(block)
     }
 }
+
+/// A type of T_DATA objects.
+type IsType = fn(&DataType) -> bool;
 
 struct Finder<'a> {
     image: &'a Image<'a>,
@@ -130,7 +133,7 @@ impl Finder<'_> {
             match self.addresses.at(Address(argument)) {
                 Referent::Slot(slot) => {
                     let is_own = interpreter.contains(&Address(function));
-                    has_proc |= is_own && self.is_of_type(slot, "proc");
+                    has_proc |= is_own && self.is_of(slot, DataType::is_proc);
                     list.push((number, slot));
                 }
                 _ if argument.is_multiple_of(8) && argument > MAX_SPECIAL => return None,
@@ -144,7 +147,7 @@ impl Finder<'_> {
     /// The TracePoints to which hooks of events refer.
     fn trace_points(&self) -> Vec<(u32, u32)> {
         let mut found = Vec::new();
-        if self.objects_of("tracepoint").next().is_none() {
+        if self.objects_of(DataType::is_trace_point).next().is_none() {
             return found;
         }
         for (number, block) in self.heap.all_blocks() {
@@ -154,7 +157,8 @@ impl Finder<'_> {
                 continue;
             }
             let slots = self.graph.slots(node).iter().map(|edge| edge.to());
-            let trace_point = slots.into_iter().find(|&slot| self.is_of_type(slot, "tracepoint"));
+            let trace_point =
+                slots.into_iter().find(|&slot| self.is_of(slot, DataType::is_trace_point));
             let Some((slot, address)) =
                 trace_point.and_then(|it| Some((it, self.space.slot_address(it as usize)?)))
             else {
@@ -175,8 +179,8 @@ impl Finder<'_> {
 
     /// The procs to which the structure of the VM itself refers (`trap_list` of `rb_vm_t`).
     fn signal_handlers(&self) -> Vec<u32> {
-        let slots = self.structures_of("VM").flat_map(|block| self.graph.slots(block));
-        slots.map(|edge| edge.to()).filter(|&slot| self.is_of_type(slot, "proc")).collect()
+        let slots = self.structures_of(DataType::is_vm).flat_map(|block| self.graph.slots(block));
+        slots.map(|edge| edge.to()).filter(|&slot| self.is_of(slot, DataType::is_proc)).collect()
     }
 
     /// The blocks with messages to which the structure of a Ractor refers.
@@ -199,24 +203,23 @@ impl Finder<'_> {
         (room > 0 && first < room && count <= room && fits).then_some(number)
     }
 
-    /// The objects that wrap a structure with this name.
-    fn objects_of(&self, name: &'static str) -> impl Iterator<Item = u32> + '_ {
+    /// The objects of this type.
+    fn objects_of(&self, is_type: IsType) -> impl Iterator<Item = u32> + '_ {
         let is_it = move |data_type: u32| {
-            let data_type = self.space.data_types.get(data_type as usize);
-            data_type.is_some_and(|it| it.name.as_deref() == Some(name))
+            self.space.data_types.get(data_type as usize).is_some_and(is_type)
         };
         let objects = self.space.data_objects.iter();
         objects.filter(move |(_, data_type)| data_type.is_some_and(is_it)).map(|(slot, _)| slot)
     }
 
-    /// The structures with this name that objects wrap.
-    fn structures_of(&self, name: &'static str) -> impl Iterator<Item = u32> + '_ {
-        let edges = self.objects_of(name).flat_map(|slot| self.graph.of_slots.of(slot));
+    /// The structures that objects of this type wrap.
+    fn structures_of(&self, is_type: IsType) -> impl Iterator<Item = u32> + '_ {
+        let edges = self.objects_of(is_type).flat_map(|slot| self.graph.of_slots.of(slot));
         edges.filter_map(|edge| self.graph.block(*edge))
     }
 
-    fn is_of_type(&self, slot: u32, name: &str) -> bool {
-        self.space.data_type_of(slot).is_some_and(|it| it.name.as_deref() == Some(name))
+    fn is_of(&self, slot: u32, is_type: IsType) -> bool {
+        self.space.data_type_of(slot).is_some_and(is_type)
     }
 
     /// The block that begins at `at`, and its first words, if it has the size of a structure of these bytes.

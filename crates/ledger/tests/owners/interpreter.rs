@@ -1,6 +1,6 @@
 //! The interpreter's own memory by kind, and its bytecode by file.
 
-use ledger::{Cause, InterpreterAccount, InterpreterKind, Ledger, OwnerAccount, PartSize};
+use ledger::{Cause, Finding, InterpreterAccount, InterpreterKind, Ledger, OwnerAccount, PartSize};
 use testkit::{RubyHeap, RubyRelease, Word};
 
 use super::{Draft, bytes, held};
@@ -179,7 +179,7 @@ fn without_paths_there_are_kinds_but_no_files() {
     assert_eq!((&account.files, account.gems()), (&None, None));
     let bytecode = size(account, InterpreterKind::Bytecode);
     assert_eq!((bytecode.objects, bytecode.resident_bytes), (8, 8 * usable(BODY_WORDS)));
-    assert!(ledger.findings.iter().any(|it| it.what.contains("files of bytecode")));
+    assert!(ledger.findings.contains(&Finding::Ruby(ruby::Finding::CodeFilesUnknown)));
 }
 
 /// Heap pages are malloc'ed up to 2.7, so slots lie within blocks of the interpreter.

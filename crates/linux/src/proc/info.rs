@@ -9,9 +9,8 @@ pub struct ProcessInfo {
     pub uptime_ms: Option<u64>,
     /// The command line, words joined by blanks; the name in brackets if it has none.
     pub command: String,
-    /// The variables that select another allocator (LD_PRELOAD) and the gem's AutoTrim, as of the start of the process.
-    /// Some other variables are kept with an empty value, since values may be secret. `None` if the environment could not
-    /// be read.
+    /// The wanted variables ([`WantedVariables`](super::WantedVariables)) as of the start of the process, some with an empty value.
+    /// `None` if the environment could not be read.
     pub environment: Option<Vec<(String, String)>>,
     /// The path of its control group; `None` if it is unknown or the root.
     pub control_group: Option<String>,

@@ -3,6 +3,7 @@
 //! Nothing here stops a process or reads its memory. Each answer is of its own instant.
 
 mod cgroup;
+mod environment;
 mod identity;
 mod info;
 mod mapping_query;
@@ -25,6 +26,7 @@ pub use crate::obstacle::Obstacle;
 pub use cgroup::{
     ControlGroup, GroupMemory, KernelMemory, control_groups, group_memory, memory_of_groups,
 };
+pub use environment::WantedVariables;
 pub use identity::Identity;
 pub use info::ProcessInfo;
 pub use mapping_query::MappingQuery;
@@ -50,27 +52,6 @@ pub use tree::{
 
 /// Clock ticks as /proc counts them (USER_HZ).
 const TICKS_PER_SECOND: f64 = 100.0;
-
-/// The environment variables that are kept with their values: they select the allocator.
-const KEPT_VARIABLES: [&str; 3] = ["LD_PRELOAD", "RBLOAT_AUTO_TRIM", "RBLOAT_NATIVE_PRESSURE"];
-
-/// The beginning of the names of settings, numbers that are kept with their values: those of Ruby's garbage collector.
-pub const SETTINGS: &str = "RUBY_GC_";
-/// The longest name and value of a setting that is kept. The longest name of Ruby 4.0 has 60 characters.
-const MAX_SETTING: usize = 64;
-
-/// The environment variables that are kept without their values, which may be secret. Some are set by the platform that
-/// started the process; a change of the others must not lose their present values.
-const NOTED_VARIABLES: [&str; 8] = [
-    "DYNO",
-    "INVOCATION_ID",
-    "KUBERNETES_SERVICE_HOST",
-    "MALLOC_ARENA_MAX",
-    "MALLOC_CONF",
-    "PS",
-    "RUBYOPT",
-    "container",
-];
 
 /// The files by which Docker and Podman mark the root of a container.
 const CONTAINER_MARKS: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
@@ -183,15 +164,18 @@ pub fn command_line(pid: i32) -> Result<String, Error> {
     Ok(words)
 }
 
-/// Describes the process of `program`.
+/// Describes the process of `program`, with the environment variables that are `wanted`.
 ///
 /// # Errors
 /// If it has ended, or the kernel refuses.
-pub fn process_info(program: &Identity) -> Result<(ProcessInfo, MemoryCounts), Error> {
+pub fn process_info(
+    program: &Identity,
+    wanted: WantedVariables,
+) -> Result<(ProcessInfo, MemoryCounts), Error> {
     let status = status(program.pid())?;
     let (pid, started) = (program.pid(), program.started_ticks());
     let environment = match read(pid, "environ") {
-        Ok(variables) => Some(kept_variables(&String::from_utf8_lossy(&variables))),
+        Ok(variables) => Some(wanted.of(&String::from_utf8_lossy(&variables))),
         // CAP_SYS_PTRACE alone opens no file that belongs to another user.
         Err(Error::NotPermitted { .. }) => None,
         Err(error) => return Err(error),
@@ -215,30 +199,6 @@ pub fn process_info(program: &Identity) -> Result<(ProcessInfo, MemoryCounts), E
 fn has_container_mark(pid: i32) -> bool {
     let root = Sysroot::open(Some(Path::new(&format!("/proc/{pid}/root"))));
     CONTAINER_MARKS.iter().any(|mark| root.has(Path::new(mark)))
-}
-
-/// Returns the variables of an environment that [`ProcessInfo`] keeps. Most have no value.
-pub fn kept_variables(environment: &str) -> Vec<(String, String)> {
-    let keep = |(name, value): (&str, &str)| {
-        let value = match name {
-            _ if KEPT_VARIABLES.contains(&name) => value.to_owned(),
-            _ if NOTED_VARIABLES.contains(&name) => String::new(),
-            _ if is_setting(name) => one_line(value).chars().take(MAX_SETTING).collect(),
-            _ => return None,
-        };
-        Some((name.to_owned(), value))
-    };
-    environment
-        .split('\0')
-        .filter_map(|variable| variable.split_once('='))
-        .filter_map(keep)
-        .collect()
-}
-
-/// Returns true for the name of a setting. It is shown, so it has no characters that such names never have.
-fn is_setting(name: &str) -> bool {
-    let is_plain = |byte| matches!(byte, b'A'..=b'Z' | b'0'..=b'9' | b'_');
-    name.len() <= MAX_SETTING && name.starts_with(SETTINGS) && name.bytes().all(is_plain)
 }
 
 /// Returns the ids of all processes, ascending. Some may have ended by the time they are examined.
@@ -285,25 +245,5 @@ fn check_namespace() -> Result<(), Error> {
     match Status::parse(&own) {
         Some(own) if namespace_pid(&own).is_some() => Err(Error::ForeignProc),
         _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_the_environment_only_known_variables_are_kept_and_most_without_their_values() {
-        let environment = "SECRET=x\0LD_PRELOADED=2\0LD_PRELOAD=a=b\0PATH=/bin\0odd\0DYNO=web.1\0RUBYOPT=-rsecret";
-        let environment = format!("{environment}\0RUBY_GC_HEAP_INIT_SLOTS=4\x1b0\0RUBY_GC_\x1b=1");
-        let environment = &environment;
-        let kept = [
-            ("LD_PRELOAD", "a=b"),
-            ("DYNO", ""),
-            ("RUBYOPT", ""),
-            ("RUBY_GC_HEAP_INIT_SLOTS", "4 0"),
-        ];
-        let kept = kept.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        assert_eq!(kept_variables(environment), kept);
     }
 }

@@ -1,13 +1,13 @@
 //! The page of a report, whose head and details are also those of the map's page.
 
 use askama::Template;
-use formats::{CaptureMethod, DominatorRow, Report};
+use formats::{CaptureMethod, DominatorRow, FindingRow, Report};
 use ledger::{Cause, Size};
 use serde_json::{Map, Value, json};
 
 use crate::draw::{self, CAUSE_LEGEND, style_sheet};
 use crate::made_by::made_lines;
-use crate::report::foot;
+use crate::report::{foot, severity};
 use crate::words;
 
 const STYLE: &str = include_str!("page.css");
@@ -74,10 +74,16 @@ pub(crate) fn words(report: &Report) -> Map<String, Value> {
         "made_by": report.made_by.as_ref().map(|rows| made_lines(rows)),
         "groups": CAUSE_LEGEND,
         "why": why,
+        "findings": report.findings.iter().map(finding_line).collect::<Vec<_>>(),
         "foot": foot(report),
     });
     let Value::Object(words) = words else { unreachable!("it is written as an object") };
     words
+}
+
+/// A finding in one line, after its severity.
+fn finding_line(finding: &FindingRow) -> String {
+    format!("{}: {}", severity(finding), words::finding(finding))
 }
 
 /// Adds the rows of dominators, each before those of its parts.

@@ -98,7 +98,7 @@ function showDetails(report) {
     arena.overhead_bytes, arena.returned_bytes] })));
 
   showPins(report);
-  byId('findings').hidden = !report.findings.length;
-  byId('findings').querySelector('ul').append(...report.findings.map(({ severity, what }) => element('li', `${severity}: ${what}`)));
+  byId('findings').hidden = !words.findings.length;
+  byId('findings').querySelector('ul').append(...words.findings.map(line => element('li', line)));
   byId('made').textContent = `${words.foot} Read by rbloat at ${new Date(report.capture.unix_ms).toISOString()}.`;
 }

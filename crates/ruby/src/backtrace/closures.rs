@@ -14,13 +14,11 @@ use crate::backtrace::code::CodeReader;
 use crate::layout::class_names::ObjectReader;
 use crate::model::closures::{Closure, Closures};
 use crate::model::code_paths::CodePaths;
+use crate::model::data_type::DataType;
 use crate::model::imemo::ImemoType;
 use crate::object_space::ObjectSpace;
 use crate::word::{word, words};
 
-/// The names of the types of Procs and of Methods.
-const PROC: &str = "proc";
-const METHOD: &str = "method";
 /// The last two words of `struct RTypedData`: flags, from 4.0 on with the type, and the structure or a pointer to it.
 const FLAGS: u64 = 24;
 const DATA: u64 = 32;
@@ -46,11 +44,11 @@ pub fn closures(image: &Image<'_>, space: &ObjectSpace, paths: &CodePaths) -> Cl
     let mut found = Finder { space, reader, code, known: HashMap::new(), all: Vec::new() };
     let objects = space.data_objects.iter().filter_map(|(slot, data_type)| {
         let is_live = space.slots.get(slot as usize)?.is_live();
-        let name = space.data_types.get(data_type? as usize)?.name.as_deref();
+        let data_type = space.data_types.get(data_type? as usize)?;
         let at = space.slot_address(slot as usize).filter(|_| is_live)?;
-        let code = match name {
-            Some(PROC) => found.of_proc(at),
-            Some(METHOD) => found.of_method(at),
+        let code = match data_type {
+            it if it.is_proc() => found.of_proc(at),
+            it if it.is_method() => found.of_method(at),
             _ => None,
         };
         Some((slot, code?))
@@ -102,8 +100,7 @@ impl Finder<'_> {
         let definition = image.read_address(entry.offset(DEFINITION)).ok()?;
         let code =
             image.read_address(definition.offset(CODE)).ok().filter(|_| definition.0 != 0)?;
-        let is_proc =
-            |slot| self.space.data_type_of(slot).and_then(|it| it.name.as_deref()) == Some(PROC);
+        let is_proc = |slot| self.space.data_type_of(slot).is_some_and(DataType::is_proc);
         let iseq = match self.space.slot_at(code).filter(|&slot| is_proc(slot)) {
             Some(_) => self.iseq_of_proc(code)?,
             None => code,

@@ -4,10 +4,11 @@
 //! another, so each table is checked against objects of the process: methods must refer to their class, bytecode must
 //! have a label, and so on.
 
-use image::{Finding, Memory, Severity};
+use image::Memory;
 use linux::Address;
 
 use crate::address_classifier::Place;
+use crate::finding::Finding;
 use crate::layout::class_names::ObjectReader;
 use crate::layout::context::Context;
 use crate::layout::object::Object;
@@ -138,9 +139,7 @@ impl ImemoTypes {
             it if is_confirmed(number) => it,
             _ => Number(number as u8),
         });
-        let what = "some types of Ruby's internal objects differ from those of its version: types that could not be \
-                    confirmed are shown by number, and their memory counts as ruby.vm";
-        (Self(types), Some(Finding::general(Severity::Warning, what)))
+        (Self(types), Some(Finding::InternalTypesUnknown))
     }
 
     pub(crate) fn of(self, number: u8) -> ImemoType {

@@ -5,9 +5,10 @@
 //! that does not, all words are read, and so they are of all objects of a type with many such
 //! objects.
 
-use image::{Finding, Image, Severity};
+use image::Image;
 
 use crate::address_classifier::{AddressClassifier, Place};
+use crate::finding::Finding;
 use crate::layout::context::Basics;
 use crate::layout::object::Object;
 use crate::layout::shape_tree::{ShapeHome, ShapeTree};
@@ -162,17 +163,12 @@ impl<'a> ObjectLayouts<'a> {
     }
 
     /// Reports the types whose layout was given up.
-    pub(crate) fn findings(&self) -> Option<Finding> {
-        let types: Vec<&str> = (0..32)
+    pub(crate) fn finding(&self) -> Option<Finding> {
+        let types: Vec<_> = (0..32)
             .filter(|&kind| self.is_refuted[usize::from(kind)])
             .map(|kind| SlotType(kind).name())
             .collect();
-        let what = format!(
-            "the layout of {} objects could not be derived, so all of their words are read: leftover \
-             words may count as pointers",
-            types.join(", ")
-        );
-        (!types.is_empty()).then(|| Finding::general(Severity::Note, what))
+        (!types.is_empty()).then_some(Finding::ObjectLayoutsUnknown { types })
     }
 
     /// Calls `each` with the words of an object that are in use, or with all of them if its layout is

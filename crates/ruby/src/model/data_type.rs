@@ -28,6 +28,36 @@ impl DataType {
         self.name.as_deref() == Some("fiber")
     }
 
+    /// Returns true for Procs (proc.c).
+    #[must_use]
+    pub fn is_proc(&self) -> bool {
+        self.name.as_deref() == Some("proc")
+    }
+
+    /// Returns true for Methods and UnboundMethods (proc.c).
+    #[must_use]
+    pub fn is_method(&self) -> bool {
+        self.name.as_deref() == Some("method")
+    }
+
+    /// Returns true for TracePoints (vm_trace.c).
+    #[must_use]
+    pub fn is_trace_point(&self) -> bool {
+        self.name.as_deref() == Some("tracepoint")
+    }
+
+    /// Returns true for Ractors (ractor.c).
+    #[must_use]
+    pub fn is_ractor(&self) -> bool {
+        self.name.as_deref() == Some("ractor")
+    }
+
+    /// Returns true for the structure of the VM itself (vm.c).
+    #[must_use]
+    pub fn is_vm(&self) -> bool {
+        self.name.as_deref() == Some("VM")
+    }
+
     /// Returns true for sets of deduplicated strings and of symbols (concurrent_set.c, from 4.0 on). A symbol that is never
     /// freed has an entry in malloc'ed memory (`sym_set_static_sym_entry` in symbol.c), and bit 0 of the pointer to it is set.
     #[must_use]

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use image::{Finding, Severity};
 use linux::both;
 
 use crate::error::{Check, Failure};
+use crate::finding::Finding;
 use crate::interpreter::Landmark;
 use crate::layout::class_layout::{Ancestor, ClassLayout, MAX_ANCESTORS};
 use crate::layout::class_names::{ClassNames, ObjectReader};
@@ -127,15 +127,10 @@ fn shortcomings(
     names: Option<ClassNames>,
 ) -> impl Iterator<Item = Finding> {
     let all = [
-        (names.is_none(), "the names of classes could not be derived: classes appear as anonymous"),
-        (
-            !class_layout.is_complete(),
-            "the layout of classes could not be derived: objects that have a singleton class may \
-             count under that class",
-        ),
+        (names.is_none(), Finding::ClassNamesUnknown),
+        (!class_layout.is_complete(), Finding::ClassLayoutUnknown),
     ];
-    let missing = all.into_iter().filter(|(missing, _)| *missing);
-    missing.map(|(_, what)| Finding::general(Severity::Warning, what))
+    all.into_iter().filter_map(|(is_missing, finding)| is_missing.then_some(finding))
 }
 
 impl Resolver<'_> {

@@ -8,10 +8,11 @@
 
 use std::collections::HashMap;
 
-use image::{Finding, Image, Memory, Severity};
+use image::{Image, Memory};
 use linux::{Address, Mapping};
 
 use crate::address_classifier::AddressClassifier;
+use crate::finding::Finding;
 use crate::layout::object::Object;
 use crate::model::class::Class;
 use crate::model::data_type::{DataObjects, DataType};
@@ -96,9 +97,7 @@ impl Signatures {
         });
         let Some((types, meant)) = layout else {
             objects.types.fill(DataObjects::NO_TYPE);
-            let what = "the types of C extensions' objects could not be derived: the memory of Ruby's own C \
-                        objects counts as theirs";
-            return (Vec::new(), objects, Some(Finding::general(Severity::Note, what)));
+            return (Vec::new(), objects, Some(Finding::DataTypesUnknown));
         };
         for signature in &mut objects.types {
             *signature = meant.get(*signature as usize).copied().unwrap_or(DataObjects::NO_TYPE);

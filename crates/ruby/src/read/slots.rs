@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use image::{Finding, Image, Memory, Window};
+use image::{Image, Memory, Window};
 use linux::{Address, MIN_PAGE_SIZE, each};
 
 use crate::address_classifier::AddressClassifier;
 use crate::areas::transient_heap::TransientHeap;
 use crate::error::{Check, Failure};
+use crate::finding::Finding;
 use crate::layout::bitmaps::{self, Bitmaps, MAX_WORDS};
 use crate::layout::class_layout::Ancestor;
 use crate::layout::context::Context;
@@ -184,7 +185,7 @@ pub(crate) fn read(
         drop(all);
         all = read_with(context, bitmaps, transient_heap, depth, &mut layouts)?;
     }
-    all.unknown_layouts = layouts.findings();
+    all.unknown_layouts = layouts.finding();
     Ok(all)
 }
 

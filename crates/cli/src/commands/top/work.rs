@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use examine::{
     AllocatorCall, CaptureOptions, Detail, End, Id, Watch, isolated, report_of, snapshot_of,
 };
-use image::Target;
 use linux::proc;
 use output::{Output, default_path};
 use supervise::{Pace, SHARE_OF_CAUSES};
@@ -176,7 +175,7 @@ impl Captures {
                 Answer::Report(Box::new(report))
             }
             JobKind::Predict => {
-                let target = Target::open(pid)?;
+                let target = examine::target(pid)?;
                 let call = AllocatorCall::find(&target)?;
                 let (report, _) = examine::predict(&target, &call, self.capture)?;
                 Answer::Prediction(Box::new((report, call)))

@@ -5,6 +5,8 @@ use std::process::Command;
 
 use testkit::{ControlGroup, Target};
 
+use formats::{FindingKind, FindingRow};
+
 use super::{Agent, wait_until};
 use crate::rbloat;
 
@@ -68,7 +70,7 @@ fn a_snapshot_is_saved_before_the_kernel_kills_a_process() {
         assert!(largest.bytes() > 100 << 20, "{largest:?}");
         let path = largest.kept_by[0].path.as_deref().unwrap();
         assert!(path.starts_with("Leaks::ALL"), "{path}");
-        let has_reason = |it: &formats::FindingRow| it.what.contains("its control group");
+        let has_reason = |it: &FindingRow| matches!(it.kind, FindingKind::GroupAlarm { .. });
         assert!(report.findings.iter().any(has_reason), "{:?}", report.findings);
     }
     let who = &files(&folder, ["agentleak", ".who.json"])[0];

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use formats::{Report, Snapshot};
+use formats::{FindingKind, FindingRow, Report, Snapshot};
 use ledger::PageUse;
 use testkit::Target;
 
@@ -151,7 +151,7 @@ fn a_ruby_that_was_asked_to_quit_may_have_no_heap() {
     let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();
     assert_eq!(sum, report.process.rss_bytes);
     assert!(report.malloc.is_some());
-    let is_said = report.findings.iter().any(|finding| finding.what.contains("gcore or SIGABRT"));
+    let is_said = report.findings.contains(&FindingKind::CoreWithoutObjects.into());
     assert_eq!(is_said, report.ruby.is_none());
     assert_eq!(output.status.code(), Some(if is_said { 6 } else { 0 }));
 }
@@ -190,8 +190,9 @@ fn a_core_that_was_cut_short_is_reported_on_as_far_as_it_goes() {
         match output.status.code() {
             Some(6) => {
                 let report: Report = crate::document(&output.stdout);
-                let mut whats = report.findings.iter().map(|finding| &finding.what);
-                assert!(whats.any(|what| what.contains("the core is cut short")));
+                let is_truncated =
+                    |it: &FindingRow| matches!(it.kind, FindingKind::CoreTruncated { .. });
+                assert!(report.findings.iter().any(is_truncated));
                 let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();
                 assert_eq!(sum, report.process.rss_bytes);
                 assert!(report.process.lost_bytes > 0);
