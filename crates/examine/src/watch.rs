@@ -138,7 +138,7 @@ impl Watch {
         Watched { who: self.end(), notes, failed }
     }
 
-    /// Returns the end if the process has ended. It is looked for as often as [`STEP`].
+    /// Returns the end if the process has ended. It is looked for every half second.
     pub fn end_of_process(&mut self) -> Result<Option<End>, Error> {
         if self.seen.elapsed() < STEP {
             return Ok(None);
