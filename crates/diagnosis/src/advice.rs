@@ -159,9 +159,7 @@ fn is_preload_broken(ledger: &Ledger) -> bool {
 /// process that keeps free pages forever does so on purpose.
 fn decay_in_background(ledger: &Ledger) -> Option<Advice> {
     let decay = ledger.malloc.as_ref()?.tuning?.decay?;
-    let setting = ledger.process.variable("MALLOC_CONF").unwrap_or_default();
-    let is_set = setting.contains("background_thread:true");
-    let helps = !decay.in_background && !is_set && decay.dirty_ms >= 0;
+    let helps = !decay.in_background && decay.dirty_ms >= 0;
     (helps && is_worth(ledger, ledger.causes[Cause::MallocUnreturned]))
         .then(|| step(Action::DecayInBackground))
 }
