@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use allocator::{Block, HeapMap};
 use linux::{Address, AddressMap};
-use ruby::ObjectSpace;
+use ruby::{ObjectSpace, SlotType};
 
 /// Granules of 1 KiB: a lookup examines a few neighbouring blocks, and the map takes 0.4 % of the memory that it
 /// describes.
@@ -113,6 +113,12 @@ impl<'a> AddressIndex<'a> {
             Referent::Block { number, is_start: true } => Some(number),
             _ => None,
         }
+    }
+
+    /// The type of the object in the slot at `at`.
+    pub(crate) fn type_at(&self, at: Address) -> Option<SlotType> {
+        let Referent::Slot(slot) = self.at(at) else { return None };
+        self.space.slots.get(slot as usize).map(|slot| slot.kind())
     }
 
     pub(crate) fn block_count(&self) -> u32 {

@@ -54,7 +54,7 @@ impl Table {
         let (capacity, count, used) = (number(0), number(4), number(8));
         let entries = Address(word(bytes, 16));
         let fits = match capacity {
-            0 => true,
+            0 => entries.0 == 0,
             _ => capacity.is_power_of_two() && entries.0 != 0 && entries.is_aligned(8),
         };
         let is_plausible = fits && capacity <= MAX_ENTRIES && count <= used && used <= capacity;
@@ -62,11 +62,11 @@ impl Table {
     }
 }
 
-/// Returns true if a block that begins with these bytes may be a table with entries. The words behind it are no part of it.
+/// Returns true if a block that begins with these bytes may be a table. The words behind it are no part of it.
 #[must_use]
 pub fn may_be_id_table(bytes: &[u8; ID_TABLE_BYTES]) -> bool {
     // The program fills the table with zeros at first, so the gap behind the numbers has them.
-    bytes[12..16] == [0; 4] && Table::from_bytes(bytes).is_some_and(|table| table.capacity > 0)
+    bytes[12..16] == [0; 4] && Table::from_bytes(bytes).is_some()
 }
 
 /// The keys and values of the table at `at`; `None` if no table is there.

@@ -6,7 +6,8 @@ use image::freeze;
 use linux::{Address, PATIENCE};
 use testkit::Target;
 
-use super::{Node, ObjectGraph};
+use super::paths::Level;
+use super::{Node, ObjectGraph, Paths, Reach};
 use crate::Facts;
 use crate::ledger::owners_of;
 
@@ -135,6 +136,13 @@ fn objects_refer_to_all_objects_that_the_collector_finds_behind_them() {
     }
     assert!(count > 20_000, "{count}");
     let sum: u32 = missing.values().sum();
+    // All methods and constants used to be uncertain.
+    let paths = Paths::find(&graph, Reach::Inner);
+    let live = (0..graph.space.slots.len() as u32)
+        .filter(|&slot| graph.space.slots[slot as usize].is_live());
+    let uncertain =
+        live.clone().filter(|&slot| paths.level(graph.slot(slot)) == Level::Uncertain).count();
+    assert!(uncertain * 100 <= live.count(), "{uncertain}");
     let is_complete = missing.keys().all(|(from, _)| !COMPLETE.contains(from));
     assert!(is_complete && sum * REFERENCES_PER_MISSING <= count, "{sum} of {count}: {missing:?}");
     assert!(target.finish());
