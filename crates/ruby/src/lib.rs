@@ -55,7 +55,7 @@ mod word;
 pub use backtrace::{
     ContextPath, NoStack, RunningStack, RunningStacks, backtraces, closures, map_backtraces,
 };
-pub use code_paths::code_paths;
+pub use code_paths::{code_paths, memory_of_bytecode};
 pub use collector::Collector;
 pub use error::{Check, Error, Failure};
 pub use heap_pages::HeapPages;

@@ -8,7 +8,7 @@ use allocator::{Block, HeapMap, thread_locals};
 use image::elf::Module;
 use image::{Finding, Image, Memory, Severity, SparseRows};
 use linux::{Address, MIN_PAGE_SIZE, Thread, both, length};
-use ruby::{Content, Form, ObjectSpace, References};
+use ruby::{Content, Form, ObjectSpace, References, memory_of_bytecode};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::areas::{areas, live_stacks};
@@ -208,7 +208,9 @@ impl PointerGraph {
         let concurrent_sets = concurrent_sets(heap, space, references, &addresses);
         let references = std::mem::take(references);
         let dropped_references = references.dropped();
-        let (of_slots, contents) = edges_and_contents(heap, space, references, &addresses);
+        let of_bytecode = memory_of_bytecode(image, space);
+        let (of_slots, contents) =
+            edges_and_contents(heap, space, references, &addresses, &of_bytecode);
         let mut unused: Vec<_> = space.vm_stacks.iter().map(|it| it.unused.clone()).collect();
         // What objects have there was read with them. It may be in a block of malloc's.
         unused.extend(space.transient_heap.clone());

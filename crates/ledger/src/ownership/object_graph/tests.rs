@@ -147,3 +147,27 @@ fn objects_refer_to_all_objects_that_the_collector_finds_behind_them() {
     assert!(is_complete && sum * REFERENCES_PER_MISSING <= count, "{sum} of {count}: {missing:?}");
     assert!(target.finish());
 }
+
+/// The tables of lines and variables have numbers. Behind them, a word of an earlier owner retained a thread.
+#[test]
+fn tables_of_bytecode_are_known_by_their_place() {
+    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let frozen = freeze(target.pid(), PATIENCE).unwrap();
+    let facts = Facts::read(frozen.image(), true);
+    let memory = ruby::memory_of_bytecode(frozen.image(), facts.objects());
+    frozen.thaw().unwrap();
+    let heap = facts.heap();
+    let fits = |(at, content): &&(Address, ruby::Content)| match heap.block_of(*at) {
+        _ if at.0 == 0 => true,
+        None => false,
+        Some(number) => heap.block(number).is_some_and(|block| {
+            let usable = linux::length(&heap.header.usable(block));
+            content.used_words().is_some_and(|words| words * 8 <= usable)
+        }),
+    };
+    // The instructions of a method and its tables.
+    assert!(memory.len() > 4 * 500, "{}", memory.len());
+    let count = memory.iter().filter(fits).count();
+    assert!(count * 100 >= memory.len() * 99, "{count} of {}", memory.len());
+    assert!(target.finish());
+}
