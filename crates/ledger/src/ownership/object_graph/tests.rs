@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use image::freeze;
 use linux::{Address, PATIENCE};
-use testkit::Target;
+use ruby::SlotType;
+use testkit::{GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory, Target, Word};
 
 use super::paths::Level;
 use super::{Node, ObjectGraph, Paths, Reach};
@@ -136,16 +137,54 @@ fn objects_refer_to_all_objects_that_the_collector_finds_behind_them() {
     }
     assert!(count > 20_000, "{count}");
     let sum: u32 = missing.values().sum();
-    // All methods and constants used to be uncertain.
+    // All methods and constants used to be uncertain, and methods that blocks define retained the Ractor with all threads.
     let paths = Paths::find(&graph, Reach::Inner);
     let live = (0..graph.space.slots.len() as u32)
         .filter(|&slot| graph.space.slots[slot as usize].is_live());
     let uncertain =
         live.clone().filter(|&slot| paths.level(graph.slot(slot)) == Level::Uncertain).count();
     assert!(uncertain * 100 <= live.count(), "{uncertain}");
+    let is_ractor = |slot: &u32| of(*slot) == "ractor";
+    for (&method, _) in kinds.iter().filter(|(_, kind)| **kind == "ment") {
+        assert!(!referents(&graph, method).iter().any(is_ractor), "{method}");
+    }
     let is_complete = missing.keys().all(|(from, _)| !COMPLETE.contains(from));
     assert!(is_complete && sum * REFERENCES_PER_MISSING <= count, "{sum} of {count}: {missing:?}");
     assert!(target.finish());
+}
+
+/// A word of an earlier owner in the memory of a regular expression retained a thread.
+#[test]
+fn regular_expressions_retain_no_objects_but_their_source() {
+    const T_REGEXP: u8 = 0x06;
+    let mut heap = MallocHeap::new(GlibcRelease::V2_36, 1);
+    let [program, behind] = [456, 40].map(|bytes| heap.malloc(0, bytes));
+    let mut ruby = RubyHeap::new(RubyRelease::V3_1);
+    let class = ruby.class("Regexp", ruby.object_class());
+    let [source, other] = ["a+b", "other"].map(|text| ruby.string(text));
+    let words = [Word::Pointer(program), Word::Value(source)];
+    let regexp = ruby.slot(T_REGEXP, 0, class, &words);
+    let mut memory = SyntheticMemory::default();
+    let mut threads = heap.write(&mut memory).threads;
+    ruby.write(&mut memory);
+    memory.write_u64(program, behind);
+    memory.write_u64(behind, other);
+    threads[0].registers = vec![regexp];
+    let mut state = memory.state();
+    state.threads = threads;
+    let image = image::Image::new(state, memory);
+    let facts = Facts::read(&image, true);
+    let owners = owners_of(&facts);
+    let graph = owners.object_graph().unwrap();
+    let paths = Paths::find(&graph, Reach::All);
+    let level = |at| paths.level(graph.slot(graph.space.slot_at(Address(at)).unwrap()));
+    assert_eq!(graph.space.slots.iter().filter(|it| it.kind() == SlotType::REGEXP).count(), 1);
+    assert_eq!(
+        [regexp, source, other].map(level),
+        [Level::Stacks, Level::Stacks, Level::Unreached]
+    );
+    let behind = graph.heap.block_of(Address(behind)).unwrap() as u32;
+    assert_eq!(paths.level(graph.memory(behind)), Level::Stacks);
 }
 
 /// The tables of lines and variables have numbers. Behind them, a word of an earlier owner retained a thread.
