@@ -210,3 +210,30 @@ fn tables_of_bytecode_are_known_by_their_place() {
     assert!(count * 100 >= memory.len() * 99, "{count} of {}", memory.len());
     assert!(target.finish());
 }
+
+/// Up to 3.2, the transient heap has a list of the objects that became old. It retained them, as "(variables of libruby)".
+#[test]
+fn promoted_objects_are_not_retained_by_the_list_of_them() {
+    let target = Target::ruby(
+        "class Own; end
+         Thread.new { $kept = Array.new(2000) { Array.new(6) { Own.new } }; 4.times { GC.start } }.join
+         GC.disable; $kept = nil
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let frozen = freeze(target.pid(), PATIENCE).unwrap();
+    let facts = Facts::read(frozen.image(), true);
+    frozen.thaw().unwrap();
+    let owners = owners_of(&facts);
+    let graph = owners.object_graph().unwrap();
+    let paths = Paths::find(&graph, Reach::Inner);
+    let slots = 0..graph.space.slots.len() as u32;
+    let own: Vec<u32> = slots
+        .filter(|&slot| {
+            graph.space.slots[slot as usize].is_live() && graph.object_name(slot) == "Own"
+        })
+        .collect();
+    let is_garbage = |slot: &&u32| paths.level(graph.slot(**slot)) == Level::Unreached;
+    let garbage = own.iter().filter(is_garbage).count();
+    assert!(own.len() == 12_000 && garbage * 10 >= own.len() * 9, "{garbage} of {}", own.len());
+    assert!(target.finish());
+}
