@@ -82,4 +82,4 @@ pub use object_space::ObjectSpace;
 pub use old_objects::OldObjects;
 pub use process::WAKEUP_SIGNAL;
 pub use read::{Depth, read, read_with};
-pub use roots::{ID_TABLE_BYTES, may_be_id_table, named_roots};
+pub use roots::{ID_TABLE_BYTES, entries_of_id_table, named_roots};

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use image::{Finding, Image, Severity};
 use linux::Address;
 
-pub use id_table::{ID_TABLE_BYTES, may_be_id_table};
+pub use id_table::{ID_TABLE_BYTES, entries_of_id_table};
 
 use crate::layout::class_names::ObjectReader;
 use crate::model::named_root::{NamedRoot, RootKind};

@@ -1,8 +1,8 @@
 //! Structures of classes that have three words. malloc may give them more, and does not clear that. Nearly every path leads
 //! through the memory of classes, so one word of an earlier owner is enough for a false one.
 
-use linux::Address;
-use ruby::{ID_TABLE_BYTES, SlotType, may_be_id_table};
+use linux::{Address, length};
+use ruby::{Content, Form, ID_TABLE_BYTES, SlotType, entries_of_id_table};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 
@@ -11,15 +11,24 @@ const MAX_CACHES: u64 = 1 << 16;
 /// `CONST_DEPRECATED` and `CONST_PRIVATE` (constant.h).
 const CONSTANT_FLAGS: u64 = 0x101;
 
+/// The memory behind a structure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) at: Address,
+    /// The bytes that were requested.
+    pub(crate) bytes: u64,
+    pub(crate) content: Content,
+}
+
 /// A structure of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClassStructure {
     /// `rb_id_table`: methods, constants.
-    Table,
+    Table(Part),
     /// `rb_subclass_entry` (internal/class.h, 3.1 to 3.4): a class, the next entry, and the previous one.
     Subclass,
     /// `rb_class_cc_entries` (vm_callinfo.h, 3.0 to 3.4): the room for caches, their number, the method, and the caches.
-    Caches { at: Address, count: u64 },
+    Caches(Part),
     /// `rb_const_entry_t` (constant.h): flags and the line, the value, and the file.
     Constant,
 }
@@ -28,7 +37,7 @@ impl ClassStructure {
     /// The bytes of each structure.
     pub(crate) const BYTES: usize = ID_TABLE_BYTES;
     /// The words of a cache: a call info and a `rb_callcache`.
-    pub(crate) const CACHE_WORDS: u64 = 2;
+    const CACHE_WORDS: u64 = 2;
 
     /// The structure that a block with these first bytes may be.
     pub(crate) fn from_bytes(bytes: &[u8], addresses: &AddressIndex<'_>) -> Option<Self> {
@@ -38,8 +47,10 @@ impl ClassStructure {
         let [low, high] = [first & u64::from(u32::MAX), first >> 32];
         let type_at = |word| addresses.type_at(Address(word));
         let is_block = |word| matches!(addresses.at(Address(word)), Referent::Block { .. });
-        if may_be_id_table(bytes) {
-            return Some(Self::Table);
+        if let Some(entries) = entries_of_id_table(bytes) {
+            let bytes = length(&entries);
+            let content = Content::new(Form::Words, bytes / 8);
+            return Some(Self::Table(Part { at: entries.start, bytes, content }));
         }
         if let Some(SlotType::CLASS | SlotType::ICLASS) = type_at(first) {
             return ((second == 0 || is_block(second)) && is_block(third))
@@ -53,7 +64,19 @@ impl ClassStructure {
             && high <= low
             && type_at(second) == Some(SlotType::IMEMO)
             && addresses.block_at(Address(third)).is_some();
-        are_caches.then_some(Self::Caches { at: Address(third), count: high })
+        are_caches.then(|| {
+            let content = Content::new(Form::Words, high * Self::CACHE_WORDS);
+            let bytes = low * Self::CACHE_WORDS * 8;
+            Self::Caches(Part { at: Address(third), bytes, content })
+        })
+    }
+
+    /// The memory behind it.
+    pub(crate) fn part(self) -> Option<Part> {
+        match self {
+            Self::Table(part) | Self::Caches(part) => Some(part),
+            Self::Subclass | Self::Constant => None,
+        }
     }
 }
 
@@ -82,10 +105,15 @@ mod tests {
         let structure = |words: [u64; 3]| {
             ClassStructure::from_bytes(&words.map(u64::to_le_bytes).concat(), &addresses)
         };
-        let caches = ClassStructure::Caches { at: Address(block), count: 1 };
+        let part = |at, bytes, words| {
+            let content = Content::new(Form::Words, words);
+            Part { at: Address(at), bytes, content }
+        };
+        let caches = ClassStructure::Caches(part(block, 32, 2));
+        let table = |at, bytes| Some(ClassStructure::Table(part(at, bytes, bytes / 8)));
         for (words, expected) in [
-            ([0; 3], Some(ClassStructure::Table)),
-            ([2 << 32 | 4, 2, block], Some(ClassStructure::Table)),
+            ([0; 3], table(0, 0)),
+            ([2 << 32 | 4, 2, block], table(block, 64)),
             ([0, 0, block], None),
             ([class, 0, block], Some(ClassStructure::Subclass)),
             ([class, block, block + 16], Some(ClassStructure::Subclass)),

@@ -321,7 +321,7 @@ impl PointerGraph {
         self.known.contains(node)
     }
 
-    /// Returns true if a node is the bins or the entries of a hash table that was recognised, or the caches of a method.
+    /// Returns true if a node is the bins or the entries of a hash table that was recognised, or memory behind a structure of a class.
     pub(crate) fn is_part_of_table(&self, node: u32) -> bool {
         self.is_corrected.contains(node)
     }
@@ -448,11 +448,10 @@ fn recognized(
         }
         found.extend(table.memory().filter_map(|(at, content)| Some((block_at(at)?, content))));
     }
-    for &(at, content) in heads.iter().flat_map(|it| &it.caches) {
-        let fits = |caches: &u32| {
-            content.used_words().is_some_and(|words| words * 8 <= usable_bytes(heap, *caches))
-        };
-        found.extend(block_at(at).filter(fits).map(|caches| (caches, content)));
+    for part in heads.iter().flat_map(|it| &it.parts) {
+        // Another structure may look like this one, but then the memory behind it has another size.
+        let fits = |block: &u32| heap.fits(part.bytes, usable_bytes(heap, *block));
+        found.extend(block_at(part.at).filter(fits).map(|block| (block, part.content)));
     }
     found.retain(|&(index, _)| contents[index as usize] == Content::UNKNOWN);
     found.sort_unstable_by_key(|&(index, _)| index);

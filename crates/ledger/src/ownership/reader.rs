@@ -8,7 +8,7 @@ use linux::{Address, MIN_PAGE_SIZE, intersection, length};
 use ruby::{Content, Form, REGEXP_BYTES, StTable, pointers_of_regexp};
 
 use crate::ownership::address_index::AddressIndex;
-use crate::ownership::class_structures::ClassStructure;
+use crate::ownership::class_structures::{ClassStructure, Part};
 use crate::ownership::edges::{Adjacency, Collector, Limits};
 use crate::pages::pages_of;
 
@@ -44,8 +44,8 @@ pub(crate) struct Reader<'a> {
 pub(crate) struct Heads {
     /// Hash tables.
     pub(crate) tables: Vec<StTable>,
-    /// The caches of methods, and how much of each is in use.
-    pub(crate) caches: Vec<(Address, Content)>,
+    /// The memory behind structures of classes.
+    pub(crate) parts: Vec<Part>,
 }
 
 impl<'a> Reader<'a> {
@@ -183,10 +183,7 @@ impl<'a> Reader<'a> {
             && let Ok(bytes) = self.window.bytes(memory.start, ClassStructure::BYTES)
             && let Some(structure) = ClassStructure::from_bytes(bytes, self.addresses)
         {
-            if let ClassStructure::Caches { at, count } = structure {
-                let content = Content::new(Form::Words, count * ClassStructure::CACHE_WORDS);
-                self.heads.caches.push((at, content));
-            }
+            self.heads.parts.extend(structure.part());
             return ClassStructure::BYTES as u64;
         }
         self.heap.requested_bytes(block)
