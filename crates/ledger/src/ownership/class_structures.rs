@@ -2,7 +2,7 @@
 //! through the memory of classes, so one word of an earlier owner is enough for a false one.
 
 use linux::{Address, length};
-use ruby::{Content, Form, ID_TABLE_BYTES, SlotType, entries_of_id_table};
+use ruby::{Content, Form, ID_TABLE_BYTES, ImemoType, SlotType, entries_of_id_table};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 
@@ -36,8 +36,8 @@ pub(crate) enum ClassStructure {
 impl ClassStructure {
     /// The bytes of each structure.
     pub(crate) const BYTES: usize = ID_TABLE_BYTES;
-    /// The words of a cache: a call info and a `rb_callcache`.
-    const CACHE_WORDS: u64 = 2;
+    /// The words of an entry: of a key and a value, or of a call info and a `rb_callcache`.
+    pub(crate) const ENTRY_WORDS: u64 = 2;
 
     /// The structure that a block with these first bytes may be.
     pub(crate) fn from_bytes(bytes: &[u8], addresses: &AddressIndex<'_>) -> Option<Self> {
@@ -62,11 +62,11 @@ impl ClassStructure {
         let are_caches = low.is_power_of_two()
             && low <= MAX_CACHES
             && high <= low
-            && type_at(second) == Some(SlotType::IMEMO)
+            && addresses.imemo_at(Address(second)) == Some(ImemoType::Ment)
             && addresses.block_at(Address(third)).is_some();
         are_caches.then(|| {
-            let content = Content::new(Form::Words, high * Self::CACHE_WORDS);
-            let bytes = low * Self::CACHE_WORDS * 8;
+            let content = Content::new(Form::Words, high * Self::ENTRY_WORDS);
+            let bytes = low * Self::ENTRY_WORDS * 8;
             Self::Caches(Part { at: Address(third), bytes, content })
         })
     }
@@ -76,6 +76,21 @@ impl ClassStructure {
         match self {
             Self::Table(part) | Self::Caches(part) => Some(part),
             Self::Subclass | Self::Constant => None,
+        }
+    }
+
+    /// Returns true if these words may be an entry of this structure. It may be an earlier owner's, and the memory behind it
+    /// another one's by now.
+    pub(crate) fn may_be_entry(
+        self,
+        [first, second]: [u64; 2],
+        addresses: &AddressIndex<'_>,
+    ) -> bool {
+        match self {
+            // A key, and a flag for collisions.
+            Self::Table(_) => first >> 32 <= 1,
+            Self::Caches(_) => addresses.imemo_at(Address(second)) == Some(ImemoType::Callcache),
+            Self::Subclass | Self::Constant => false,
         }
     }
 }
@@ -128,5 +143,11 @@ mod tests {
         ] {
             assert_eq!(structure(words), expected, "{words:x?}");
         }
+        let entries = [[5, class], [1 << 32 | 5, class], [class, class], [1, method]];
+        let are_entries = |structure: ClassStructure| {
+            entries.map(|entry| structure.may_be_entry(entry, &addresses))
+        };
+        assert_eq!(are_entries(table(block, 64).unwrap()), [true, true, false, true]);
+        assert_eq!(are_entries(caches), [false; 4]);
     }
 }

@@ -183,10 +183,23 @@ impl<'a> Reader<'a> {
             && let Ok(bytes) = self.window.bytes(memory.start, ClassStructure::BYTES)
             && let Some(structure) = ClassStructure::from_bytes(bytes, self.addresses)
         {
-            self.heads.parts.extend(structure.part());
+            let part = self.part_of(structure);
+            self.heads.parts.extend(part);
             return ClassStructure::BYTES as u64;
         }
         self.heap.requested_bytes(block)
+    }
+
+    /// The memory behind a structure of a class, if it has entries of this structure.
+    fn part_of(&mut self, structure: ClassStructure) -> Option<Part> {
+        const BYTES: usize = 8 * ClassStructure::ENTRY_WORDS as usize;
+        let part = structure.part()?;
+        let bytes = part.content.used_words()?.saturating_mul(8).min(READ_BYTES as u64);
+        let memory = self.window.bytes(part.at, bytes as usize).ok()?;
+        let is_entry = |words: &[u8]| {
+            structure.may_be_entry([u64_at(words, 0), u64_at(words, 8)], self.addresses)
+        };
+        (bytes > 0 && memory.chunks_exact(BYTES).all(is_entry)).then_some(part)
     }
 
     /// Takes the bytecode of `rescue` and `ensure` that a catch table refers to, also from words that are not aligned: the
