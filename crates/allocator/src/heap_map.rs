@@ -348,12 +348,17 @@ impl HeapMap {
         class.unwrap_or_else(|| (request + own).next_multiple_of(GLIBC_ALIGNMENT) - own)
     }
 
-    /// Returns true if a block with so many usable bytes may have been requested with `bytes`: glibc does not split a rest off
-    /// that is too small for another block.
+    /// The largest block for a small request: glibc does not split a rest off that is too small for another block.
+    #[must_use]
+    pub fn max_usable_bytes_for(&self, request: u64) -> u64 {
+        let rest = if self.size_classes.is_empty() { GLIBC_ALIGNMENT } else { 0 };
+        self.usable_bytes_for(request) + rest
+    }
+
+    /// Returns true if a block with so many usable bytes may have been requested with `bytes`.
     #[must_use]
     pub fn fits(&self, bytes: u64, usable: u64) -> bool {
-        let least = self.usable_bytes_for(bytes);
-        (least..=least + GLIBC_ALIGNMENT).contains(&usable)
+        (self.usable_bytes_for(bytes)..=self.max_usable_bytes_for(bytes)).contains(&usable)
     }
 
     /// The usable bytes of a block that the program must have asked for, since a smaller request would have been given a

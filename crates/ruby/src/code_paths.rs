@@ -8,9 +8,10 @@ use linux::Address;
 use crate::finding::Finding;
 use crate::layout::class_names::{ClassNames, ObjectReader};
 use crate::layout::iseq_location::{self, BODY_BYTES, FirstLine, IseqLocation, LOCATION_BYTES};
-use crate::layout::line_tables::LineTables;
+use crate::layout::line_tables::{Instructions, LineTables};
 use crate::model::class::ClassKind;
 use crate::model::code_paths::CodePaths;
+use crate::model::content::{Content, Form};
 use crate::model::imemo::ImemoType;
 use crate::model::slot::{SlotState, SlotType};
 use crate::object_space::ObjectSpace;
@@ -56,6 +57,26 @@ pub(crate) fn iseqs(space: &ObjectSpace) -> Vec<Iseq> {
     iseqs
 }
 
+/// The memory of bytecode that has numbers only, and the instructions, with the part that is in use. malloc does not clear the
+/// rest. `image` is the one that `space` was read from, of the same instant.
+#[must_use]
+pub fn memory_of_bytecode(image: &Image<'_>, space: &ObjectSpace) -> Vec<(Address, Content)> {
+    let samples = samples(image, space, &space.iseqs);
+    let Some(lines) = LineTables::derive(image, &samples) else { return Vec::new() };
+    let mut window = Window::new(image, READ_BYTES);
+    let mut found = Vec::new();
+    for iseq in &space.iseqs {
+        let Ok(body) = window.bytes(iseq.body, BODY_BYTES) else { continue };
+        let Some(instructions) = Instructions::of(body) else { continue };
+        if let Some(numbers) = lines.numbers(body, instructions) {
+            let (start, words) = instructions.memory();
+            found.push((start, Content::new(Form::Words, words)));
+            found.extend(numbers.map(|at| (at, Content::BYTES)));
+        }
+    }
+    found
+}
+
 fn read(image: &Image<'_>, space: &ObjectSpace, iseqs: &[Iseq]) -> Option<CodePaths> {
     let reader = ObjectReader::new(image, &space.slot_index, &space.slots);
     let mut paths = Paths {
@@ -66,8 +87,7 @@ fn read(image: &Image<'_>, space: &ObjectSpace, iseqs: &[Iseq]) -> Option<CodePa
         of_name: HashMap::new(),
         all: CodePaths::default(),
     };
-    let is_marked = |iseq: &Iseq| space.slots[iseq.slot as usize].state() == SlotState::Marked;
-    let samples = samples(image, iseqs, is_marked);
+    let samples = samples(image, space, iseqs);
     let location = IseqLocation::derive(reader, &samples)?;
     paths.all.location = Some(location);
     paths.all.first_line = FirstLine::derive(location, &samples);
@@ -79,8 +99,9 @@ fn read(image: &Image<'_>, space: &ObjectSpace, iseqs: &[Iseq]) -> Option<CodePa
         let path = bytes.ok().and_then(|bytes| iseq_location::path(reader, bytes));
         let path = path.and_then(|path| paths.index(path));
         paths.all.iseqs.extend(path.map(|path| (iseq.slot, path)));
-        marked += usize::from(is_marked(iseq));
-        misfits += usize::from(is_marked(iseq) && path.is_none());
+        let is_marked = is_marked(space, iseq);
+        marked += usize::from(is_marked);
+        misfits += usize::from(is_marked && path.is_none());
     }
     let has_internal = paths.all.paths.iter().any(|path| path.starts_with(INTERNAL));
     paths.all.iseqs.sort_unstable();
@@ -89,8 +110,9 @@ fn read(image: &Image<'_>, space: &ObjectSpace, iseqs: &[Iseq]) -> Option<CodePa
 
 /// The first bytes of some bodies, from the first to the last; of marked iseqs if there are any, since
 /// others may be garbage.
-fn samples(image: &Image<'_>, iseqs: &[Iseq], is_marked: impl Fn(&Iseq) -> bool) -> Vec<Vec<u8>> {
-    let marked: Vec<Iseq> = iseqs.iter().copied().filter(|iseq| is_marked(iseq)).collect();
+fn samples(image: &Image<'_>, space: &ObjectSpace, iseqs: &[Iseq]) -> Vec<Vec<u8>> {
+    let marked = iseqs.iter().copied().filter(|iseq| is_marked(space, iseq));
+    let marked: Vec<Iseq> = marked.collect();
     let iseqs = if marked.is_empty() { iseqs } else { &marked };
     let step = iseqs.len().div_ceil(MAX_SAMPLES).max(1);
     let read = |iseq: &Iseq| {
@@ -100,6 +122,10 @@ fn samples(image: &Image<'_>, iseqs: &[Iseq], is_marked: impl Fn(&Iseq) -> bool)
         bytes
     };
     iseqs.iter().step_by(step).map(read).collect()
+}
+
+fn is_marked(space: &ObjectSpace, iseq: &Iseq) -> bool {
+    space.slots[iseq.slot as usize].state() == SlotState::Marked
 }
 
 /// Collects the paths in objects.

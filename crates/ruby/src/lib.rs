@@ -56,7 +56,7 @@ mod word;
 pub use backtrace::{
     ContextPath, NoStack, RunningStack, RunningStacks, backtraces, closures, map_backtraces,
 };
-pub use code_paths::code_paths;
+pub use code_paths::{code_paths, memory_of_bytecode};
 pub use collector::Collector;
 pub use error::{Check, Error, Failure};
 pub use finding::Finding;
@@ -85,4 +85,4 @@ pub use object_space::ObjectSpace;
 pub use old_objects::OldObjects;
 pub use process::WAKEUP_SIGNAL;
 pub use read::{read, read_with};
-pub use roots::{ID_TABLE_BYTES, may_be_id_table, named_roots};
+pub use roots::{ID_TABLE_BYTES, entries_of_id_table, named_roots};

@@ -112,8 +112,8 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
         data_objects,
         fiber_stacks,
         jit_code: jit_code::find(image, interpreter),
+        collector_memory: collector_memory(image, &heap.spaces, transient_heap.as_ref()),
         transient_heap: transient_heap.map(|heap| heap.range),
-        collector_memory: collector_memory(image, &heap.spaces),
         collector_address: match &heap.spaces[..] {
             [space] => Some(space.list_head),
             _ => None,
@@ -136,13 +136,18 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
 }
 
 /// The malloc'ed memory of the garbage collector of which only a part is in use.
-fn collector_memory(image: &Image<'_>, spaces: &[SpaceMembers]) -> Vec<(Address, Content)> {
+fn collector_memory(
+    image: &Image<'_>,
+    spaces: &[SpaceMembers],
+    transient_heap: Option<&TransientHeap<'_>>,
+) -> Vec<(Address, Content)> {
     let arrays = spaces.iter().map(|space| {
         let words = linux::length(&space.page_array) / 8;
         (space.page_array.start, Content::new(Form::Words, words))
     });
     let chunks = mark_stack::find(image, spaces).into_iter().map(|at| (at, Content::MARK_STACK));
-    arrays.chain(chunks).collect()
+    let promoted = transient_heap.map(|heap| (heap.promoted, Content::BYTES));
+    arrays.chain(chunks).chain(promoted).collect()
 }
 
 fn unread(transient_heap: &TransientHeap<'_>) -> Option<Finding> {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use image::Image;
 use linux::Address;
 
-pub use id_table::{ID_TABLE_BYTES, may_be_id_table};
+pub use id_table::{ID_TABLE_BYTES, entries_of_id_table};
 
 use crate::finding::Finding;
 use crate::layout::class_names::ObjectReader;

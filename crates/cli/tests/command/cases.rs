@@ -91,6 +91,17 @@ fn closures_have_a_place_in_paths() {
     assert!(target.finish());
 }
 
+/// The path through all ended threads is long, so any word of an earlier owner in memory of classes, bytecode or regular expressions
+/// made a shorter one: "Gem::GemNotInHomeException → Class × 2 → Thread → Worker".
+#[test]
+fn long_paths_do_not_give_way_to_words_of_earlier_owners() {
+    let target = Target::scenario("cases/successors", &["--scale", "1"]);
+    let (path, objects, all) = path_to(&target, "Worker");
+    assert!(path.starts_with("POOL → Pool → Array → Worker"), "{path}");
+    assert_eq!([objects, all], [target.number("objects"); 2], "{path}");
+    assert!(target.finish());
+}
+
 /// Variables that a block inside a block captured were called garbage, with high confidence.
 #[test]
 fn closures_retain_the_variables_of_all_blocks_around_them() {

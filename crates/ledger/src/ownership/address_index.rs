@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use allocator::{Block, HeapMap};
 use linux::{Address, AddressMap};
-use ruby::ObjectSpace;
+use ruby::{ClassKind, ImemoType, ObjectSpace, SlotType};
 
 /// Granules of 1 KiB: a lookup examines a few neighbouring blocks, and the map takes 0.4 % of the memory that it
 /// describes.
@@ -111,6 +111,22 @@ impl<'a> AddressIndex<'a> {
     pub(crate) fn block_at(&self, at: Address) -> Option<u32> {
         match self.at(at) {
             Referent::Block { number, is_start: true } => Some(number),
+            _ => None,
+        }
+    }
+
+    /// The type of the object in the slot at `at`.
+    pub(crate) fn type_at(&self, at: Address) -> Option<SlotType> {
+        let Referent::Slot(slot) = self.at(at) else { return None };
+        self.space.slots.get(slot as usize).map(|slot| slot.kind())
+    }
+
+    /// The type of the internal object in the slot at `at`.
+    pub(crate) fn imemo_at(&self, at: Address) -> Option<ImemoType> {
+        let Referent::Slot(slot) = self.at(at) else { return None };
+        let class = self.space.slots.get(slot as usize)?.class();
+        match self.space.classes.get(class as usize)?.kind {
+            ClassKind::Imemo(kind) => Some(kind),
             _ => None,
         }
     }

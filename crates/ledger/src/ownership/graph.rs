@@ -8,14 +8,14 @@ use allocator::{Block, HeapMap, thread_locals};
 use image::elf::Module;
 use image::{Image, Memory, SparseRows};
 use linux::{Address, MIN_PAGE_SIZE, Thread, both, length};
-use ruby::{Content, Form, ObjectSpace, References, StTable};
+use ruby::{Content, Form, ObjectSpace, References, memory_of_bytecode};
 
 use crate::Finding;
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::areas::{areas, live_stacks};
 use crate::ownership::bits::Bits;
 use crate::ownership::edges::{Adjacency, Edge, LIMITS, Limits};
-use crate::ownership::reader::Reader;
+use crate::ownership::reader::{Heads, Reader};
 use crate::ownership::slot_edges::edges_and_contents;
 use crate::ownership::spare::Spare;
 use crate::ownership::structures::{Lists, concurrent_sets, of_structures};
@@ -128,8 +128,7 @@ pub(crate) struct PointerGraph {
     pub(crate) of_structures: Vec<(u32, u32)>,
     /// Blocks whose used part is known from their object.
     known: Bits,
-    /// The nodes of hash tables that were recognised after their memory had been read. `corrections` has their
-    /// edges.
+    /// The nodes of tables that were recognised after their memory had been read. `corrections` has their edges.
     corrected: Vec<u32>,
     is_corrected: Bits,
     corrections: Vec<Adjacency>,
@@ -205,7 +204,9 @@ impl PointerGraph {
         let concurrent_sets = concurrent_sets(heap, space, references, &addresses);
         let references = std::mem::take(references);
         let dropped_references = references.dropped();
-        let (of_slots, contents) = edges_and_contents(heap, space, references, &addresses);
+        let of_bytecode = memory_of_bytecode(image, space);
+        let (of_slots, contents) =
+            edges_and_contents(heap, space, references, &addresses, &of_bytecode);
         let mut unused: Vec<_> = space.vm_stacks.iter().map(|it| it.unused.clone()).collect();
         // What objects have there was read with them. It may be in a block of malloc's.
         unused.extend(space.transient_heap.clone());
@@ -251,8 +252,8 @@ impl PointerGraph {
         };
         let ((first, others), second) =
             both(|| (read_blocks(0..cut), read_others()), || read_blocks(cut..heap.block_count()));
-        let (parts, tables): (Vec<_>, Vec<_>) = [first, second, others].into_iter().unzip();
-        let tables = recognized(&tables.concat(), heap, modules, &addresses, &contents);
+        let (parts, heads): (Vec<_>, Vec<_>) = [first, second, others].into_iter().unzip();
+        let tables = recognized(&heads, heap, modules, &addresses, &contents);
         let mut known = Bits::new(heap.block_count());
         for (index, content) in (0..).zip(&contents) {
             if *content != Content::UNKNOWN {
@@ -316,8 +317,8 @@ impl PointerGraph {
         self.known.contains(node)
     }
 
-    /// Returns true if a node is the bins or the entries of a hash table that was recognised.
-    pub(crate) fn is_part_of_hash_table(&self, node: u32) -> bool {
+    /// Returns true if a node is the bins or the entries of a hash table that was recognised, or memory behind a structure of a class.
+    pub(crate) fn is_part_of_table(&self, node: u32) -> bool {
         self.is_corrected.contains(node)
     }
 
@@ -418,10 +419,10 @@ pub(crate) fn hosts_heap_page(space: &ObjectSpace, block: Block) -> bool {
     space.pages.get(after).is_some_and(|page| page.range.start < block.end())
 }
 
-/// The content of the blocks of these hash tables, unless it is known from objects. Memory counts as a table only if it
+/// The content of the blocks of these tables, unless it is known from objects. Memory counts as a hash table only if it
 /// points to a library's constants and to blocks of the right sizes.
 fn recognized(
-    tables: &[StTable],
+    heads: &[Heads],
     heap: &HeapMap,
     modules: &[Module],
     addresses: &AddressIndex<'_>,
@@ -433,7 +434,7 @@ fn recognized(
         _ => None,
     };
     let mut found = Vec::new();
-    for table in tables {
+    for table in heads.iter().flat_map(|it| &it.tables) {
         let after = modules.partition_point(|it| it.range.start <= table.functions);
         let is_constant = after > 0 && modules[after - 1].range.contains(&table.functions);
         let is_all_there = is_constant && table.memory().all(|(at, _)| block_at(at).is_some());
@@ -442,6 +443,11 @@ fn recognized(
             continue;
         }
         found.extend(table.memory().filter_map(|(at, content)| Some((block_at(at)?, content))));
+    }
+    for part in heads.iter().flat_map(|it| &it.parts) {
+        // Another structure may look like this one, but then the memory behind it has another size.
+        let fits = |block: &u32| heap.fits(part.bytes, usable_bytes(heap, *block));
+        found.extend(block_at(part.at).filter(fits).map(|block| (block, part.content)));
     }
     found.retain(|&(index, _)| contents[index as usize] == Content::UNKNOWN);
     found.sort_unstable_by_key(|&(index, _)| index);
@@ -485,7 +491,9 @@ mod tests {
     fn read_within(limits: Limits) -> Result<PointerGraph, TooMany> {
         let mut heap = MallocHeap::new(GlibcRelease::V2_36, 1);
         let chunks: Vec<u64> = (0..100).map(|_| heap.malloc(0, 104)).collect();
-        let tables: Vec<_> = (0..3).map(|_| (heap.malloc(0, 56), heap.malloc(0, 8 * 24))).collect();
+        // malloc may give more than the 56 bytes of a table.
+        let mut table = |bytes| (heap.malloc(0, bytes), heap.malloc(0, 8 * 24));
+        let tables = [56, 56, 72].map(&mut table);
         let mut memory = SyntheticMemory::default();
         heap.write(&mut memory);
         for (chunk, next) in chunks.iter().zip(&chunks[1..]) {

@@ -7,6 +7,7 @@ mod address_index;
 mod areas;
 mod bits;
 mod block_files;
+mod class_structures;
 mod dominators;
 mod edges;
 mod explanation;

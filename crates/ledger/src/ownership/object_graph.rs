@@ -84,6 +84,8 @@ pub(crate) struct ObjectGraph<'a> {
     /// The slots that have names. The interpreter's tables refer to them too (tables of constants, inline caches), but only
     /// because of their names.
     named_slots: Bits,
+    /// The classes of regular expressions and matches, whose memory refers to no objects.
+    text_classes: Bits,
     /// The internal objects with the variables of classes (from 4.0 on).
     fields_of_classes: Bits,
     /// The slot of each class.
@@ -160,6 +162,11 @@ impl<'a> ObjectGraph<'a> {
         let names = ObjectNames::new(&pointers.thread_names, code, class_of);
         let class_slots =
             space.classes.iter().map(|class| space.slot_at(class.address()?)).collect();
+        let mut text_classes = Bits::new(space.classes.len());
+        let is_text = |slot: &&Slot| matches!(slot.kind(), SlotType::REGEXP | SlotType::MATCH);
+        for slot in space.slots.iter().filter(is_text) {
+            text_classes.insert(slot.class());
+        }
         let mut fields_of_classes = Bits::new(slots);
         if space.classes.iter().any(|class| class.kind == ClassKind::Imemo(ImemoType::Fields)) {
             for slot in (0..slots as u32).filter(|&slot| is_class(space.slots[slot as usize])) {
@@ -190,6 +197,7 @@ impl<'a> ObjectGraph<'a> {
             memory_of_threads,
             structures,
             named_slots,
+            text_classes,
             fields_of_classes,
             class_slots,
             named_in_classes,

@@ -172,7 +172,6 @@ fn kinds_of_tables(
     let values = values_of_tables(graph, table);
     let mut kinds = HashMap::new();
     let mut headers = Vec::new();
-    let table_bytes = heap.usable_bytes_for(StTable::BYTES);
     for (number, block) in heap.all_blocks().filter(|(_, block)| block.state().is_in_use()) {
         let node = number as u32;
         if !is_interpreters(node) {
@@ -198,7 +197,7 @@ fn kinds_of_tables(
                 });
             kinds.extend(kind.map(|kind| (node, kind)));
         }
-        if length(&heap.header.usable(block)) == table_bytes {
+        if heap.fits(StTable::BYTES, length(&heap.header.usable(block))) {
             headers.push(node);
         }
     }
@@ -206,7 +205,7 @@ fn kinds_of_tables(
     for header in headers {
         let parts = || graph.edges(header).iter().map(|edge| edge.to());
         let Some(kind) = parts().find_map(|part| kinds.get(&part).copied()) else { continue };
-        for part in parts().filter(|&part| graph.is_part_of_hash_table(part)) {
+        for part in parts().filter(|&part| graph.is_part_of_table(part)) {
             kinds.entry(part).or_insert(kind);
         }
         kinds.insert(header, kind);

@@ -5,11 +5,10 @@ use std::ops::Range;
 use allocator::{Block, HeapMap};
 use image::{Image, Window};
 use linux::{Address, MIN_PAGE_SIZE, intersection, length};
-use ruby::{
-    Content, Form, ID_TABLE_BYTES, REGEXP_BYTES, StTable, may_be_id_table, pointers_of_regexp,
-};
+use ruby::{Content, Form, REGEXP_BYTES, StTable, pointers_of_regexp};
 
 use crate::ownership::address_index::AddressIndex;
+use crate::ownership::class_structures::{ClassStructure, Part};
 use crate::ownership::edges::{Adjacency, Collector, Limits};
 use crate::pages::pages_of;
 
@@ -30,14 +29,23 @@ const MAX_CATCH_TABLE_BYTES: u64 = 32 << 10;
 pub(crate) struct Reader<'a> {
     image: &'a Image<'a>,
     heap: &'a HeapMap,
+    addresses: &'a AddressIndex<'a>,
     window: Window<'a>,
     /// Memory that is skipped, ascending.
     unused: &'a [Range<Address>],
     /// The number of these ranges before the range that was read last.
     unused_before: usize,
     pub(crate) into: Collector<'a>,
-    /// Blocks that look like hash tables.
-    tables: Vec<StTable>,
+    heads: Heads,
+}
+
+/// Blocks that look like the heads of tables in other blocks.
+#[derive(Debug, Default)]
+pub(crate) struct Heads {
+    /// Hash tables.
+    pub(crate) tables: Vec<StTable>,
+    /// The memory behind structures of classes.
+    pub(crate) parts: Vec<Part>,
 }
 
 impl<'a> Reader<'a> {
@@ -53,17 +61,18 @@ impl<'a> Reader<'a> {
         Self {
             image,
             heap,
+            addresses,
             window: Window::new(image, READ_BYTES),
             unused,
             unused_before: 0,
             into,
-            tables: Vec::new(),
+            heads: Heads::default(),
         }
     }
 
-    /// The edges, and the blocks that look like hash tables.
-    pub(crate) fn finish(self) -> (Vec<Adjacency>, Vec<StTable>) {
-        (self.into.parts(), self.tables)
+    /// The edges, and the blocks that look like the heads of tables.
+    pub(crate) fn finish(self) -> (Vec<Adjacency>, Heads) {
+        (self.into.parts(), self.heads)
     }
 
     /// Takes the words in use of a block.
@@ -92,7 +101,6 @@ impl<'a> Reader<'a> {
             });
         }
         let Some((form, words)) = content.known() else {
-            self.note_table(&memory);
             self.take_catch_table(&memory);
             let requested = memory.start.offset(self.requested_bytes(block, &memory));
             return self.read_with(&memory, |into, at, word| into.take(word, at >= requested));
@@ -160,26 +168,38 @@ impl<'a> Reader<'a> {
         });
     }
 
-    /// Adds a block that has the size and the header of a hash table.
-    fn note_table(&mut self, memory: &Range<Address>) {
-        if length(memory) == self.heap.usable_bytes_for(StTable::BYTES)
+    /// The bytes that are in use: the words behind them may be an earlier owner's. Notes a block that looks like the head of a
+    /// table.
+    fn requested_bytes(&mut self, block: Block, memory: &Range<Address>) -> u64 {
+        let usable = length(memory);
+        if self.heap.fits(StTable::BYTES, usable)
             && let Ok(bytes) = self.window.bytes(memory.start, StTable::BYTES as usize)
+            && let Some(table) = StTable::from_bytes(bytes)
         {
-            self.tables.extend(StTable::from_bytes(bytes));
+            self.heads.tables.push(table);
+            return StTable::BYTES;
         }
+        if self.heap.fits(ClassStructure::BYTES as u64, usable)
+            && let Ok(bytes) = self.window.bytes(memory.start, ClassStructure::BYTES)
+            && let Some(structure) = ClassStructure::from_bytes(bytes, self.addresses)
+        {
+            let part = self.part_of(structure);
+            self.heads.parts.extend(part);
+            return ClassStructure::BYTES as u64;
+        }
+        self.heap.requested_bytes(block)
     }
 
-    /// The bytes that are in use: the words behind them may be an earlier owner's.
-    fn requested_bytes(&mut self, block: Block, memory: &Range<Address>) -> u64 {
-        let requested = self.heap.requested_bytes(block);
-        let table = ID_TABLE_BYTES as u64;
-        if table < requested && self.heap.fits(table, length(memory)) {
-            let head = self.window.bytes(memory.start, ID_TABLE_BYTES).ok();
-            if head.and_then(|it| it.try_into().ok()).is_some_and(may_be_id_table) {
-                return table;
-            }
-        }
-        requested
+    /// The memory behind a structure of a class, if it has entries of this structure.
+    fn part_of(&mut self, structure: ClassStructure) -> Option<Part> {
+        const BYTES: usize = 8 * ClassStructure::ENTRY_WORDS as usize;
+        let part = structure.part()?;
+        let bytes = part.content.used_words()?.saturating_mul(8).min(READ_BYTES as u64);
+        let memory = self.window.bytes(part.at, bytes as usize).ok()?;
+        let is_entry = |words: &[u8]| {
+            structure.may_be_entry([u64_at(words, 0), u64_at(words, 8)], self.addresses)
+        };
+        (bytes > 0 && memory.chunks_exact(BYTES).all(is_entry)).then_some(part)
     }
 
     /// Takes the bytecode of `rescue` and `ensure` that a catch table refers to, also from words that are not aligned: the
@@ -302,16 +322,16 @@ mod tests {
     use ruby::ObjectSpace;
     use testkit::{GlibcRelease, MallocHeap, SyntheticMemory};
 
-    /// Behind a table of a class's method caches, a word of an earlier owner retained an array.
-    #[test]
-    fn words_behind_an_id_table_are_uncertain() {
+    /// The certainty of the pointers in a block of the size that malloc gives for `bytes`, with these words; `OTHER` stands for the
+    /// address of another block.
+    fn certain(bytes: u64, words: &[u64]) -> Vec<bool> {
         let mut heap = MallocHeap::new(GlibcRelease::V2_36, 1);
-        let [entries, other, table] = [104, 104, 40].map(|bytes| heap.malloc(0, bytes));
+        let [other, block] = [104, bytes].map(|bytes| heap.malloc(0, bytes));
         let mut memory = SyntheticMemory::default();
         heap.write(&mut memory);
-        // Four entries of which two are in use.
-        for (word, value) in (0..).zip([2 << 32 | 4, 2, entries, other, 0x30]) {
-            memory.write_u64(table + word * 8, value);
+        for (word, value) in (0..).zip(words) {
+            let value = if *value == OTHER { other } else { *value };
+            memory.write_u64(block + word * 8, value);
         }
         let image = memory.image();
         let modules = image::elf::modules(&image);
@@ -319,18 +339,37 @@ mod tests {
         let heap = allocator::walk(&image, &found).unwrap();
         let space = ObjectSpace::default();
         let addresses = AddressIndex::new(&heap, &space, &[]);
-        for (numbers, expected) in [(2 << 32 | 4, [false, true]), (5 << 32 | 4, [false, false])] {
-            memory.write_u64(table, numbers);
-            let image = memory.image();
-            let mut reader = Reader::new(&image, &heap, &addresses, &[], 0, LIMITS);
-            let block = heap.block_around(Address(table)).unwrap();
-            reader.read_block(block, Content::UNKNOWN);
-            reader.into.end_node();
-            let (parts, _) = reader.finish();
-            let edges = Adjacency::edges(&parts, 0);
-            let uncertain: Vec<bool> = edges.iter().map(|edge| edge.is_uncertain()).collect();
-            assert_eq!(uncertain, expected);
-        }
+        let mut reader = Reader::new(&image, &heap, &addresses, &[], 0, LIMITS);
+        reader.read_block(heap.block_around(Address(block)).unwrap(), Content::UNKNOWN);
+        reader.into.end_node();
+        let (parts, _) = reader.finish();
+        Adjacency::edges(&parts, 0).iter().map(|edge| !edge.is_uncertain()).collect()
+    }
+
+    /// Stands for the address of another block.
+    const OTHER: u64 = u64::MAX - 7;
+
+    /// Behind a table of a class's method caches, a word of an earlier owner retained an array. Behind an empty table of methods,
+    /// one retained a thread.
+    #[test]
+    fn words_behind_an_id_table_are_uncertain() {
+        let table = [2 << 32 | 4, 2, OTHER, OTHER, 0x30];
+        assert_eq!(certain(40, &table), [true, false]);
+        assert_eq!(certain(40, &[0, 0, 0, OTHER, 0x30]), [false]);
+        let none = [5 << 32 | 4, 2, OTHER, OTHER, 0x30];
+        assert_eq!(certain(40, &none), [true]);
+    }
+
+    /// The pointer to the entries is the last word, so all methods of a class seemed to be retained by a word that may be no
+    /// pointer.
+    #[test]
+    fn a_table_that_fills_its_block_has_no_word_of_an_earlier_owner() {
+        assert_eq!(certain(24, &[2 << 32 | 4, 2, OTHER]), [true]);
+        assert_eq!(certain(24, &[5 << 32 | 4, 2, OTHER]), [false]);
+        let hash = [3, 0x10_0000, 1, 0, 0, 1, OTHER];
+        assert_eq!(certain(56, &hash), [true]);
+        assert_eq!(certain(56, &[3, 0x10_0000, 2, 0, 0, 1, OTHER]), [false]);
+        assert_eq!(certain(72, &[3, 0x10_0000, 1, 0, 0, 1, OTHER, OTHER]), [true, false]);
     }
 
     /// A block at an address of which jemalloc keeps the lookups used to belong to "(thread-local variables)", with all that

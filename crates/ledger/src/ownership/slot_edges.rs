@@ -29,13 +29,15 @@ pub(crate) fn slot_edges(
     references.resolve(edge).map(Edge::from_number)
 }
 
-/// The edges from slots to nodes, and the content of each block that is known from its object. Content that does not fit
+/// The edges from slots to nodes, and the content of each block that is known from its object. `of_bytecode` is the content of memory
+/// behind the structures of bytecode. Content that does not fit
 /// into its block is ignored.
 pub(crate) fn edges_and_contents(
     heap: &HeapMap,
     space: &ObjectSpace,
     references: References,
     addresses: &AddressIndex<'_>,
+    of_bytecode: &[(Address, Content)],
 ) -> (SparseRows<Edge>, Vec<Content>) {
     let unknown = || AtomicU32::new(Content::UNKNOWN.number());
     let contents: Vec<AtomicU32> = (0..heap.block_count()).map(|_| unknown()).collect();
@@ -47,7 +49,7 @@ pub(crate) fn edges_and_contents(
         }
         Some(edge.number())
     });
-    for &(address, content) in &space.collector_memory {
+    for &(address, content) in space.collector_memory.iter().chain(of_bytecode) {
         if let Some(block) = addresses.block_at(address) {
             note(block, content);
         }

@@ -417,7 +417,7 @@ impl<'a> Tracer<'a> {
             let mut waits = false;
             for edge in self.graph.edges(node).iter().filter(|edge| edge.is_uncertain()) {
                 // The table that these bins or entries belong to may be doubtful itself, and is followed later.
-                if !self.follows_doubtful_interior && self.graph.is_part_of_hash_table(edge.to()) {
+                if !self.follows_doubtful_interior && self.graph.is_part_of_table(edge.to()) {
                     waits = true;
                 } else {
                     self.reach_unheld(edge.to(), owner, is_shared, depth + 1);

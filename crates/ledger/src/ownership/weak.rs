@@ -118,7 +118,7 @@ fn subclass_entries(
 ) -> Bits {
     let space = table.space;
     let mut entries = Bits::new(heap.block_count());
-    let max = heap.usable_bytes_for(SUBCLASS_ENTRY_BYTES);
+    let max = heap.max_usable_bytes_for(SUBCLASS_ENTRY_BYTES);
     let has_previous = space.interpreter.has_previous_subclass();
     let is_class = |slot: u32| {
         let slot = space.slots.get(slot as usize);
@@ -126,7 +126,8 @@ fn subclass_entries(
     };
     for (number, block) in heap.all_blocks() {
         let node = number as u32;
-        let is_small = block.state().is_in_use() && length(&heap.header.usable(block)) <= max;
+        let usable = length(&heap.header.usable(block));
+        let is_small = block.state().is_in_use() && usable <= max;
         let is_of_class = is_small && table.is_classes(trace.owner_of(number));
         if is_of_class && (graph.has_edges(node) || !has_previous) {
             let mut slots = graph.slots(node).iter().filter(|slot| !slot.is_uncertain());

@@ -25,6 +25,8 @@ const WORD: usize = 8;
 /// The words that begin lists of blocks, the arena, and the number of its blocks that were ever in
 /// use.
 const LISTS: Range<usize> = 0..3;
+/// The array of promoted objects.
+const PROMOTED: usize = 5;
 const ARENA: usize = 7;
 const BLOCKS_USED: usize = 8;
 
@@ -38,6 +40,8 @@ const MAX_ALLOCATION: usize = 2 << 10;
 pub(crate) struct TransientHeap<'a> {
     image: &'a Image<'a>,
     pub(crate) range: Range<Address>,
+    /// The array of the objects that became old. The garbage collector does not mark them, and most are left over.
+    pub(crate) promoted: Address,
     /// The blocks that were ever in use; none if references between objects are not wanted.
     blocks: Vec<OnceLock<Block>>,
 }
@@ -59,11 +63,20 @@ impl<'a> TransientHeap<'a> {
         if !interpreter.has_transient_heap() {
             return None;
         }
-        let (range, blocks_used) = interpreter.variables(image).find_map(|(_, words)| {
-            words.windows(BLOCKS_USED + 1).find_map(|words| arena_of(image, words))
-        })?;
+        let (range, blocks_used, promoted) =
+            interpreter.variables(image).find_map(|(_, words)| {
+                words.windows(BLOCKS_USED + 1).find_map(|words| {
+                    let (range, blocks_used) = arena_of(image, words)?;
+                    Some((range, blocks_used, Address(words[PROMOTED])))
+                })
+            })?;
         let blocks = if depth == Depth::Memory { 0 } else { blocks_used };
-        Some(Self { image, range, blocks: (0..blocks).map(|_| OnceLock::new()).collect() })
+        Some(Self {
+            image,
+            range,
+            promoted,
+            blocks: (0..blocks).map(|_| OnceLock::new()).collect(),
+        })
     }
 
     /// The bytes that could not be read, of blocks that objects refer to.

@@ -65,6 +65,11 @@ impl Instructions {
         fits.then_some(Self { count, start })
     }
 
+    /// Their address, and the words that they take.
+    pub(crate) fn memory(self) -> (Address, u64) {
+        (self.start, self.count)
+    }
+
     /// The position of the instruction that runs, if the program counter `pc` is among these. It points to
     /// the next one.
     pub(crate) fn position(self, pc: Address) -> Option<u64> {
@@ -110,6 +115,15 @@ impl LineTables {
             && entries.is_multiple_of(8)
             && is_table;
         fits.then_some(Info { entries: Address(entries), count, positions: Address(compact) })
+    }
+
+    /// The memory with the entries, their positions, and the IDs of the local variables (`local_table`), which follows
+    /// the table in all releases: numbers only.
+    pub(crate) fn numbers(self, body: &[u8], instructions: Instructions) -> Option<[Address; 3]> {
+        let info = self.info(body, instructions)?;
+        let after = self.at + INFO_BYTES;
+        let names = body.get(after..after + 8).map_or(0, |bytes| word(bytes, 0));
+        Some([info.entries, info.positions, Address(names)])
     }
 
     /// The line of the instruction at `position`.

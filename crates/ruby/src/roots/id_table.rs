@@ -1,6 +1,7 @@
 //! Tables by the IDs of names (`struct rb_id_table` in id_table.c).
 
 use std::cell::Cell;
+use std::ops::Range;
 
 use image::{Image, Memory};
 use linux::Address;
@@ -35,6 +36,8 @@ impl Budget {
 
 /// The bytes of a table, without its entries.
 pub const ID_TABLE_BYTES: usize = 24;
+/// The bytes of an entry.
+const ENTRY_BYTES: u64 = 16;
 
 /// A table that is plausible.
 struct Table {
@@ -54,7 +57,7 @@ impl Table {
         let (capacity, count, used) = (number(0), number(4), number(8));
         let entries = Address(word(bytes, 16));
         let fits = match capacity {
-            0 => true,
+            0 => entries.0 == 0,
             _ => capacity.is_power_of_two() && entries.0 != 0 && entries.is_aligned(8),
         };
         let is_plausible = fits && capacity <= MAX_ENTRIES && count <= used && used <= capacity;
@@ -62,11 +65,13 @@ impl Table {
     }
 }
 
-/// Returns true if a block that begins with these bytes may be a table with entries. The words behind it are no part of it.
+/// The memory of the entries of the table that a block with these first bytes may be. The words behind these bytes are no part
+/// of it.
 #[must_use]
-pub fn may_be_id_table(bytes: &[u8; ID_TABLE_BYTES]) -> bool {
+pub fn entries_of_id_table(bytes: &[u8; ID_TABLE_BYTES]) -> Option<Range<Address>> {
     // The program fills the table with zeros at first, so the gap behind the numbers has them.
-    bytes[12..16] == [0; 4] && Table::from_bytes(bytes).is_some_and(|table| table.capacity > 0)
+    let table = Table::from_bytes(bytes).filter(|_| bytes[12..16] == [0; 4])?;
+    Some(table.entries..table.entries.offset(table.capacity * ENTRY_BYTES))
 }
 
 /// The keys and values of the table at `at`; `None` if no table is there.
@@ -85,10 +90,11 @@ pub(crate) fn read(image: &Image<'_>, at: Address, budget: &Budget) -> Option<Ve
     // The capacity may be false, so room is made only for entries that can be read.
     let mut found = Vec::new();
     let mut bytes = [0; 4096];
-    for first in (0..capacity * 16).step_by(bytes.len()) {
-        let part = &mut bytes[..((capacity * 16 - first) as usize).min(4096)];
+    for first in (0..capacity * ENTRY_BYTES).step_by(bytes.len()) {
+        let part = &mut bytes[..((capacity * ENTRY_BYTES - first) as usize).min(4096)];
         image.read_exact(entries.offset(first), part).ok()?;
-        let entries = part.chunks_exact(16).map(|it| (word(it, 0) as u32, word(it, 8)));
+        let entries =
+            part.chunks_exact(ENTRY_BYTES as usize).map(|it| (word(it, 0) as u32, word(it, 8)));
         found.extend(entries.filter(|(key, _)| *key != 0));
     }
     (found.len() as u64 == count).then_some(found)

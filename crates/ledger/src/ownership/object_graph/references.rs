@@ -141,9 +141,13 @@ impl ObjectGraph<'_> {
         let owner = self.trace.owner_of(node as usize);
         let is_root = self.root_at(node).is_some();
         let is_interpreters = self.trace.cause_of(node as usize) == Cause::RubyVm;
-        if !self.is_behind_structure(node) && !self.weak.is_subclass_entry(node) {
+        let is_text =
+            matches!(owner, Owner::Class(class) if self.text_classes.contains(class as u32));
+        if !is_text && !self.is_behind_structure(node) && !self.weak.is_subclass_entry(node) {
             for slot in self.pointers.slots(node) {
-                if !(is_interpreters && self.named_slots.contains(slot.to())) {
+                let is_left_out = is_interpreters
+                    && (self.named_slots.contains(slot.to()) || self.is_ractor(slot.to()));
+                if !is_left_out {
                     let level = if slot.is_uncertain() { Level::Uncertain } else { Level::Named };
                     each(self.slot(slot.to()), level);
                 }
@@ -187,6 +191,12 @@ impl ObjectGraph<'_> {
     /// Returns true if other owners than the block's own refer to it too, and share it.
     fn is_shared(&self, block: u32) -> bool {
         self.trace.is_shared(block as usize) && !self.trace.cause_of(block as usize).is_rubys()
+    }
+
+    /// Returns true for Ractors, which are in a list. A method that a block defines has the Ractor that defined it, but does not
+    /// retain it: a path would lead from any of these methods to all threads.
+    fn is_ractor(&self, slot: u32) -> bool {
+        self.space.data_type_of(slot).is_some_and(|it| it.name.as_deref() == Some("ractor"))
     }
 
     /// Returns true for an extension's block that no object refers to itself.

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use image::freeze;
 use linux::{Address, PATIENCE};
-use testkit::Target;
+use ruby::SlotType;
+use testkit::{GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory, Target, Word};
 
-use super::{Node, ObjectGraph};
+use super::paths::Level;
+use super::{Node, ObjectGraph, Paths, Reach};
 use crate::Facts;
 use crate::ledger::owners_of;
 
@@ -135,7 +137,103 @@ fn objects_refer_to_all_objects_that_the_collector_finds_behind_them() {
     }
     assert!(count > 20_000, "{count}");
     let sum: u32 = missing.values().sum();
+    // All methods and constants used to be uncertain, and methods that blocks define retained the Ractor with all threads.
+    let paths = Paths::find(&graph, Reach::Inner);
+    let live = (0..graph.space.slots.len() as u32)
+        .filter(|&slot| graph.space.slots[slot as usize].is_live());
+    let uncertain =
+        live.clone().filter(|&slot| paths.level(graph.slot(slot)) == Level::Uncertain).count();
+    assert!(uncertain * 100 <= live.count(), "{uncertain}");
+    let is_ractor = |slot: &u32| of(*slot) == "ractor";
+    for (&method, _) in kinds.iter().filter(|(_, kind)| **kind == "ment") {
+        assert!(!referents(&graph, method).iter().any(is_ractor), "{method}");
+    }
     let is_complete = missing.keys().all(|(from, _)| !COMPLETE.contains(from));
     assert!(is_complete && sum * REFERENCES_PER_MISSING <= count, "{sum} of {count}: {missing:?}");
+    assert!(target.finish());
+}
+
+/// A word of an earlier owner in the memory of a regular expression retained a thread.
+#[test]
+fn regular_expressions_retain_no_objects_but_their_source() {
+    const T_REGEXP: u8 = 0x06;
+    let mut heap = MallocHeap::new(GlibcRelease::V2_36, 1);
+    let [program, behind] = [456, 40].map(|bytes| heap.malloc(0, bytes));
+    let mut ruby = RubyHeap::new(RubyRelease::V3_1);
+    let class = ruby.class("Regexp", ruby.object_class());
+    let [source, other] = ["a+b", "other"].map(|text| ruby.string(text));
+    let words = [Word::Pointer(program), Word::Value(source)];
+    let regexp = ruby.slot(T_REGEXP, 0, class, &words);
+    let mut memory = SyntheticMemory::default();
+    let mut threads = heap.write(&mut memory).threads;
+    ruby.write(&mut memory);
+    memory.write_u64(program, behind);
+    memory.write_u64(behind, other);
+    threads[0].registers = vec![regexp];
+    let mut state = memory.state();
+    state.threads = threads;
+    let image = image::Image::new(state, memory);
+    let facts = Facts::read(&image, true);
+    let owners = owners_of(&facts);
+    let graph = owners.object_graph().unwrap();
+    let paths = Paths::find(&graph, Reach::All);
+    let level = |at| paths.level(graph.slot(graph.space.slot_at(Address(at)).unwrap()));
+    assert_eq!(graph.space.slots.iter().filter(|it| it.kind() == SlotType::REGEXP).count(), 1);
+    assert_eq!(
+        [regexp, source, other].map(level),
+        [Level::Stacks, Level::Stacks, Level::Unreached]
+    );
+    let behind = graph.heap.block_of(Address(behind)).unwrap() as u32;
+    assert_eq!(paths.level(graph.memory(behind)), Level::Stacks);
+}
+
+/// The tables of lines and variables have numbers. Behind them, a word of an earlier owner retained a thread.
+#[test]
+fn tables_of_bytecode_are_known_by_their_place() {
+    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let frozen = freeze(target.pid(), PATIENCE).unwrap();
+    let facts = Facts::read(frozen.image(), true);
+    let memory = ruby::memory_of_bytecode(frozen.image(), facts.objects());
+    frozen.thaw().unwrap();
+    let heap = facts.heap();
+    let fits = |(at, content): &&(Address, ruby::Content)| match heap.block_of(*at) {
+        _ if at.0 == 0 => true,
+        None => false,
+        Some(number) => heap.block(number).is_some_and(|block| {
+            let usable = linux::length(&heap.header.usable(block));
+            content.used_words().is_some_and(|words| words * 8 <= usable)
+        }),
+    };
+    // The instructions of a method and its tables.
+    assert!(memory.len() > 4 * 500, "{}", memory.len());
+    let count = memory.iter().filter(fits).count();
+    assert!(count * 100 >= memory.len() * 99, "{count} of {}", memory.len());
+    assert!(target.finish());
+}
+
+/// Up to 3.2, the transient heap has a list of the objects that became old. It retained them, as "(variables of libruby)".
+#[test]
+fn promoted_objects_are_not_retained_by_the_list_of_them() {
+    let target = Target::ruby(
+        "class Own; end
+         Thread.new { $kept = Array.new(2000) { Array.new(6) { Own.new } }; 4.times { GC.start } }.join
+         GC.disable; $kept = nil
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let frozen = freeze(target.pid(), PATIENCE).unwrap();
+    let facts = Facts::read(frozen.image(), true);
+    frozen.thaw().unwrap();
+    let owners = owners_of(&facts);
+    let graph = owners.object_graph().unwrap();
+    let paths = Paths::find(&graph, Reach::Inner);
+    let slots = 0..graph.space.slots.len() as u32;
+    let own: Vec<u32> = slots
+        .filter(|&slot| {
+            graph.space.slots[slot as usize].is_live() && graph.object_name(slot) == "Own"
+        })
+        .collect();
+    let is_garbage = |slot: &&u32| paths.level(graph.slot(**slot)) == Level::Unreached;
+    let garbage = own.iter().filter(is_garbage).count();
+    assert!(own.len() == 12_000 && garbage * 10 >= own.len() * 9, "{garbage} of {}", own.len());
     assert!(target.finish());
 }
