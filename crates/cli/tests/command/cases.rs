@@ -542,3 +542,18 @@ fn symbols_that_stay_are_named_by_their_table() {
     }
     assert!(target.finish());
 }
+
+/// Half of the results were retained by "(variables of libruby)", because words of a thread's methods came last.
+#[test]
+fn local_variables_of_threads_come_before_old_words() {
+    let (target, _) = case("long_job", "1");
+    let (path, objects, all) = path_to(&target, "Result");
+    let is_right = path.starts_with("(threads) → Thread in ExportJob#perform (")
+        && path.ends_with(" → Connection → Hash → Result");
+    assert!(is_right && objects == all, "{path}: {objects} of {all}");
+    let (path, objects, all) = path_to(&target, "Array");
+    let rows = target.number("results") * 52;
+    let is_right = path.contains(" → Connection → Hash → Result → Array");
+    assert!(is_right && objects * 10 >= rows * 9, "{path}: {objects} of {rows} and {all}");
+    assert!(target.finish());
+}

@@ -7,7 +7,7 @@ use std::ops::Range;
 use allocator::{Block, HeapMap, thread_locals};
 use image::elf::Module;
 use image::{Finding, Image, Memory, Severity, SparseRows};
-use linux::{Address, MIN_PAGE_SIZE, Thread, both, length};
+use linux::{Address, MIN_PAGE_SIZE, Thread, both, length, range_at};
 use ruby::{Content, Form, ObjectSpace, References, StTable};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
@@ -48,6 +48,16 @@ pub(crate) enum Root {
     Locals,
     /// The stack of a thread or fiber, and the registers of the thread that runs on it.
     Stacks,
+    /// The values on the VM stack of a thread that lies on its stack: the local variables of its methods. Unlike other words there,
+    /// all of them are in use.
+    Values,
+}
+
+impl Root {
+    /// Returns true for memory on the stack of a thread or fiber.
+    pub(crate) fn is_stack(self) -> bool {
+        matches!(self, Self::Stacks | Self::Values)
+    }
 }
 
 /// The memory of a root.
@@ -59,17 +69,19 @@ struct RootSource {
     descriptor: Option<Address>,
     /// The beginning of its stack.
     stack: Option<Address>,
+    /// The slot of its Thread object, if that is known.
+    thread: Option<u32>,
 }
 
 impl RootSource {
     fn new(root: Root, ranges: Vec<Range<Address>>) -> Self {
-        Self { root, ranges, registers: Vec::new(), descriptor: None, stack: None }
+        Self { root, ranges, registers: Vec::new(), descriptor: None, stack: None, thread: None }
     }
 
     /// The Thread or Fiber object that it belongs to.
     fn object(&self, owners: &StackOwners) -> Option<u32> {
         let fiber = self.stack.and_then(|start| owners.fiber(start));
-        fiber.or_else(|| owners.thread(self.descriptor?))
+        self.thread.or(fiber).or_else(|| owners.thread(self.descriptor?))
     }
 }
 
@@ -78,7 +90,7 @@ fn root_sources(
     image: &Image<'_>,
     modules: &[Module],
     space: &ObjectSpace,
-    stacks: &[Range<Address>],
+    all_stacks: &[Range<Address>],
     locals: &[Range<Address>],
 ) -> Vec<RootSource> {
     let threads = &image.state.threads;
@@ -88,7 +100,7 @@ fn root_sources(
         .map(|(index, module)| RootSource::new(Root::Variables(index), module.variables.clone()));
     let mut descriptors: Vec<Address> = threads.iter().map(Thread::descriptor_base).collect();
     descriptors.sort_unstable();
-    let live = live_stacks(image, space, stacks, locals);
+    let live = live_stacks(image, space, all_stacks, locals);
     let locals = locals.iter().cloned().map(|range| {
         let after = descriptors.partition_point(|&descriptor| descriptor < range.start);
         let descriptor = descriptors.get(after).copied().filter(|it| range.contains(it));
@@ -111,7 +123,13 @@ fn root_sources(
         descriptor: Some(thread.descriptor_base()),
         ..RootSource::new(Root::Stacks, Vec::new())
     });
-    variables.chain(locals).chain(stacks).chain(others).collect()
+    // Other VM stacks are blocks.
+    let on_stacks = space.vm_stacks.iter().filter(|it| range_at(all_stacks, it.start).is_some());
+    let values = on_stacks.map(|it| RootSource {
+        thread: Some(it.thread),
+        ..RootSource::new(Root::Values, vec![it.start..it.unused.start])
+    });
+    variables.chain(locals).chain(stacks).chain(others).chain(values).collect()
 }
 
 /// The graph of pointers. Its nodes are the blocks, by number, then the areas, then the roots.

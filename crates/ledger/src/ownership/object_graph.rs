@@ -260,7 +260,7 @@ impl<'a> ObjectGraph<'a> {
                     self.variables_of.get(module).map_or(UNKNOWN, String::as_str)
                 }
                 Some(Root::Locals) => "(thread-local variables)",
-                Some(Root::Stacks) => "(stacks)",
+                Some(Root::Stacks | Root::Values) => "(stacks)",
                 None => UNKNOWN,
             },
             Node::Everything | Node::Slot(_) => UNKNOWN,
@@ -359,7 +359,7 @@ impl<'a> ObjectGraph<'a> {
         let mut found = HashSet::new();
         for from in (0..self.len() as u32).filter(|&from| paths.level(from) != Level::Unreached) {
             let is_stack = match self.node(from) {
-                Node::Memory(node) => self.root_at(node) == Some(Root::Stacks),
+                Node::Memory(node) => self.root_at(node).is_some_and(Root::is_stack),
                 _ => false,
             };
             self.references(paths, from, |to, its| {

@@ -112,7 +112,7 @@ impl Trace {
         }
         tracer.start_from_slots(graph.of_slots.iter());
         for (index, root) in graph.roots.iter().enumerate() {
-            if *root != Root::Stacks {
+            if !root.is_stack() {
                 tracer.start_from_root(index);
             }
         }
@@ -124,7 +124,7 @@ impl Trace {
         // A word on a stack may be long out of use, so stacks hold only memory without another owner.
         tracer.shares = false;
         for (index, root) in graph.roots.iter().enumerate() {
-            if *root == Root::Stacks {
+            if root.is_stack() {
                 tracer.start_from_root(index);
                 tracer.follow_exact();
             }
@@ -195,7 +195,7 @@ impl Trace {
             root => match self.roots.get((root - 2 * self.classes) as usize) {
                 Some(Root::Variables(module)) => Owner::Variables(*module),
                 Some(Root::Locals) => Owner::Locals,
-                Some(Root::Stacks) => Owner::Stacks,
+                Some(Root::Stacks | Root::Values) => Owner::Stacks,
                 None if root == self.jit() => Owner::Jit,
                 None if root == self.heap_pages() => Owner::HeapPages,
                 None => Owner::Nobody,

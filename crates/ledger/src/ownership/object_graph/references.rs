@@ -231,6 +231,7 @@ fn values_of<T: Copy>(pairs: &[(u32, T)], key: u32) -> impl Iterator<Item = T> +
 
 fn level_of(root: Root) -> Level {
     match root {
+        Root::Values => Level::Threads,
         Root::Stacks => Level::Stacks,
         Root::Variables(_) | Root::Locals => Level::Variables,
     }
