@@ -557,3 +557,14 @@ fn local_variables_of_threads_come_before_old_words() {
     assert!(is_right && objects * 10 >= rows * 9, "{path}: {objects} of {rows} and {all}");
     assert!(target.finish());
 }
+
+/// The path of 15,000 clients had the name of one variable.
+#[test]
+fn variables_with_different_names_are_not_named() {
+    let (target, _) = case("client_variables", "1");
+    let (path, objects, all) = path_to(&target, "Client");
+    let is_right =
+        path.starts_with("(threads) → Thread in ") && path.ends_with(" → […] → Array → Client");
+    assert!(is_right && objects * 10 >= all * 9, "{path}: {objects} of {all}");
+    assert!(target.finish());
+}

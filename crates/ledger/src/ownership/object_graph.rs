@@ -267,11 +267,16 @@ impl<'a> ObjectGraph<'a> {
         }
     }
 
-    /// The name of a step of paths at a node that is no root and no object; `None` for most blocks.
-    pub(crate) fn step_name(&self, number: u32) -> Option<&str> {
+    /// The parts of the name of a step of paths at a node that is no root and no object; `None` for most blocks. The names of
+    /// variables of threads may differ, as the lines of code do.
+    pub(crate) fn parts_of_step(&self, number: u32) -> Option<[&str; PARTS]> {
         match self.node(number) {
-            Node::Named(_) => Some(self.root_name(number)),
-            Node::Memory(node) if self.ractor_queues.contains(&node) => Some("(queue)"),
+            Node::Named(_) => {
+                let name = self.root_name(number);
+                let local = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+                Some(local.map_or([name, "", ""], |local| ["[", local, "]"]))
+            }
+            Node::Memory(node) if self.ractor_queues.contains(&node) => Some(["(queue)", "", ""]),
             _ => None,
         }
     }

@@ -113,8 +113,11 @@ impl ObjectGraph<'_> {
             }
         }
         let is_interpreters = self.is_interpreters_object(slot, it);
+        let is_lock =
+            self.trace.code_of_slot(it).is_some_and(|code| self.is_lock(self.trace.owner(code)));
         for &to in self.space.links.of(slot) {
-            if !(is_interpreters && self.named_slots.contains(to)) {
+            let is_locker = is_lock && self.is_thread(to);
+            if !(is_locker || is_interpreters && self.named_slots.contains(to)) {
                 each(self.slot(to), Level::Named);
             }
         }
@@ -142,8 +145,10 @@ impl ObjectGraph<'_> {
         let is_root = self.root_at(node).is_some();
         let is_interpreters = self.trace.cause_of(node as usize) == Cause::RubyVm;
         if !self.is_behind_structure(node) && !self.weak.is_subclass_entry(node) {
+            let is_lock = self.is_lock(owner);
             for slot in self.pointers.slots(node) {
-                if !(is_interpreters && self.named_slots.contains(slot.to())) {
+                let is_locker = is_lock && self.is_thread(slot.to());
+                if !(is_locker || is_interpreters && self.named_slots.contains(slot.to())) {
                     let level = if slot.is_uncertain() { Level::Uncertain } else { Level::Named };
                     each(self.slot(slot.to()), level);
                 }
@@ -215,6 +220,13 @@ impl ObjectGraph<'_> {
     /// Returns true if blocks of this owner begin with a reference to the object that they belong to.
     fn is_named_within(&self, owner: Owner) -> bool {
         self.is_core(owner) || matches!(owner, Owner::Class(class) if self.table.is_internal(class))
+    }
+
+    /// Returns true for mutexes, which name the thread that locked them last (from 3.4 on). Threads are in a list, so a path would
+    /// lead from any mutex to all that a thread retains.
+    fn is_lock(&self, owner: Owner) -> bool {
+        let Owner::Data(class) = owner else { return false };
+        self.table.type_of(class).is_some_and(|it| it.name.as_deref() == Some("mutex"))
     }
 
     /// Returns true for objects of Ruby's own that wrap a structure, without the interpreter's.
