@@ -543,6 +543,26 @@ fn symbols_that_stay_are_named_by_their_table() {
     assert!(target.finish());
 }
 
+/// The verdict counted the allocated room of one Array, which doubles, so that it grew "at an uneven rate", and spoke of all 1,535
+/// Arrays.
+#[test]
+fn one_object_that_grows_is_a_leak() {
+    let (target, report) = case("growing_array", "1");
+    let (summary, words) = words(&report);
+    assert!(
+        summary.contains(", most of them by 1 of ") && summary.contains(" Array."),
+        "{summary}"
+    );
+    let step = "Release the large Array that is retained by Stats::LATENCIES → Array";
+    assert!(words.action.starts_with(step), "{words:?}");
+    let diff = diff(&looks_at(target, 3, |_| false));
+    let words = render::words::diff_verdict(&diff).summary;
+    let leak = "Managed leak: Array retained by Stats::LATENCIES grows by ";
+    assert!(words.starts_with(leak), "{words}");
+    // Each step adds three millions of numbers.
+    assert!(diff.verdict.bytes.abs_diff(2 * 3_000_000 * 8) < 4 << 20, "{:?}", diff.verdict);
+}
+
 /// Half of the results were retained by "(variables of libruby)", because words of a thread's methods came last.
 #[test]
 fn local_variables_of_threads_come_before_old_words() {

@@ -1,6 +1,6 @@
 //! The verdict on the memory of Ruby objects, in words.
 
-use diagnosis::{Majority, managed};
+use diagnosis::{Majority, managed, retaining_few};
 use formats::{Action, Report};
 use ledger::{Cause, Count, Size};
 
@@ -47,8 +47,14 @@ pub(super) fn of_objects(report: &Report, size: Size) -> String {
             uncollected(report)
         );
     }
-    let class = majority.class.map_or_else(String::new, |(class, objects)| {
-        format!(", most of them by {} {class}", Count(objects))
+    let class = majority.class.map_or_else(String::new, |class| match retaining_few(class) {
+        Some(few) => format!(
+            ", most of them by {} of {} {}",
+            Count(few.objects),
+            Count(class.objects),
+            class.owner
+        ),
+        None => format!(", most of them by {} {}", Count(class.objects), class.owner),
     });
     let root = majority
         .root
