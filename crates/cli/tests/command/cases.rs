@@ -601,3 +601,21 @@ fn variables_with_different_names_are_not_named() {
     assert!(is_right && objects * 10 >= all * 9, "{path}: {objects} of {all}");
     assert!(target.finish());
 }
+
+/// The report knew only that this memory is neither malloc's nor Ruby's.
+#[test]
+fn mapped_memory_is_named_by_the_objects_that_refer_to_it() {
+    let target = Target::scenario("cases/mapped_buffers", &["--scale", "1"]);
+    if target.number("buffers") == 0 {
+        return testkit::skip("this Ruby has no IO::Buffer");
+    }
+    let report = report(target.pid());
+    assert_eq!(report.verdict.cause, Some(Cause::Unknown), "{:#?}", report.causes);
+    let row = &report.unknown[0];
+    assert_eq!(row.owner.as_deref(), Some("IO::Buffer"), "{row:?}");
+    let (summary, words) = words(&report);
+    assert!(summary.ends_with(" Objects of IO::Buffer refer to most of it."), "{summary}");
+    let step = format!("`rbloat why {} IO::Buffer` shows what retains them.", target.pid());
+    assert!(words.action.ends_with(&step), "{words:?}");
+    assert!(target.finish());
+}

@@ -257,7 +257,11 @@ impl PointerGraph {
         let read_others = || {
             let mut reader = Reader::new(image, heap, &addresses, &unused, blocks, limits);
             for area in &areas {
-                reader.read(area);
+                // Machine code has no pointers of its own.
+                let mapping = image.state.mappings.find(area.start);
+                if mapping.is_some_and(|mapping| mapping.writable) {
+                    reader.read(area);
+                }
                 // An area may hold many unrelated structures, so its references to objects do not show which object
                 // retains which.
                 reader.into.drop_slots();

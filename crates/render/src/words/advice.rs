@@ -187,9 +187,11 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "a change of the program.",
         ),
         Action::FindMapper => (
-            "Find the code that maps this memory: it is neither malloc's nor Ruby's. While it grows, `rbloat who` names \
-             the code that touches it for the first time."
-                .into(),
+            format!(
+                "Find the code that maps this memory: it is neither malloc's nor Ruby's. While it grows, `rbloat who` names \
+                 the code that touches it for the first time.{}",
+                referring(&process, report)
+            ),
             format!("rbloat who {process}"),
             "less than 1 % of a processor while it watches.",
         ),
@@ -310,6 +312,17 @@ fn release(
             "the pause of another capture.",
         ),
     }
+}
+
+/// The way to find out what retains the objects that refer to most of the unknown memory; empty without any.
+fn referring(process: &str, report: &Report) -> String {
+    let class = report.unknown.first().and_then(|row| row.owner.as_deref());
+    class.map_or_else(String::new, |class| {
+        format!(
+            " Objects of {class} refer to it: `rbloat why {process} {}` shows what retains them.",
+            quoted(class)
+        )
+    })
 }
 
 /// The step against a few objects with most memory of their class.

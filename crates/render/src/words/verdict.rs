@@ -362,7 +362,11 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             "RSS should be lower with the JIT compiler disabled.".into(),
         ),
         Cause::RubyOverhead | Cause::MallocOverhead | Cause::Unknown => (
-            format!("{size} are anonymous memory that rbloat cannot account for: {}.", reason(report)),
+            format!(
+                "{size} are anonymous memory that rbloat cannot account for: {}.{}",
+                reason(report),
+                pointed_to(report)
+            ),
             report.unknown.iter().take(MAX_EVIDENCE).map(unknown).collect(),
             match has(report, &Action::FindMapper) {
                 true => format!("while it grows, `rbloat who {pid}` names the code that touches it first."),
@@ -394,6 +398,13 @@ fn unknown(row: &UnknownRow) -> String {
         Size(row.resident_bytes),
         row.largest,
     )
+}
+
+/// A sentence on the class whose objects refer to most of the unknown memory; empty without one.
+fn pointed_to(report: &Report) -> String {
+    let row = report.unknown.iter().find(|row| row.resident_bytes > report.verdict.bytes / 2);
+    let owner = row.and_then(|row| row.owner.as_deref());
+    owner.map_or_else(String::new, |class| format!(" Objects of {class} refer to most of it."))
 }
 
 /// The reason for which memory could not be accounted for.
