@@ -155,13 +155,13 @@ fn is_preload_broken(ledger: &Ledger) -> bool {
     ledger.allocator.is_glibc() && preloaded.is_some_and(|libraries| libraries.contains("jemalloc"))
 }
 
-/// jemalloc returns the pages of an idle arena only in a thread of its own. A forked process never has that thread, and a
-/// process that keeps free pages forever does so on purpose.
+/// jemalloc returns the pages of an idle arena only in a thread of its own, and none if its settings forbid it. A forked process
+/// never has that thread.
 fn decay_in_background(ledger: &Ledger) -> Option<Advice> {
     let decay = ledger.malloc.as_ref()?.tuning?.decay?;
     let setting = ledger.process.variable("MALLOC_CONF").unwrap_or_default();
     let is_set = setting.contains("background_thread:true");
-    let helps = !decay.in_background && !is_set && decay.dirty_ms >= 0;
+    let helps = decay.dirty_ms < 0 || !decay.in_background && !is_set;
     (helps && is_worth(ledger, ledger.causes[Cause::MallocUnreturned]))
         .then(|| step(Action::DecayInBackground))
 }

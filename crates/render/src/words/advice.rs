@@ -75,9 +75,14 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
              background thread, and may keep free pages while they are idle.",
         ),
         Action::DecayInBackground => (
-            "Start jemalloc's background thread, which returns free pages some seconds after they were freed. Without it, \
-             jemalloc returns the pages of an arena only while a thread allocates from that arena."
-                .into(),
+            if super::keeps_pages_forever(report) {
+                "Let jemalloc return free pages: drop dirty_decay_ms:-1 from its settings, and start its background thread, which \
+                 returns free pages some seconds after they were freed."
+            } else {
+                "Start jemalloc's background thread, which returns free pages some seconds after they were freed. Without it, \
+                 jemalloc returns the pages of an arena only while a thread allocates from that arena."
+            }
+            .into(),
             assignments(&BACKGROUND_THREAD),
             "a restart. The peak during a burst does not fall. Forked processes, such as the workers of Puma, have no \
              background thread.",

@@ -219,8 +219,9 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
     match cause {
         Cause::MallocUnreturned => (
             format!(
-                "{size} were freed by Ruby but never returned to the kernel: {allocator} keeps whole free pages. This is not \
-                 a leak."
+                "{size} were freed by Ruby but never returned to the kernel: {allocator} keeps whole free pages{}. This is not \
+                 a leak.",
+                kept_on_purpose(report)
             ),
             arena_evidence(report),
             format!("`rbloat trim {pid}` should free about {}.", Size(trim_yield(report))),
@@ -415,6 +416,14 @@ fn reason(report: &Report) -> String {
         "it belongs neither to malloc nor to Ruby".into()
     } else {
         format!("malloc is served by {}", report.process.allocator)
+    }
+}
+
+/// The setting that lets jemalloc keep free pages forever, as the end of a clause; empty without it.
+fn kept_on_purpose(report: &Report) -> &'static str {
+    match super::keeps_pages_forever(report) {
+        true => " forever, because its setting dirty_decay_ms is -1",
+        false => "",
     }
 }
 
