@@ -182,6 +182,14 @@ fn structures_behind_the_class_object_are_named_by_their_type() {
     assert_eq!((tracer.objects, tracer.kind.as_str()), (1, "class"));
     // From 3.4 on the object does not refer to the entries.
     assert!(version >= "3.4" || bytes >= target.number("objects") * 72, "{tracer:?}");
+    // The step was to release the object by "their close, clear, free or destroy method".
+    let is_free = |it: &&formats::Advice| matches!(it.action, Action::FreeNative { .. });
+    if let Some(step) = report.advice.iter().find(is_free) {
+        let words = render::words::advice(step, &report);
+        assert!(words.action.starts_with("Stop the tracing of allocations"), "{words:?}");
+        let call = "ObjectSpace.trace_object_allocations_stop, then ";
+        assert!(words.command.starts_with(call), "{words:?}");
+    }
     assert!(target.finish());
 }
 

@@ -23,8 +23,10 @@ pub struct AdviceWords {
     pub costs: String,
 }
 
+/// The object that has the records of `ObjectSpace.trace_object_allocations_start`.
+const TRACER: &str = "ObjectTracing/allocation_info_tracer";
 /// The methods that free the memory of an extension's object at once.
-const FREEING_METHODS: [(&str, &str); 14] = [
+const FREEING_METHODS: [(&str, &str); 15] = [
     ("PG::Result", "result.clear"),
     ("PG::Connection", "connection.close"),
     ("Mysql2::Result", "result.free"),
@@ -39,6 +41,10 @@ const FREEING_METHODS: [(&str, &str); 14] = [
     ("FFI::MemoryPointer", "pointer.free"),
     ("Fiddle::Pointer", "pointer.call_free"),
     ("Magick::Image", "image.destroy!"),
+    (
+        TRACER,
+        "ObjectSpace.trace_object_allocations_stop, then ObjectSpace.trace_object_allocations_clear",
+    ),
 ];
 
 /// Returns a step that `report` advises in words.
@@ -168,11 +174,14 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "a restart, and the time of the collections.",
         ),
         Action::FreeNative { class, objects, path, garbage_objects } => (
-            free_native(class, *objects, path.as_deref(), *garbage_objects),
+            match class.as_str() {
+                TRACER => "Stop the tracing of allocations, and drop its records: they take this memory.".into(),
+                _ => free_native(class, *objects, path.as_deref(), *garbage_objects),
+            },
             FREEING_METHODS
                 .iter()
                 .find(|(name, _)| name == class)
-                .map_or("their close, clear, free or destroy method", |(_, method)| method)
+                .map_or("their close, clear, free or destroy method, if they have one", |(_, method)| method)
                 .into(),
             "a change of the program. GC.start frees garbage at once.",
         ),
