@@ -97,7 +97,8 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         Action::UnsetInitialSlots { .. } | Action::Compact => sum(&[Cause::RubyFreeSlots]),
         Action::ReleaseObjects { bytes, .. }
         | Action::Rehash { bytes, .. }
-        | Action::CopySlices { bytes, .. } => *bytes,
+        | Action::CopySlices { bytes, .. }
+        | Action::CopyBuffers { bytes, .. } => *bytes,
         Action::FreeNative { .. } | Action::NativePressure { .. } => sum(&[Cause::NativeHeld]),
         Action::FindNativeLeak => sum(&[Cause::NativeUnreachable]),
         Action::LookForNative => sum(&[Cause::MallocInUse]),
@@ -226,9 +227,16 @@ fn release(ledger: &Ledger) -> Option<Advice> {
         // The first one of several.
         (class.bytes_with_singleton_classes(), Reverse(&class.name))
     })?;
+    let most = retaining_most_bytes(class);
+    // The step against their room is better.
+    let has_spare = ledger.spare.iter().any(|it| it.resident_bytes > class.weight_bytes() / 2);
+    (is_main(ledger, bytes) && !has_spare).then(|| step(release_objects(class, most)))
+}
+
+/// The root that retains most of the bytes of a class, or of its objects.
+fn retaining_most_bytes(class: &OwnerAccount) -> Option<&Retainer> {
     let by_bytes = class.retainers.first().filter(|it| it.bytes > class.weight_bytes() / 2);
-    let most = by_bytes.or_else(|| retaining_most(class));
-    is_main(ledger, bytes).then(|| step(release_objects(class, most)))
+    by_bytes.or_else(|| retaining_most(class))
 }
 
 /// Classes and modules are objects whose memory is the interpreter's.
@@ -261,6 +269,14 @@ fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Advice> {
             hashes: spare.objects,
             entries: spare.used,
             capacity: spare.room,
+            bytes,
+            path,
+        },
+        SpareKind::Arrays | SpareKind::Buffers => Action::CopyBuffers {
+            class: if spare.kind == SpareKind::Arrays { "Array" } else { "String" }.into(),
+            objects: spare.users,
+            used_bytes: spare.used,
+            room_bytes: spare.room,
             bytes,
             path,
         },

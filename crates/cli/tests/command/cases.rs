@@ -599,6 +599,37 @@ fn tables_of_the_interpreter_are_no_leak_of_their_own() {
     assert!(regexps.is_none_or(|class| class.bytes.change < 1 << 20), "{regexps:?}");
 }
 
+/// The headline was "59 (T_ARRAY)", and nothing was said of the room of Strings.
+#[test]
+fn buffers_that_were_large_once_are_copied() {
+    let (mut target, before) = case("emptied_buffers", "1");
+    let mut found = before.advice.iter().filter_map(|step| match &step.action {
+        Action::CopyBuffers { class, objects, used_bytes, bytes, path, .. } => {
+            Some((class.as_str(), *objects, *used_bytes, path.as_str(), *bytes))
+        }
+        _ => None,
+    });
+    let (jobs, buffers) = (target.number("jobs"), target.number("buffers"));
+    let of_arrays = found.next().unwrap();
+    let of_strings = found.next().unwrap();
+    assert_eq!(
+        (of_arrays.0, of_arrays.1, of_arrays.2, of_arrays.3),
+        ("Array", 1, jobs * 8, "Backlog::JOBS → Array")
+    );
+    assert_eq!(
+        (of_strings.0, of_strings.1, of_strings.2, of_strings.3),
+        ("String", buffers, buffers * 100, "Pool::BUFFERS → Array → String")
+    );
+    let (summary, words) = words(&before);
+    assert!(summary.contains("in Arrays that have 80 B in room for "), "{summary}");
+    assert!(!summary.contains("T_ARRAY"), "{summary}");
+    assert_eq!(words.command, "array.replace(array.map(&:itself))");
+    target.tell("copy");
+    target.next_truth();
+    assert_saved(&target, &before, of_arrays.4 + of_strings.4);
+    assert!(target.finish());
+}
+
 /// The path of 15,000 clients had the name of one variable.
 #[test]
 fn variables_with_different_names_are_not_named() {

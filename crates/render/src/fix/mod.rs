@@ -164,6 +164,7 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
         | Action::LookForNative
         | Action::Rehash { .. }
         | Action::CopySlices { .. }
+        | Action::CopyBuffers { .. }
         | Action::ChangeCode { .. } => {
             vec![Block::new("In the program:", [command.into()])]
         }
@@ -220,7 +221,7 @@ fn check(action: &Action) -> &'static str {
         Action::FindNativeLeak => {
             "`rbloat diff PID --every 60s` shows whether native.unreachable still grows."
         }
-        Action::Rehash { .. } | Action::CopySlices { .. } => {
+        Action::Rehash { .. } | Action::CopySlices { .. } | Action::CopyBuffers { .. } => {
             "`rbloat report PID` shows less ruby.malloc."
         }
         Action::NativePressure { .. } => {

@@ -165,6 +165,22 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "slice = +\"\" << slice".into(),
             "a change of the program. `dup`, `String.new` and `byteslice` still share the bytes.",
         ),
+        Action::CopyBuffers { class, objects, used_bytes, room_bytes, bytes, path } => (
+            format!(
+                "Replace {} by a copy: {} {} in room for {}, of which {} are resident. The largest is retained by {path}.",
+                many(*objects, class, &format!("{class}s")),
+                if *objects == 1 { "it has" } else { "they have" },
+                Size(*used_bytes),
+                Size(*room_bytes),
+                Size(*bytes),
+            ),
+            match class.as_str() {
+                "Array" => "array.replace(array.map(&:itself))",
+                _ => "string.replace(+\"\" << string)",
+            }
+            .into(),
+            "a moment in which no other thread uses the object. Large buffers mostly go back to the kernel at once.",
+        ),
         Action::NativePressure { class } => (
             format!(
                 "Let rbloat's gem tell the GC how much native memory there is, so that it runs earlier: it does not know of the \

@@ -93,6 +93,14 @@ fn spare(action: &Action, report: &Report) -> Option<String> {
             Size(*used_bytes),
             Count(*slices)
         )),
+        Action::CopyBuffers { class, used_bytes, room_bytes, bytes, .. } if is_most(*bytes) => {
+            Some(format!(
+                " {} of it are in {class}s that have {} in room for {}.",
+                Size(*bytes),
+                Size(*used_bytes),
+                Size(*room_bytes)
+            ))
+        }
         _ => None,
     }
 }
