@@ -24,6 +24,14 @@ const MIN_CODE_SHARE: f64 = 2.0;
 /// The part of all slots that the GC keeps free, by default: `RUBY_GC_HEAP_FREE_SLOTS_MAX_RATIO` (gc.c, from 3.4 on
 /// gc/default/default.c; the same from 2.7 to 3.4).
 const KEPT_FREE_SLOTS: f64 = 0.65;
+/// The variables that set how many bytes the program allocates between two collections, with the largest number that Ruby lets
+/// them grow to by default (`GC_MALLOC_LIMIT_MAX` and `GC_OLDMALLOC_LIMIT_MAX` of gc.c; the same from 2.7 to 4.0).
+const MALLOC_LIMITS: [(&str, u64); 4] = [
+    ("RUBY_GC_MALLOC_LIMIT", 32 << 20),
+    ("RUBY_GC_MALLOC_LIMIT_MAX", 32 << 20),
+    ("RUBY_GC_OLDMALLOC_LIMIT", 128 << 20),
+    ("RUBY_GC_OLDMALLOC_LIMIT_MAX", 128 << 20),
+];
 /// Gems that are named, at most.
 const MAX_GEMS: usize = 3;
 
@@ -52,7 +60,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
                 .spare
                 .iter()
                 .map(|it| use_less_room(ledger, it))
-                .chain([release(ledger)])
+                .chain([unset_malloc_limits(ledger), release(ledger)])
                 .collect(),
         ),
         (&[Cause::NativeHeld], vec![free_native(ledger), native_pressure(ledger)]),
@@ -99,6 +107,7 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         | Action::Rehash { bytes, .. }
         | Action::CopySlices { bytes, .. }
         | Action::CopyBuffers { bytes, .. } => *bytes,
+        Action::UnsetMallocLimits { .. } => sum(&[Cause::RubyLiveSlots, Cause::RubyMalloc]),
         Action::FreeNative { .. } | Action::NativePressure { .. } => sum(&[Cause::NativeHeld]),
         Action::FindNativeLeak => sum(&[Cause::NativeUnreachable]),
         Action::LookForNative => sum(&[Cause::MallocInUse]),
@@ -237,6 +246,35 @@ fn release(ledger: &Ledger) -> Option<Advice> {
 fn retaining_most_bytes(class: &OwnerAccount) -> Option<&Retainer> {
     let by_bytes = class.retainers.first().filter(|it| it.bytes > class.weight_bytes() / 2);
     by_bytes.or_else(|| retaining_most(class))
+}
+
+/// Settings that let garbage stay, if most of the memory of the largest class is garbage.
+fn unset_malloc_limits(ledger: &Ledger) -> Option<Advice> {
+    let bytes = ledger.sum(&[Cause::RubyLiveSlots, Cause::RubyMalloc]);
+    let is_garbage = |class: &OwnerAccount| {
+        retaining_most_bytes(class).is_some_and(|retainer| retainer.path.is_none())
+    };
+    let largest = ledger.managed().next()?;
+    let settings = MALLOC_LIMITS.iter().filter_map(|&(name, most)| {
+        let value = ledger.process.variable(name)?;
+        raises(value, most).then(|| name.to_owned())
+    });
+    let variables: Vec<String> = settings.collect();
+    (!variables.is_empty() && is_main(ledger, bytes) && is_garbage(largest))
+        .then(|| step(Action::UnsetMallocLimits { variables }))
+}
+
+/// Returns true if the value of a variable is a number above `most`. Ruby reads a number and a unit (`get_envparam_size` of gc.c).
+fn raises(value: &str, most: u64) -> bool {
+    let end = value.find(|it: char| !it.is_ascii_digit()).unwrap_or(value.len());
+    let unit = match &value[end..] {
+        "" => 1,
+        "k" | "K" => 1 << 10,
+        "m" | "M" => 1 << 20,
+        "g" | "G" => 1 << 30,
+        _ => return false,
+    };
+    value[..end].parse::<u64>().is_ok_and(|number| number.saturating_mul(unit) > most)
 }
 
 /// Classes and modules are objects whose memory is the interpreter's.

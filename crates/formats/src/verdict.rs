@@ -114,6 +114,11 @@ pub enum Action {
         /// The path that retains the largest one.
         path: String,
     },
+    /// Start the process without settings that delay the GC.
+    UnsetMallocLimits {
+        /// Their names.
+        variables: Vec<String>,
+    },
     /// Free the native memory of one class's objects.
     FreeNative {
         /// The class.

@@ -599,6 +599,22 @@ fn tables_of_the_interpreter_are_no_leak_of_their_own() {
     assert!(regexps.is_none_or(|class| class.bytes.change < 1 << 20), "{regexps:?}");
 }
 
+/// The advice was GC.start, and the settings that let garbage stay were in no sentence of the verdict.
+#[test]
+fn limits_of_malloc_are_the_reason_for_garbage() {
+    let target = Target::scenario("cases/malloc_limits", &["--scale", "1"]);
+    let report = report(target.pid());
+    let variables: Vec<String> = serde_json::from_value(target.truth["variables"].clone()).unwrap();
+    assert_eq!(report.advice[0].action, Action::UnsetMallocLimits { variables });
+    let (summary, words) = words(&report);
+    assert!(summary.contains("most of which are garbage"), "{summary}");
+    let reason =
+        "RUBY_GC_OLDMALLOC_LIMIT_MAX=2000000000 delay the GC until that much memory was allocated.";
+    assert!(summary.ends_with(reason), "{summary}");
+    assert!(words.command.starts_with("unset RUBY_GC_MALLOC_LIMIT "), "{words:?}");
+    assert!(target.finish());
+}
+
 /// The headline was "59 (T_ARRAY)", and nothing was said of the room of Strings.
 #[test]
 fn buffers_that_were_large_once_are_copied() {

@@ -181,6 +181,14 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             .into(),
             "a moment in which no other thread uses the object. Large buffers mostly go back to the kernel at once.",
         ),
+        Action::UnsetMallocLimits { variables } => (
+            format!(
+                "Start the process without {}, or with smaller values: the GC waits until the program has allocated as much.",
+                variables.join(", ")
+            ),
+            format!("unset {}", variables.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(" ")),
+            "a restart, and more collections.",
+        ),
         Action::NativePressure { class } => (
             format!(
                 "Let rbloat's gem tell the GC how much native memory there is, so that it runs earlier: it does not know of the \

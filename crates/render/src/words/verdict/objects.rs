@@ -4,6 +4,8 @@ use diagnosis::{Majority, managed, retaining_few};
 use formats::{Action, Report};
 use ledger::{Cause, Count, Size};
 
+use crate::words::gc;
+
 use super::super::counted;
 use super::{MAX_EVIDENCE, bytes, resident};
 
@@ -43,8 +45,9 @@ pub(super) fn of_objects(report: &Report, size: Size) -> String {
     let majority = Majority::of(report);
     if majority.is_garbage {
         return format!(
-            "{size} are held by Ruby objects, most of which are garbage {}.",
-            uncollected(report)
+            "{size} are held by Ruby objects, most of which are garbage {}.{}",
+            uncollected(report),
+            gc::malloc_limits(report)
         );
     }
     let class = majority.class.map_or_else(String::new, |class| match retaining_few(class) {
