@@ -24,6 +24,14 @@ const MIN_CODE_SHARE: f64 = 2.0;
 /// The part of all slots that the GC keeps free, by default: `RUBY_GC_HEAP_FREE_SLOTS_MAX_RATIO` (gc.c, from 3.4 on
 /// gc/default/default.c; the same from 2.7 to 3.4).
 const KEPT_FREE_SLOTS: f64 = 0.65;
+/// The variables that set how many bytes the program allocates between two collections, with the largest number that Ruby lets
+/// them grow to by default (`GC_MALLOC_LIMIT_MAX` and `GC_OLDMALLOC_LIMIT_MAX` of gc.c; the same from 2.7 to 4.0).
+const MALLOC_LIMITS: [(&str, u64); 4] = [
+    ("RUBY_GC_MALLOC_LIMIT", 32 << 20),
+    ("RUBY_GC_MALLOC_LIMIT_MAX", 32 << 20),
+    ("RUBY_GC_OLDMALLOC_LIMIT", 128 << 20),
+    ("RUBY_GC_OLDMALLOC_LIMIT_MAX", 128 << 20),
+];
 /// Gems that are named, at most.
 const MAX_GEMS: usize = 3;
 
@@ -52,7 +60,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
                 .spare
                 .iter()
                 .map(|it| use_less_room(ledger, it))
-                .chain([release(ledger)])
+                .chain([unset_malloc_limits(ledger), release(ledger)])
                 .collect(),
         ),
         (&[Cause::NativeHeld], vec![free_native(ledger), native_pressure(ledger)]),
@@ -97,7 +105,9 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         Action::UnsetInitialSlots { .. } | Action::Compact => sum(&[Cause::RubyFreeSlots]),
         Action::ReleaseObjects { bytes, .. }
         | Action::Rehash { bytes, .. }
-        | Action::CopySlices { bytes, .. } => *bytes,
+        | Action::CopySlices { bytes, .. }
+        | Action::CopyBuffers { bytes, .. } => *bytes,
+        Action::UnsetMallocLimits { .. } => sum(&[Cause::RubyLiveSlots, Cause::RubyMalloc]),
         Action::FreeNative { .. } | Action::NativePressure { .. } => sum(&[Cause::NativeHeld]),
         Action::FindNativeLeak => sum(&[Cause::NativeUnreachable]),
         Action::LookForNative => sum(&[Cause::MallocInUse]),
@@ -155,11 +165,11 @@ fn is_preload_broken(ledger: &Ledger) -> bool {
     ledger.allocator.is_glibc() && preloaded.is_some_and(|libraries| libraries.contains("jemalloc"))
 }
 
-/// jemalloc returns the pages of an idle arena only in a thread of its own. A forked process never has that thread, and a
-/// process that keeps free pages forever does so on purpose.
+/// jemalloc returns the pages of an idle arena only in a thread of its own, and none if its settings forbid it. A forked process
+/// never has that thread.
 fn decay_in_background(ledger: &Ledger) -> Option<Advice> {
     let decay = ledger.malloc.as_ref()?.tuning?.decay?;
-    let helps = !decay.in_background && decay.dirty_ms >= 0;
+    let helps = decay.dirty_ms < 0 || !decay.in_background;
     (helps && is_worth(ledger, ledger.causes[Cause::MallocUnreturned]))
         .then(|| step(Action::DecayInBackground))
 }
@@ -224,9 +234,45 @@ fn release(ledger: &Ledger) -> Option<Advice> {
         // The first one of several.
         (class.bytes_with_singleton_classes(), Reverse(&class.name))
     })?;
+    let most = retaining_most_bytes(class);
+    // The step against their room is better.
+    let has_spare = ledger.spare.iter().any(|it| it.resident_bytes > class.weight_bytes() / 2);
+    (is_main(ledger, bytes) && !has_spare).then(|| step(release_objects(class, most)))
+}
+
+/// The root that retains most of the bytes of a class, or of its objects.
+fn retaining_most_bytes(class: &OwnerAccount) -> Option<&Retainer> {
     let by_bytes = class.retainers.first().filter(|it| it.bytes > class.weight_bytes() / 2);
-    let most = by_bytes.or_else(|| retaining_most(class));
-    is_main(ledger, bytes).then(|| step(release_objects(class, most)))
+    by_bytes.or_else(|| retaining_most(class))
+}
+
+/// Settings that let garbage stay, if most of the memory of the largest class is garbage.
+fn unset_malloc_limits(ledger: &Ledger) -> Option<Advice> {
+    let bytes = ledger.sum(&[Cause::RubyLiveSlots, Cause::RubyMalloc]);
+    let is_garbage = |class: &OwnerAccount| {
+        retaining_most_bytes(class).is_some_and(|retainer| retainer.path.is_none())
+    };
+    let largest = ledger.managed().next()?;
+    let settings = MALLOC_LIMITS.iter().filter_map(|&(name, most)| {
+        let value = ledger.process.variable(name)?;
+        raises(value, most).then(|| name.to_owned())
+    });
+    let variables: Vec<String> = settings.collect();
+    (!variables.is_empty() && is_main(ledger, bytes) && is_garbage(largest))
+        .then(|| step(Action::UnsetMallocLimits { variables }))
+}
+
+/// Returns true if the value of a variable is a number above `most`. Ruby reads a number and a unit (`get_envparam_size` of gc.c).
+fn raises(value: &str, most: u64) -> bool {
+    let end = value.find(|it: char| !it.is_ascii_digit()).unwrap_or(value.len());
+    let unit = match &value[end..] {
+        "" => 1,
+        "k" | "K" => 1 << 10,
+        "m" | "M" => 1 << 20,
+        "g" | "G" => 1 << 30,
+        _ => return false,
+    };
+    value[..end].parse::<u64>().is_ok_and(|number| number.saturating_mul(unit) > most)
 }
 
 /// Classes and modules are objects whose memory is the interpreter's.
@@ -259,6 +305,14 @@ fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Advice> {
             hashes: spare.objects,
             entries: spare.used,
             capacity: spare.room,
+            bytes,
+            path,
+        },
+        SpareKind::Arrays | SpareKind::Buffers => Action::CopyBuffers {
+            class: if spare.kind == SpareKind::Arrays { "Array" } else { "String" }.into(),
+            objects: spare.users,
+            used_bytes: spare.used,
+            room_bytes: spare.room,
             bytes,
             path,
         },

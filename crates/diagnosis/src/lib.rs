@@ -38,7 +38,9 @@ pub use stable::{Early, MIN_STRETCHES, Shape, Slope, StablePoint, Teeth};
 pub use statistics::median;
 pub use trim::{trim_expectation, trim_watch};
 pub use variables::VARIABLES;
-pub use verdict::{FREE, MIN_BYTES, MIN_SHARE, Majority, Part, judge, managed, useless};
+pub use verdict::{
+    FREE, MIN_BYTES, MIN_SHARE, Majority, Part, judge, managed, retaining_few, useless,
+};
 pub use who::who;
 
 use formats::{Capture, Report};

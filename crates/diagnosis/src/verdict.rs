@@ -142,8 +142,8 @@ pub fn useless(report: &Report) -> Option<Part> {
 /// than half of the verdict's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Majority<'a> {
-    /// The class whose objects hold most, with their number.
-    pub class: Option<(&'a str, u64)>,
+    /// The class whose objects hold most.
+    pub class: Option<&'a Owner>,
     /// The root that retains most.
     pub root: Option<&'a str>,
     /// True if most of the memory is held by garbage.
@@ -163,13 +163,25 @@ impl<'a> Majority<'a> {
             }
         }
         let most = roots.into_iter().find(|&(_, bytes)| is_most(bytes));
-        let class = managed(report).find(|owner| is_most(owner.bytes()));
+        // Objects that are hidden from programs mean nothing to their authors.
+        let is_visible = |owner: &&Owner| owner.kind == "class";
+        let class = managed(report).filter(is_visible).find(|owner| is_most(owner.bytes()));
         Self {
-            class: class.map(|owner| (owner.owner.as_str(), owner.objects)),
+            class,
             root: most.and_then(|(root, _)| root),
             is_garbage: matches!(most, Some((None, _))),
         }
     }
+}
+
+/// The root that retains more than half of the bytes of a class, if these are those of few of its objects.
+#[must_use]
+pub fn retaining_few(owner: &Owner) -> Option<&KeptBy> {
+    /// Few objects are less than one in this many.
+    const FEW: u64 = 10;
+    let most = owner.kept_by.first()?;
+    let is_it = resident(owner, most) > owner.bytes() / 2 && most.objects < owner.objects / FEW;
+    is_it.then_some(most)
 }
 
 /// The owners of the memory of Ruby objects, largest first, without the row that sums up the smaller owners, and without the

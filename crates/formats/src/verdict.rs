@@ -99,6 +99,26 @@ pub enum Action {
         /// The path that retains the longest one.
         path: String,
     },
+    /// Replace strings or arrays that were large once by copies, which have less room.
+    CopyBuffers {
+        /// `String` or `Array`.
+        class: String,
+        /// The number of buffers.
+        objects: u64,
+        /// The bytes of their contents.
+        used_bytes: u64,
+        /// The bytes that there is room for.
+        room_bytes: u64,
+        /// The resident bytes of the buffers.
+        bytes: u64,
+        /// The path that retains the largest one.
+        path: String,
+    },
+    /// Start the process without settings that delay the GC.
+    UnsetMallocLimits {
+        /// Their names.
+        variables: Vec<String>,
+    },
     /// Free the native memory of one class's objects.
     FreeNative {
         /// The class.

@@ -265,7 +265,9 @@ impl Ledger {
             dominators,
             files: booking.files.accounts(),
             spare,
-            unknown: booking.unknown.accounts(&state.mappings),
+            unknown: booking
+                .unknown
+                .accounts(&state.mappings, |mapping| owners.owner_of_mapping(mapping)),
             threads: threads::groups(facts),
             interpreter,
             findings,

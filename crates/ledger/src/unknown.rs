@@ -21,6 +21,8 @@ pub struct UnknownMappings {
     pub largest: Range<Address>,
     /// The name of the file that is mapped directly before or behind it.
     pub beside: Option<String>,
+    /// The class whose objects refer to more than half of these bytes.
+    pub owner: Option<String>,
 }
 
 /// The bytes without any other cause, by mapping, during booking.
@@ -42,12 +44,21 @@ impl Unknown {
         }
     }
 
-    /// Returns the mappings by permissions, those with most unknown bytes first.
-    pub(crate) fn accounts(&self, mappings: &Mappings) -> Vec<UnknownMappings> {
+    /// Returns the mappings by permissions, those with most unknown bytes first. `owner_of` returns the owner of the pointers to a
+    /// mapping.
+    pub(crate) fn accounts(
+        &self,
+        mappings: &Mappings,
+        owner_of: impl Fn(&Range<Address>) -> Option<String>,
+    ) -> Vec<UnknownMappings> {
         let mut groups = BTreeMap::<String, (UnknownMappings, u64)>::new();
+        let mut by_owner = BTreeMap::<(String, String), u64>::new();
         for (&start, &bytes) in &self.0 {
             let Some(mapping) = mappings.find(start) else { continue };
             let permissions = permissions(mapping);
+            if let Some(owner) = owner_of(&mapping.range) {
+                *by_owner.entry((permissions.clone(), owner)).or_default() += bytes;
+            }
             let (group, most) = groups.entry(permissions.clone()).or_insert_with(|| {
                 let largest = mapping.range.clone();
                 let group = UnknownMappings {
@@ -57,6 +68,7 @@ impl Unknown {
                     resident_bytes: 0,
                     largest,
                     beside: None,
+                    owner: None,
                 };
                 (group, 0)
             });
@@ -71,6 +83,11 @@ impl Unknown {
         let mut groups: Vec<_> = groups.into_values().map(|(group, _)| group).collect();
         for group in &mut groups {
             group.beside = beside(&group.largest, mappings);
+            let of_group = by_owner.iter().filter(|((its, _), _)| *its == group.permissions);
+            let most = of_group.max_by_key(|(_, bytes)| **bytes);
+            group.owner = most
+                .filter(|(_, bytes)| **bytes > group.resident_bytes / 2)
+                .map(|((_, owner), _)| one_line(owner));
         }
         groups.sort_by_key(|group| Reverse(group.resident_bytes));
         groups
@@ -108,7 +125,9 @@ mod tests {
         let mut more = Unknown::default();
         more.book(&all[2], 0x1800);
         unknown.add(&more);
-        let groups = unknown.accounts(&Mappings::new(all.to_vec()));
+        let owner_of =
+            |mapping: &Range<Address>| (mapping.start.0 != 0x1000).then(|| "Isolate".into());
+        let groups = unknown.accounts(&Mappings::new(all.to_vec()), owner_of);
         let data = UnknownMappings {
             permissions: "rw-".into(),
             mappings: 2,
@@ -116,6 +135,7 @@ mod tests {
             resident_bytes: 0x2800,
             largest: Address(0x6000)..Address(0x8000),
             beside: Some("lib v8.so".into()),
+            owner: Some("Isolate".into()),
         };
         assert_eq!(groups[0], data);
         let code = &groups[1];

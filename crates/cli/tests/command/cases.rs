@@ -193,6 +193,14 @@ fn structures_behind_the_class_object_are_named_by_their_type() {
     assert_eq!((tracer.objects, tracer.kind.as_str()), (1, "class"));
     // From 3.4 on the object does not refer to the entries.
     assert!(version >= "3.4" || bytes >= target.number("objects") * 72, "{tracer:?}");
+    // The step was to release the object by "their close, clear, free or destroy method".
+    let is_free = |it: &&formats::Advice| matches!(it.action, Action::FreeNative { .. });
+    if let Some(step) = report.advice.iter().find(is_free) {
+        let words = render::words::advice(step, &report);
+        assert!(words.action.starts_with("Stop the tracing of allocations"), "{words:?}");
+        let call = "ObjectSpace.trace_object_allocations_stop, then ";
+        assert!(words.command.starts_with(call), "{words:?}");
+    }
     assert!(target.finish());
 }
 
@@ -551,5 +559,129 @@ fn symbols_that_stay_are_named_by_their_table() {
         let objects: u64 = of_table.map(|(_, objects)| objects).sum();
         assert!(objects >= target.number("symbols"), "{class}: {roots:?}");
     }
+    assert!(target.finish());
+}
+
+/// The verdict counted the allocated room of one Array, which doubles, so that it grew "at an uneven rate", and spoke of all 1,535
+/// Arrays.
+#[test]
+fn one_object_that_grows_is_a_leak() {
+    let (target, report) = case("growing_array", "1");
+    let (summary, words) = words(&report);
+    assert!(
+        summary.contains(", most of them by 1 of ") && summary.contains(" Array."),
+        "{summary}"
+    );
+    let step = "Release the large Array that is retained by Stats::LATENCIES → Array";
+    assert!(words.action.starts_with(step), "{words:?}");
+    let diff = diff(&looks_at(target, 3, |_| false));
+    let words = render::words::diff_verdict(&diff).summary;
+    let leak = "Managed leak: Array retained by Stats::LATENCIES grows by ";
+    assert!(words.starts_with(leak), "{words}");
+    // Each step adds three millions of numbers.
+    assert!(diff.verdict.bytes.abs_diff(2 * 3_000_000 * 8) < 4 << 20, "{:?}", diff.verdict);
+}
+
+/// Half of the results were retained by "(variables of libruby)", because words of a thread's methods came last.
+#[test]
+fn local_variables_of_threads_come_before_old_words() {
+    let (target, _) = case("long_job", "1");
+    let (path, objects, all) = path_to(&target, "Result");
+    let is_right = path.starts_with("(threads) → Thread in ExportJob#perform (")
+        && path.ends_with(" → Connection → Hash → Result");
+    assert!(is_right && objects == all, "{path}: {objects} of {all}");
+    let (path, objects, all) = path_to(&target, "Array");
+    let rows = target.number("results") * 52;
+    let is_right = path.contains(" → Connection → Hash → Result → Array");
+    assert!(is_right && objects * 10 >= rows * 9, "{path}: {objects} of {rows} and {all}");
+    assert!(target.finish());
+}
+
+/// The leak was that of "RubyVM", whose one object has the tables of the interpreter.
+#[test]
+fn tables_of_the_interpreter_are_no_leak_of_their_own() {
+    let target = Target::scenario("cases/weak_cache", &[]);
+    let diff = diff(&looks_at(target, 3, |_| false));
+    let class = diff.verdict.class.as_deref();
+    let is_of_cache = [None, Some("Hash"), Some("String"), Some("WeakRef"), Some("Object")];
+    assert!(is_of_cache.contains(&class), "{:?} {:?}", diff.verdict, diff.classes);
+    // Old words in patterns had the addresses of these tables.
+    let regexps = diff.classes.iter().find(|class| class.name == "Regexp");
+    assert!(regexps.is_none_or(|class| class.bytes.change < 1 << 20), "{regexps:?}");
+}
+
+/// The advice was GC.start, and the settings that let garbage stay were in no sentence of the verdict.
+#[test]
+fn limits_of_malloc_are_the_reason_for_garbage() {
+    let target = Target::scenario("cases/malloc_limits", &["--scale", "1"]);
+    let report = report(target.pid());
+    let variables: Vec<String> = serde_json::from_value(target.truth["variables"].clone()).unwrap();
+    assert_eq!(report.advice[0].action, Action::UnsetMallocLimits { variables });
+    let (summary, words) = words(&report);
+    assert!(summary.contains("most of which are garbage"), "{summary}");
+    let reason =
+        "RUBY_GC_OLDMALLOC_LIMIT_MAX=2000000000 delay the GC until that much memory was allocated.";
+    assert!(summary.ends_with(reason), "{summary}");
+    assert!(words.command.starts_with("unset RUBY_GC_MALLOC_LIMIT "), "{words:?}");
+    assert!(target.finish());
+}
+
+/// The headline was "59 (T_ARRAY)", and nothing was said of the room of Strings.
+#[test]
+fn buffers_that_were_large_once_are_copied() {
+    let (mut target, before) = case("emptied_buffers", "1");
+    let mut found = before.advice.iter().filter_map(|step| match &step.action {
+        Action::CopyBuffers { class, objects, used_bytes, bytes, path, .. } => {
+            Some((class.as_str(), *objects, *used_bytes, path.as_str(), *bytes))
+        }
+        _ => None,
+    });
+    let (jobs, buffers) = (target.number("jobs"), target.number("buffers"));
+    let of_arrays = found.next().unwrap();
+    let of_strings = found.next().unwrap();
+    assert_eq!(
+        (of_arrays.0, of_arrays.1, of_arrays.2, of_arrays.3),
+        ("Array", 1, jobs * 8, "Backlog::JOBS → Array")
+    );
+    assert_eq!(
+        (of_strings.0, of_strings.1, of_strings.2, of_strings.3),
+        ("String", buffers, buffers * 100, "Pool::BUFFERS → Array → String")
+    );
+    let (summary, words) = words(&before);
+    assert!(summary.contains("in Arrays that have 80 B in room for "), "{summary}");
+    assert!(!summary.contains("T_ARRAY"), "{summary}");
+    assert_eq!(words.command, "array.replace(array.map(&:itself))");
+    target.tell("copy");
+    target.next_truth();
+    assert_saved(&target, &before, of_arrays.4 + of_strings.4);
+    assert!(target.finish());
+}
+
+/// The path of 15,000 clients had the name of one variable.
+#[test]
+fn variables_with_different_names_are_not_named() {
+    let (target, _) = case("client_variables", "1");
+    let (path, objects, all) = path_to(&target, "Client");
+    let is_right =
+        path.starts_with("(threads) → Thread in ") && path.ends_with(" → […] → Array → Client");
+    assert!(is_right && objects * 10 >= all * 9, "{path}: {objects} of {all}");
+    assert!(target.finish());
+}
+
+/// The report knew only that this memory is neither malloc's nor Ruby's.
+#[test]
+fn mapped_memory_is_named_by_the_objects_that_refer_to_it() {
+    let target = Target::scenario("cases/mapped_buffers", &["--scale", "1"]);
+    if target.number("buffers") == 0 {
+        return testkit::skip("this Ruby has no IO::Buffer");
+    }
+    let report = report(target.pid());
+    assert_eq!(report.verdict.cause, Some(Cause::Unknown), "{:#?}", report.causes);
+    let row = &report.unknown[0];
+    assert_eq!(row.owner.as_deref(), Some("IO::Buffer"), "{row:?}");
+    let (summary, words) = words(&report);
+    assert!(summary.ends_with(" Objects of IO::Buffer refer to most of it."), "{summary}");
+    let step = format!("`rbloat why {} IO::Buffer` shows what retains them.", target.pid());
+    assert!(words.action.ends_with(&step), "{words:?}");
     assert!(target.finish());
 }

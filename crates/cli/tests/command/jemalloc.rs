@@ -127,6 +127,20 @@ fn muzzy_pages_are_apart_from_dirty_ones() {
     assert!(target.finish());
 }
 
+/// The setting was in no sentence of the verdict, and the only step was a trim.
+#[test]
+fn a_setting_that_keeps_free_pages_is_named() {
+    let arguments = [&*scenario("burst"), "--scale", "0.3"];
+    let Some(target) = start(&arguments, "dirty_decay_ms:-1") else { return };
+    let report = report(target.pid());
+    let summary = render::words::verdict(&report).summary;
+    assert!(summary.contains(" forever, because its setting dirty_decay_ms is -1."), "{summary}");
+    let step = report.advice.iter().find(|step| step.action == formats::Action::DecayInBackground);
+    let words = render::words::advice(step.unwrap(), &report);
+    assert!(words.action.contains("drop dirty_decay_ms:-1 from its settings"), "{words:?}");
+    assert!(target.finish());
+}
+
 #[test]
 fn the_background_thread_is_advised_and_helps() {
     let arguments = [&*scenario("burst"), "--scale", "0.3"];

@@ -75,6 +75,16 @@ impl<'a> ByClass<'a> {
     fn owners(&self, name: &str) -> impl Iterator<Item = &'a Owner> {
         self.owners.get(name).into_iter().flatten().copied()
     }
+
+    /// The bytes that objects of a class have allocated, but that are not resident: a large buffer grows by doubling its room,
+    /// which it then fills.
+    fn absent_bytes(&self, name: &str) -> u64 {
+        let absent = |owner: &Owner| {
+            let held = owner.exclusive_bytes.saturating_add(owner.shared_bytes);
+            held.saturating_sub(owner.resident_bytes.unwrap_or(held))
+        };
+        self.owners(name).map(absent).fold(0, u64::saturating_add)
+    }
 }
 
 /// Returns the classes by the size of their change, the largest first. `hours` is the time between the snapshots.
@@ -104,7 +114,11 @@ pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChang
     let mut classes: Vec<_> = rows
         .into_iter()
         .map(|(name, numbers)| {
-            let [objects, bytes] = series(&numbers);
+            let [objects, bytes] = series::<2>(&numbers);
+            let resident = bytes.at.iter().zip(reports);
+            let bytes = Trajectory::new(
+                resident.map(|(bytes, report)| bytes.saturating_sub(report.absent_bytes(name))),
+            );
             let [reachable_objects, reachable_bytes] = reachable(reports, name);
             ClassChange {
                 reachable_objects,
@@ -145,7 +159,10 @@ fn reachable(reports: &[ByClass<'_>], class: &str) -> [Option<Trajectory>; 2] {
         let garbage = roots.filter(|root| root.path.is_none());
         let garbage =
             garbage.fold((0, 0), |(objects, bytes), it| (objects + it.objects, bytes + it.bytes));
-        Some((u64::saturating_sub(objects, garbage.0), u64::saturating_sub(bytes, garbage.1)))
+        // Garbage was in use, so that it is resident.
+        let bytes =
+            u64::saturating_sub(bytes, garbage.1).saturating_sub(report.absent_bytes(class));
+        Some((u64::saturating_sub(objects, garbage.0), bytes))
     };
     let sums: Option<Vec<(u64, u64)>> = reports.iter().map(reachable).collect();
     let series =
@@ -188,7 +205,8 @@ pub(crate) fn dominators(reports: &[&Report]) -> Option<Vec<DominatorChange>> {
 }
 
 /// Returns the root that retains more of a class's objects than before: the one that gained most bytes, with its path
-/// in the last report; `None` if most of the gain is not retained.
+/// in the last report; `None` if most of the gain is not retained. If none gained any, because a buffer is filled that had room,
+/// it is the root that retains most.
 fn retainer(reports: &[ByClass<'_>], class: &str) -> Option<String> {
     let kept = |report: &ByClass<'_>| {
         let mut kept = BTreeMap::<Option<String>, (u64, Option<String>)>::new();
@@ -209,6 +227,11 @@ fn retainer(reports: &[ByClass<'_>], class: &str) -> Option<String> {
     let sum = |gained: &[(u64, Option<String>)]| gained.iter().map(|(gain, _)| gain).sum::<u64>();
     let is_garbage = sum(&garbage) > sum(&retained);
     let most = retained.into_iter().max_by_key(|(gain, _)| *gain);
+    let most = most.or_else(|| {
+        let all = reports.last()?.owners(class).flat_map(|owner| &owner.kept_by);
+        let most = all.max_by_key(|kept| kept.bytes)?;
+        Some((0, most.path.clone()))
+    });
     most.filter(|_| !is_garbage).and_then(|(_, path)| path)
 }
 

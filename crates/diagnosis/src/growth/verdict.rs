@@ -1,5 +1,7 @@
 //! The verdict on a diff: a pure function of its numbers.
 
+use std::cmp::Reverse;
+
 use formats::{
     CauseChange, ClassChange, CodeChange, Confidence, Diff, DiffKind, DiffPoint, DiffVerdict,
     Doubt, KeptChange, OwnerChange, Subject, Trajectory,
@@ -14,6 +16,9 @@ const LEVELS_OFF: f64 = 0.25;
 /// Growth is steady if its rate is at least this part of the mean rate in every interval.
 const STEADY: f64 = 0.5;
 
+/// A buffer grows as fast as before if its last rate is at least this part of its first one.
+const EVEN: f64 = 0.8;
+
 /// Snapshots that are closer together do not show that nothing grows.
 const MIN_SECONDS: f64 = 10.0;
 /// A class grew by the number of its objects if that rose by more than this fraction.
@@ -26,6 +31,9 @@ const MIN_SHARE: i64 = 4;
 const ISEQS: &str = "(imemo_iseq)";
 /// The root of all threads.
 const THREADS: &str = "(threads)";
+/// The class whose one object wraps the virtual machine: its memory are tables of the interpreter, whose growth follows from the
+/// growth of what is in them.
+const VM: &str = "RubyVM";
 /// The number of additional threads that is an accumulation of threads.
 const MANY_THREADS: u64 = 8;
 
@@ -367,20 +375,35 @@ impl<'a> Largest<'a> {
     /// The class whose objects grew most. `of` returns the memory that counts: that of all objects, or of those that something
     /// retains.
     fn managed(diff: Changes<'a>, sums: &'a Sums, of: fn(&ClassChange) -> &Trajectory) -> Self {
-        let largest_class = || {
-            // Kinds of internal objects, whose names are in parentheses, mean nothing to programs.
-            let visible = diff.classes.iter().filter(|class| !class.name.starts_with('('));
-            let largest = visible.max_by_key(|class| of(class).change);
-            let explains = |class: &&ClassChange| {
-                class.bytes.change > 0 && class.bytes.change >= sums.managed.change / MIN_SHARE
-            };
-            largest.filter(explains).map(|class| owning(diff, class, of))
-        };
         let threads = new_threads(diff).map(|class| (class, class.growing_bytes().clone()));
-        let (class, bytes) = match threads.or_else(largest_class) {
-            Some((class, bytes)) => (Some(class), bytes),
-            None => (None, sums.managed.clone()),
-        };
+        match threads {
+            Some((class, bytes)) => Self::class(diff, Some(class), bytes),
+            None => Self::classes(diff, sums, of)
+                .next()
+                .unwrap_or_else(|| Self::class(diff, None, sums.managed.clone())),
+        }
+    }
+
+    /// The classes whose objects grew, the largest growth first.
+    fn classes(
+        diff: Changes<'a>,
+        sums: &Sums,
+        of: fn(&ClassChange) -> &Trajectory,
+    ) -> impl Iterator<Item = Self> {
+        let least = sums.managed.change / MIN_SHARE;
+        // Kinds of internal objects, whose names are in parentheses, mean nothing to programs.
+        let is_visible = |class: &&ClassChange| !class.name.starts_with('(') && class.name != VM;
+        let mut classes: Vec<_> = diff.classes.iter().filter(is_visible).collect();
+        classes.sort_by_key(|class| Reverse(of(class).change));
+        let explains =
+            move |class: &&ClassChange| class.bytes.change > 0 && class.bytes.change >= least;
+        classes.into_iter().take_while(explains).map(move |class| {
+            let (class, bytes) = owning(diff, class, of);
+            Self::class(diff, Some(class), bytes)
+        })
+    }
+
+    fn class(diff: Changes<'a>, class: Option<&'a ClassChange>, bytes: Trajectory) -> Self {
         Self { subject: Subject::Objects, cause: largest(diff, Part::Managed), class, bytes }
     }
 
@@ -413,6 +436,16 @@ impl<'a> Largest<'a> {
             }
             _ => false,
         }
+    }
+
+    /// Returns true for objects that were there before if they grow more slowly than at first: a table fills the room that it has.
+    fn may_fill_up(&self, diff: Changes<'_>) -> bool {
+        let is_buffer = self.class.is_some_and(|class| !has_more_objects(class));
+        let times: Vec<u64> = diff.points.iter().map(|point| point.unix_ms).collect();
+        let rates = rates(&self.bytes, &times);
+        let slows_down =
+            rates.last().zip(rates.first()).is_some_and(|(last, first)| last < &(EVEN * first));
+        self.subject == Subject::Objects && is_buffer && slows_down
     }
 
     /// Returns true if few of the objects that were new in the last but one snapshot are still there.
@@ -464,7 +497,20 @@ fn leak(diff: Changes<'_>, sums: &Sums, hours: Option<f64>, least: i64) -> Optio
     if diff.seconds < MIN_SECONDS {
         return None;
     }
-    let mut grown = vec![Largest::managed(diff, sums, ClassChange::growing_bytes)];
+    let is_lasting = |it: &Largest<'_>| {
+        it.bytes.change > 0
+            && it.course(diff) == Course::Steady
+            && it.lasts(diff)
+            && !it.may_fill_up(diff)
+    };
+    // The table of a cache grows in jumps, and its entries steadily.
+    let mut grown = match new_threads(diff) {
+        Some(_) => vec![Largest::managed(diff, sums, ClassChange::growing_bytes)],
+        None => Largest::classes(diff, sums, ClassChange::growing_bytes)
+            .find(is_lasting)
+            .into_iter()
+            .collect(),
+    };
     let is_large = |it: &Largest<'_>| {
         it.bytes.change >= least && it.bytes.change >= diff.rss_bytes.change / EXPLAINS
     };
@@ -477,10 +523,7 @@ fn leak(diff: Changes<'_>, sums: &Sums, hours: Option<f64>, least: i64) -> Optio
         grown.push(Largest::code(diff, sums));
         grown.retain(is_large);
     }
-    let mut leaks: Vec<Largest<'_>> = grown
-        .into_iter()
-        .filter(|it| it.bytes.change > 0 && it.course(diff) == Course::Steady && it.lasts(diff))
-        .collect();
+    let mut leaks: Vec<Largest<'_>> = grown.into_iter().filter(is_lasting).collect();
     leaks.sort_by_key(|it| it.bytes.change);
     let leak = leaks.pop().filter(|_| diff.points.len() >= MIN_SNAPSHOTS)?;
     let unknown = diff.causes.iter().find(|row| row.cause == Cause::Unknown);

@@ -12,6 +12,8 @@ pub struct UnknownRow {
     pub resident_bytes: u64,
     pub largest: String,
     pub beside: Option<String>,
+    #[serde(default)]
+    pub owner: Option<String>,
 }
 
 impl From<&UnknownMappings> for UnknownRow {
@@ -23,6 +25,7 @@ impl From<&UnknownMappings> for UnknownRow {
             resident_bytes: mappings.resident_bytes,
             largest: mappings.largest.start.to_string(),
             beside: mappings.beside.clone(),
+            owner: mappings.owner.clone(),
         }
     }
 }

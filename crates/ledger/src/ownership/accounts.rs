@@ -13,7 +13,7 @@ use crate::ownership::names::ObjectCode;
 use crate::ownership::object_graph::{
     ObjectGraph, Paths, Reach, SingletonClasses, singleton_classes,
 };
-use crate::ownership::owner::{OwnerAccount, OwnerKind};
+use crate::ownership::owner::{Owner, OwnerAccount, OwnerKind};
 use crate::ownership::parts::Parts;
 use crate::ownership::retained::{Dominator, MAX_GROUPS, RetainedSizes};
 use crate::ownership::retainers::Retainers;
@@ -176,6 +176,22 @@ impl<'a> Owners<'a> {
             account.retained_bytes = Some(bytes);
         }
         Some(sizes.tree())
+    }
+
+    /// The name of the class whose objects refer to the largest part of a mapping that is neither malloc's nor Ruby's; `None` if none
+    /// do.
+    pub(crate) fn owner_of_mapping(&self, mapping: &Range<Address>) -> Option<String> {
+        let graph = self.graph?;
+        let is_within =
+            |area: &Range<Address>| mapping.start <= area.start && area.end <= mapping.end;
+        let areas = graph.areas.iter().enumerate().filter(|(_, area)| is_within(area));
+        let (index, _) = areas.max_by_key(|(_, area)| length(area))?;
+        match self.trace.owner_of(self.heap.block_count() + index) {
+            owner @ (Owner::Class(class) | Owner::Data(class)) if self.table.is_visible(class) => {
+                Some(self.table.new_account(owner).name)
+            }
+            _ => None,
+        }
     }
 
     /// The memory of which objects use a small part.

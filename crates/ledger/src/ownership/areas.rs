@@ -1,4 +1,4 @@
-//! Memory that may hold pointers, but is neither a block nor a slot: areas, and the stacks in use.
+//! Memory that may have an owner, but is neither a block nor a slot: areas, and the stacks in use.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -24,19 +24,20 @@ pub(crate) fn areas(
     claimed.extend(modules.iter().map(|module| module.range.clone()));
     claimed.extend(space.fiber_stacks.iter().cloned());
     claimed.extend(space.transient_heap.iter().cloned());
+    claimed.extend(space.jit_code.iter().cloned());
     claimed.extend(stacks.iter().cloned());
     // The main thread's variables may begin in a page before that of its control block.
     claimed.extend(locals.iter().cloned());
     claimed.sort_by_key(|range| range.start);
     let mut areas = Vec::new();
     let mut claims = claimed.iter().peekable();
-    let may_point = |mapping: &&Mapping| {
+    let is_in_use = |mapping: &&Mapping| {
         mapping.readable
-            && mapping.writable
+            && (mapping.writable || mapping.executable)
             && mapping.is_private_anonymous()
             && mapping.backing != Backing::Stack
     };
-    for mapping in image.state.mappings.iter().filter(may_point) {
+    for mapping in image.state.mappings.iter().filter(is_in_use) {
         let mut at = mapping.range.start;
         while claims.next_if(|claim| claim.end <= at).is_some() {}
         // A claim may reach into the next mapping, which then needs it again.

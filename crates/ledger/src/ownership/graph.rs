@@ -7,7 +7,7 @@ use std::ops::Range;
 use allocator::{Block, HeapMap, thread_locals};
 use image::elf::Module;
 use image::{Image, Memory, SparseRows};
-use linux::{Address, MIN_PAGE_SIZE, Thread, both, length};
+use linux::{Address, MIN_PAGE_SIZE, Thread, both, length, range_at};
 use ruby::{Content, Form, ObjectSpace, References, memory_of_bytecode};
 
 use crate::Finding;
@@ -44,6 +44,16 @@ pub(crate) enum Root {
     Locals,
     /// The stack of a thread or fiber, and the registers of the thread that runs on it.
     Stacks,
+    /// The values on the VM stack of a thread that lies on its stack: the local variables of its methods. Unlike other words there,
+    /// all of them are in use.
+    Values,
+}
+
+impl Root {
+    /// Returns true for memory on the stack of a thread or fiber.
+    pub(crate) fn is_stack(self) -> bool {
+        matches!(self, Self::Stacks | Self::Values)
+    }
 }
 
 /// The memory of a root.
@@ -55,17 +65,19 @@ struct RootSource {
     descriptor: Option<Address>,
     /// The beginning of its stack.
     stack: Option<Address>,
+    /// The slot of its Thread object, if that is known.
+    thread: Option<u32>,
 }
 
 impl RootSource {
     fn new(root: Root, ranges: Vec<Range<Address>>) -> Self {
-        Self { root, ranges, registers: Vec::new(), descriptor: None, stack: None }
+        Self { root, ranges, registers: Vec::new(), descriptor: None, stack: None, thread: None }
     }
 
     /// The Thread or Fiber object that it belongs to.
     fn object(&self, owners: &StackOwners) -> Option<u32> {
         let fiber = self.stack.and_then(|start| owners.fiber(start));
-        fiber.or_else(|| owners.thread(self.descriptor?))
+        self.thread.or(fiber).or_else(|| owners.thread(self.descriptor?))
     }
 }
 
@@ -74,7 +86,7 @@ fn root_sources(
     image: &Image<'_>,
     modules: &[Module],
     space: &ObjectSpace,
-    stacks: &[Range<Address>],
+    all_stacks: &[Range<Address>],
     locals: &[Range<Address>],
 ) -> Vec<RootSource> {
     let threads = &image.state.threads;
@@ -84,7 +96,7 @@ fn root_sources(
         .map(|(index, module)| RootSource::new(Root::Variables(index), module.variables.clone()));
     let mut descriptors: Vec<Address> = threads.iter().map(Thread::descriptor_base).collect();
     descriptors.sort_unstable();
-    let live = live_stacks(image, space, stacks, locals);
+    let live = live_stacks(image, space, all_stacks, locals);
     let locals = locals.iter().cloned().map(|range| {
         let after = descriptors.partition_point(|&descriptor| descriptor < range.start);
         let descriptor = descriptors.get(after).copied().filter(|it| range.contains(it));
@@ -107,7 +119,13 @@ fn root_sources(
         descriptor: Some(thread.descriptor_base()),
         ..RootSource::new(Root::Stacks, Vec::new())
     });
-    variables.chain(locals).chain(stacks).chain(others).collect()
+    // Other VM stacks are blocks.
+    let on_stacks = space.vm_stacks.iter().filter(|it| range_at(all_stacks, it.start).is_some());
+    let values = on_stacks.map(|it| RootSource {
+        thread: Some(it.thread),
+        ..RootSource::new(Root::Values, vec![it.start..it.unused.start])
+    });
+    variables.chain(locals).chain(stacks).chain(others).chain(values).collect()
 }
 
 /// The graph of pointers. Its nodes are the blocks, by number, then the areas, then the roots.
@@ -131,6 +149,8 @@ pub(crate) struct PointerGraph {
     /// The nodes of tables that were recognised after their memory had been read. `corrections` has their edges.
     corrected: Vec<u32>,
     is_corrected: Bits,
+    /// The blocks with the bins and the entries of each of these tables that has both, in both orders, ascending.
+    parts_of_tables: Vec<(u32, u32)>,
     corrections: Vec<Adjacency>,
     /// The nodes with the entries of these tables.
     pub(crate) hash_tables: Vec<u32>,
@@ -234,7 +254,11 @@ impl PointerGraph {
         let read_others = || {
             let mut reader = Reader::new(image, heap, &addresses, &unused, blocks, limits);
             for area in &areas {
-                reader.read(area);
+                // Machine code has no pointers of its own.
+                let mapping = image.state.mappings.find(area.start);
+                if mapping.is_some_and(|mapping| mapping.writable) {
+                    reader.read(area);
+                }
                 // An area may hold many unrelated structures, so its references to objects do not show which object
                 // retains which.
                 reader.into.drop_slots();
@@ -253,7 +277,8 @@ impl PointerGraph {
         let ((first, others), second) =
             both(|| (read_blocks(0..cut), read_others()), || read_blocks(cut..heap.block_count()));
         let (parts, heads): (Vec<_>, Vec<_>) = [first, second, others].into_iter().unzip();
-        let tables = recognized(&heads, heap, modules, &addresses, &contents);
+        let HashTables { contents: tables, parts: parts_of_tables } =
+            recognized(&heads, heap, modules, &addresses, &contents);
         let mut known = Bits::new(heap.block_count());
         for (index, content) in (0..).zip(&contents) {
             if *content != Content::UNKNOWN {
@@ -301,6 +326,7 @@ impl PointerGraph {
             known,
             corrected,
             is_corrected,
+            parts_of_tables,
             corrections,
             hash_tables,
             concurrent_sets,
@@ -320,6 +346,20 @@ impl PointerGraph {
     /// Returns true if a node is the bins or the entries of a hash table that was recognised, or memory behind a structure of a class.
     pub(crate) fn is_part_of_table(&self, node: u32) -> bool {
         self.is_corrected.contains(node)
+    }
+
+    /// Returns true if `from` has a pointer to one part of a hash table that was recognised, but none to the other part, as the table
+    /// itself has: the pointer is an old one.
+    pub(crate) fn is_old_pointer_to_table(&self, from: u32, to: u32) -> bool {
+        if !self.is_part_of_table(to) {
+            return false;
+        }
+        let first = self.parts_of_tables.partition_point(|parts| parts.0 < to);
+        let mut others = self.parts_of_tables[first..].iter().take_while(|parts| parts.0 == to);
+        // The pointer of a table to its entries is its last word, which is uncertain.
+        let has_pointer = |other: u32| self.edges(from).iter().any(|edge| edge.to() == other);
+        others.next().is_some_and(|parts| !has_pointer(parts.1))
+            && others.all(|parts| !has_pointer(parts.1))
     }
 
     /// The number of nodes.
@@ -419,21 +459,29 @@ pub(crate) fn hosts_heap_page(space: &ObjectSpace, block: Block) -> bool {
     space.pages.get(after).is_some_and(|page| page.range.start < block.end())
 }
 
-/// The content of the blocks of these tables, unless it is known from objects. Memory counts as a hash table only if it
-/// points to a library's constants and to blocks of the right sizes.
+/// Hash tables that were recognised.
+struct HashTables {
+    /// The content of each block.
+    contents: Vec<(u32, Content)>,
+    /// The blocks with the bins and the entries of a table, in both orders, ascending.
+    parts: Vec<(u32, u32)>,
+}
+
+/// The content of the blocks of these tables, unless it is known from objects, and the blocks that are parts of the same
+/// table. Memory counts as a hash table only if it points to a library's constants and to blocks of the right sizes.
 fn recognized(
     heads: &[Heads],
     heap: &HeapMap,
     modules: &[Module],
     addresses: &AddressIndex<'_>,
     contents: &[Content],
-) -> Vec<(u32, Content)> {
+) -> HashTables {
     const ENTRY_BYTES: u64 = 24;
     let block_at = |at: Address| match addresses.at(at) {
         Referent::Block { number, is_start: true } => Some(number),
         _ => None,
     };
-    let mut found = Vec::new();
+    let (mut found, mut parts) = (Vec::new(), Vec::new());
     for table in heads.iter().flat_map(|it| &it.tables) {
         let after = modules.partition_point(|it| it.range.start <= table.functions);
         let is_constant = after > 0 && modules[after - 1].range.contains(&table.functions);
@@ -442,17 +490,24 @@ fn recognized(
         if usable_bytes(heap, entries) < table.capacity * ENTRY_BYTES {
             continue;
         }
-        found.extend(table.memory().filter_map(|(at, content)| Some((block_at(at)?, content))));
+        let blocks: Vec<_> =
+            table.memory().filter_map(|(at, content)| Some((block_at(at)?, content))).collect();
+        if let [(one, _), (other, _)] = blocks[..] {
+            parts.extend([(one, other), (other, one)]);
+        }
+        found.extend(blocks);
     }
     for part in heads.iter().flat_map(|it| &it.parts) {
         // Another structure may look like this one, but then the memory behind it has another size.
         let fits = |block: &u32| heap.fits(part.bytes, usable_bytes(heap, *block));
         found.extend(block_at(part.at).filter(fits).map(|block| (block, part.content)));
     }
+    parts.sort_unstable();
+    parts.dedup();
     found.retain(|&(index, _)| contents[index as usize] == Content::UNKNOWN);
     found.sort_unstable_by_key(|&(index, _)| index);
     found.dedup_by_key(|&mut (index, _)| index);
-    found
+    HashTables { contents: found, parts }
 }
 
 /// The number of the block that cuts the blocks into two parts: the words that are read of the second part are as many as
@@ -489,11 +544,17 @@ mod tests {
     /// that are a multiple of ten, and each of three hash tables to two chunks; a third is behind its
     /// entries.
     fn read_within(limits: Limits) -> Result<PointerGraph, TooMany> {
+        read(limits, false)
+    }
+
+    /// The same; with `bins`, the first table has bins, and the last chunk has the address of its entries.
+    fn read(limits: Limits, bins: bool) -> Result<PointerGraph, TooMany> {
         let mut heap = MallocHeap::new(GlibcRelease::V2_36, 1);
         let chunks: Vec<u64> = (0..100).map(|_| heap.malloc(0, 104)).collect();
         // malloc may give more than the 56 bytes of a table.
         let mut table = |bytes| (heap.malloc(0, bytes), heap.malloc(0, 8 * 24));
         let tables = [56, 56, 72].map(&mut table);
+        let bins = bins.then(|| heap.malloc(0, 256));
         let mut memory = SyntheticMemory::default();
         heap.write(&mut memory);
         for (chunk, next) in chunks.iter().zip(&chunks[1..]) {
@@ -503,8 +564,14 @@ mod tests {
         }
         let modules = image::elf::modules(&memory.image());
         let functions = modules[0].range.start.0;
-        for (table, entries) in tables {
-            for (word, value) in (0..).zip([3, functions, 1, 0, 0, 1, entries]) {
+        if let Some(bins) = bins {
+            let (table, entries) = tables[0];
+            memory.write_u64(chunks[99], entries);
+            memory.write_u64(table + 24, bins);
+        }
+        for (index, (table, entries)) in tables.into_iter().enumerate() {
+            let bins = bins.filter(|_| index == 0).unwrap_or_default();
+            for (word, value) in (0..).zip([3, functions, 1, bins, 0, 1, entries]) {
                 memory.write_u64(table + word * 8, value);
             }
             for (word, to) in (1..).zip(&chunks[..3]) {
@@ -545,6 +612,21 @@ mod tests {
         assert_eq!(whole.dropped_words(), 0);
         let of_tables = whole.corrected.iter().map(|&node| whole.edges(node).len());
         assert_eq!(of_tables.collect::<Vec<_>>(), [2; 3]);
+    }
+
+    /// A pattern's memory had the address of a large table of the interpreter, and owned it.
+    #[test]
+    fn a_pointer_to_one_part_of_a_table_is_old() {
+        let graph = read(LIMITS, true).unwrap();
+        assert_eq!(graph.parts_of_tables.len(), 2, "{:?}", graph.corrected);
+        let is_part = |edge: &&Edge| graph.is_part_of_table(edge.to());
+        let old = (0..graph.len() as u32).flat_map(|node| {
+            let parts = graph.edges(node).iter().filter(is_part);
+            parts.map(move |edge| (node, edge.to()))
+        });
+        let old: Vec<_> =
+            old.filter(|&(node, part)| graph.is_old_pointer_to_table(node, part)).collect();
+        assert_eq!(old.len(), 1, "{old:?}");
     }
 
     /// The numbers of areas follow those of the blocks. Sets of blocks used to take the first areas for blocks.

@@ -268,18 +268,23 @@ impl<'a> ObjectGraph<'a> {
                     self.variables_of.get(module).map_or(UNKNOWN, String::as_str)
                 }
                 Some(Root::Locals) => "(thread-local variables)",
-                Some(Root::Stacks) => "(stacks)",
+                Some(Root::Stacks | Root::Values) => "(stacks)",
                 None => UNKNOWN,
             },
             Node::Everything | Node::Slot(_) => UNKNOWN,
         }
     }
 
-    /// The name of a step of paths at a node that is no root and no object; `None` for most blocks.
-    pub(crate) fn step_name(&self, number: u32) -> Option<&str> {
+    /// The parts of the name of a step of paths at a node that is no root and no object; `None` for most blocks. The names of
+    /// variables of threads may differ, as the lines of code do.
+    pub(crate) fn parts_of_step(&self, number: u32) -> Option<[&str; PARTS]> {
         match self.node(number) {
-            Node::Named(_) => Some(self.root_name(number)),
-            Node::Memory(node) if self.ractor_queues.contains(&node) => Some("(queue)"),
+            Node::Named(_) => {
+                let name = self.root_name(number);
+                let local = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+                Some(local.map_or([name, "", ""], |local| ["[", local, "]"]))
+            }
+            Node::Memory(node) if self.ractor_queues.contains(&node) => Some(["(queue)", "", ""]),
             _ => None,
         }
     }
@@ -367,7 +372,7 @@ impl<'a> ObjectGraph<'a> {
         let mut found = HashSet::new();
         for from in (0..self.len() as u32).filter(|&from| paths.level(from) != Level::Unreached) {
             let is_stack = match self.node(from) {
-                Node::Memory(node) => self.root_at(node) == Some(Root::Stacks),
+                Node::Memory(node) => self.root_at(node).is_some_and(Root::is_stack),
                 _ => false,
             };
             self.references(paths, from, |to, its| {

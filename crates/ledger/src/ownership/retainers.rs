@@ -194,8 +194,8 @@ impl<'a> Retainers<'a> {
                     add_step(&mut path, self.graph.parts_of_name(slot));
                 }
                 _ => {
-                    if let Some(name) = self.graph.step_name(at) {
-                        add_step(&mut path, [name, "", ""]);
+                    if let Some(parts) = self.graph.parts_of_step(at) {
+                        add_step(&mut path, parts);
                     }
                 }
             }
@@ -288,9 +288,16 @@ fn shown(mut path: Path<'_>) -> String {
         let middle = MAX_STEPS / 2..path.len() - MAX_STEPS / 2 + 1;
         path.splice(middle, [Step::of(["…", "", ""])]);
     }
-    let step = |step: &Step<'_>| match step.count {
-        1 => step.parts.concat(),
-        count => format!("{} × {count}", step.parts.concat()),
+    let step = |step: &Step<'_>| {
+        let name = match step.parts {
+            // Variables of threads whose names differ.
+            ["[", "", "]"] => "[…]".to_owned(),
+            parts => parts.concat(),
+        };
+        match step.count {
+            1 => name,
+            count => format!("{name} × {count}"),
+        }
     };
     path.iter().map(step).collect::<Vec<_>>().join(" → ")
 }

@@ -1,5 +1,5 @@
-//! Large memory of which objects use a small part: tables of hashes that were large once, and the bytes of strings of which
-//! only slices are in use.
+//! Large memory of which objects use a small part: tables of hashes, arrays and strings that were large once, and the bytes of
+//! strings of which only slices are in use.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -13,11 +13,14 @@ use ruby::{ObjectSpace, Slice, SlotType, table_of_hash};
 use crate::ownership::edges::Edge;
 use crate::ownership::object_graph::{Node, ObjectGraph, Paths};
 use crate::ownership::retainers::Retainers;
+use crate::ownership::weak::is_hidden_array;
 
 /// The least memory of an object that is examined, in bytes.
 const MIN_BYTES: u64 = 64 << 10;
 /// An object uses little of its memory if it is less than one part in this many.
 const PARTS: u64 = 8;
+/// The last step of a path to an array that is hidden from programs.
+const HIDDEN_ARRAY: &str = " → (T_ARRAY)";
 
 /// Memory of which objects use a small part.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,11 +29,11 @@ pub struct SpareAccount {
     pub kind: SpareKind,
     /// The number of objects that have the memory.
     pub objects: u64,
-    /// The number of objects that use it: the hashes themselves, or the slices.
+    /// The number of objects that use it: the objects themselves, or slices.
     pub users: u64,
-    /// The entries, or bytes, that are in use.
+    /// The entries of hashes, or the bytes, that are in use.
     pub used: u64,
-    /// The entries, or bytes, that there is room for.
+    /// The entries of hashes, or the bytes, that there is room for.
     pub room: u64,
     /// The resident bytes of the memory.
     pub resident_bytes: u64,
@@ -43,8 +46,12 @@ pub struct SpareAccount {
 pub enum SpareKind {
     /// Hashes: what they use is counted in entries.
     Hashes,
-    /// Strings of which other strings are slices: what these use is counted in bytes.
+    /// Strings of which other strings are slices.
     Strings,
+    /// Arrays, and hidden ones that they share their elements with.
+    Arrays,
+    /// Strings with a large buffer.
+    Buffers,
 }
 
 /// An object with large memory.
@@ -62,6 +69,8 @@ struct Large {
 pub(crate) struct Spare {
     hashes: Vec<Large>,
     strings: Vec<Large>,
+    arrays: Vec<Large>,
+    buffers: Vec<Large>,
 }
 
 impl Spare {
@@ -73,9 +82,10 @@ impl Spare {
         of_slots: &SparseRows<Edge>,
     ) -> Self {
         let (mut hashes, mut strings) = (Vec::new(), HashMap::new());
+        let (mut buffers, mut arrays, mut shared_arrays) = (Vec::new(), Vec::new(), HashMap::new());
         for (slot, edges) in of_slots.iter() {
             let kind = space.slots.get(slot as usize).map(|slot| slot.kind());
-            if !matches!(kind, Some(SlotType::HASH | SlotType::STRING)) {
+            if !matches!(kind, Some(SlotType::HASH | SlotType::STRING | SlotType::ARRAY)) {
                 continue;
             }
             let certain = edges.iter().filter(|edge| !edge.is_uncertain());
@@ -87,17 +97,21 @@ impl Spare {
             let large = Large { slot, memory, users: 1, used: 0, room: 0 };
             if kind == Some(SlotType::HASH) {
                 hashes.extend(sparse_hash(image, space, large));
-            } else if large.memory.len() == 1 {
-                strings.insert(slot, Large { users: 0, ..large });
+            } else if large.memory.len() != 1 {
+            } else if kind == Some(SlotType::STRING) {
+                match with_room(image, space, &large) {
+                    Some(buffer) => buffers.push(buffer),
+                    None => _ = strings.insert(slot, Large { users: 0, ..large }),
+                }
+            } else if is_hidden_array(space, slot) {
+                shared_arrays.insert(slot, Large { users: 0, ..large });
+            } else {
+                arrays.extend(with_room(image, space, &large));
             }
         }
-        if !strings.is_empty() {
-            add_slices(image, space, &mut strings);
-        }
-        let is_sliced = |large: &Large| large.users > 0 && large.used < large.room / PARTS;
-        let mut strings: Vec<_> = strings.into_values().filter(is_sliced).collect();
-        strings.sort_by_key(|large| large.slot);
-        Self { hashes, strings }
+        arrays.extend(sliced(image, space, SlotType::ARRAY, shared_arrays));
+        let strings = sliced(image, space, SlotType::STRING, strings);
+        Self { hashes, strings, arrays, buffers }
     }
 
     /// Sums up the objects that something retains, without strings that are also used as a whole.
@@ -107,8 +121,10 @@ impl Spare {
         (graph, paths): &(ObjectGraph<'_>, Paths),
     ) -> Vec<SpareAccount> {
         let is_retained = |large: &&Large| paths.root(graph.slot(large.slot)).is_some();
-        let hashes: Vec<&Large> = self.hashes.iter().filter(is_retained).collect();
-        let mut strings: Vec<&Large> = self.strings.iter().filter(is_retained).collect();
+        let retained = |objects: &'_ [Large]| -> Vec<Large> {
+            objects.iter().filter(is_retained).cloned().collect()
+        };
+        let mut strings = retained(&self.strings);
         if !strings.is_empty() {
             let slots = strings.iter().map(|large| graph.slot(large.slot)).collect();
             let is_string = |number: u32| match graph.node(number) {
@@ -118,24 +134,30 @@ impl Spare {
             let whole = graph.referred_to_by(paths, &slots, |from| !is_string(from));
             strings.retain(|large| !whole.contains(&graph.slot(large.slot)));
         }
-        let kinds = [(SpareKind::Hashes, hashes), (SpareKind::Strings, strings)];
+        let kinds = [
+            (SpareKind::Hashes, retained(&self.hashes)),
+            (SpareKind::Strings, strings),
+            (SpareKind::Arrays, retained(&self.arrays)),
+            (SpareKind::Buffers, retained(&self.buffers)),
+        ];
         let accounts = kinds.into_iter().filter_map(|(kind, objects)| {
             let resident = |large: &Large| {
                 large.memory.iter().map(|range| pages.resident_bytes(range)).sum::<u64>()
             };
             let largest =
                 objects.iter().max_by_key(|large| (resident(large), Reverse(large.slot)))?;
-            let sum = |of: fn(&Large) -> u64| {
-                objects.iter().map(|large| of(large)).fold(0, u64::saturating_add)
-            };
+            let sum = |of: fn(&Large) -> u64| objects.iter().map(of).fold(0, u64::saturating_add);
+            let path = Retainers::new(graph, paths).path_to(largest.slot);
+            // Programs know the array that shares its elements with a hidden one.
+            let path = path.strip_suffix(HIDDEN_ARRAY).unwrap_or(&path);
             Some(SpareAccount {
                 kind,
                 objects: objects.len() as u64,
                 users: sum(|large| large.users),
                 used: sum(|large| large.used),
                 room: sum(|large| large.room),
-                resident_bytes: objects.iter().map(|large| resident(large)).sum(),
-                path: Retainers::new(graph, paths).path_to(largest.slot),
+                resident_bytes: objects.iter().map(resident).sum(),
+                path: path.to_owned(),
             })
         });
         accounts.collect()
@@ -152,14 +174,45 @@ fn sparse_hash(image: &Image<'_>, space: &ObjectSpace, large: Large) -> Option<L
     is_sparse.then_some(Large { used: table.count, room: table.capacity, ..large })
 }
 
-/// Counts the slices of each string.
-fn add_slices(image: &Image<'_>, space: &ObjectSpace, strings: &mut HashMap<u32, Large>) {
+/// Returns the string or array if its contents are few for the memory, which it shares with no other object.
+fn with_room(image: &Image<'_>, space: &ObjectSpace, large: &Large) -> Option<Large> {
+    let contents = Slice::of(image, space.slot_address(large.slot as usize)?)?;
+    let memory = &large.memory[0];
+    let room = linux::length(memory);
+    let is_own = contents.start == memory.start && space.slot_at(contents.owner).is_none();
+    let has_room = is_own && contents.bytes < room / PARTS;
+    has_room.then(|| Large { used: contents.bytes, room, ..large.clone() })
+}
+
+/// Returns the objects of this kind of which slices use a small part, by slot.
+fn sliced(
+    image: &Image<'_>,
+    space: &ObjectSpace,
+    kind: SlotType,
+    mut objects: HashMap<u32, Large>,
+) -> Vec<Large> {
+    if !objects.is_empty() {
+        add_slices(image, space, kind, &mut objects);
+    }
+    let is_sliced = |large: &Large| large.users > 0 && large.used < large.room / PARTS;
+    let mut sliced: Vec<_> = objects.into_values().filter(is_sliced).collect();
+    sliced.sort_by_key(|large| large.slot);
+    sliced
+}
+
+/// Counts the slices of each object.
+fn add_slices(
+    image: &Image<'_>,
+    space: &ObjectSpace,
+    kind: SlotType,
+    objects: &mut HashMap<u32, Large>,
+) {
     for slot in space.links.slots() {
-        if space.slots.get(slot as usize).is_none_or(|it| it.kind() != SlotType::STRING) {
+        if space.slots.get(slot as usize).is_none_or(|it| it.kind() != kind) {
             continue;
         }
         for owner in space.links.of(slot) {
-            let Some(large) = strings.get_mut(owner) else { continue };
+            let Some(large) = objects.get_mut(owner) else { continue };
             let at = space.slot_address(slot as usize);
             let Some(slice) = at.and_then(|at| Slice::of(image, at)) else { continue };
             let memory = &large.memory[0];
@@ -171,5 +224,5 @@ fn add_slices(image: &Image<'_>, space: &ObjectSpace, strings: &mut HashMap<u32,
             large.used = large.used.saturating_add(if is_within { slice.bytes } else { u64::MAX });
         }
     }
-    strings.values_mut().for_each(|large| large.room = linux::length(&large.memory[0]));
+    objects.values_mut().for_each(|large| large.room = linux::length(&large.memory[0]));
 }

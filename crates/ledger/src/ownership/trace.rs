@@ -112,7 +112,7 @@ impl Trace {
         }
         tracer.start_from_slots(graph.of_slots.iter());
         for (index, root) in graph.roots.iter().enumerate() {
-            if *root != Root::Stacks {
+            if !root.is_stack() {
                 tracer.start_from_root(index);
             }
         }
@@ -124,7 +124,7 @@ impl Trace {
         // A word on a stack may be long out of use, so stacks hold only memory without another owner.
         tracer.shares = false;
         for (index, root) in graph.roots.iter().enumerate() {
-            if *root == Root::Stacks {
+            if root.is_stack() {
                 tracer.start_from_root(index);
                 tracer.follow_exact();
             }
@@ -195,7 +195,7 @@ impl Trace {
             root => match self.roots.get((root - 2 * self.classes) as usize) {
                 Some(Root::Variables(module)) => Owner::Variables(*module),
                 Some(Root::Locals) => Owner::Locals,
-                Some(Root::Stacks) => Owner::Stacks,
+                Some(Root::Stacks | Root::Values) => Owner::Stacks,
                 None if root == self.jit() => Owner::Jit,
                 None if root == self.heap_pages() => Owner::HeapPages,
                 None => Owner::Nobody,
@@ -263,6 +263,9 @@ struct Tracer<'a> {
     shares: bool,
     /// Interior pointers of slots: a block, and the owner of the slot.
     interior_of_slots: Vec<(u32, u32)>,
+    /// Old pointers to parts of hash tables, which give those that no table leads to an owner: the part, the node with the pointer,
+    /// and the number of pointers that led to that.
+    to_tables: Vec<(u32, u32, u32)>,
 }
 
 impl<'a> Tracer<'a> {
@@ -291,6 +294,7 @@ impl<'a> Tracer<'a> {
             doubtful_interior: VecDeque::new(),
             shares: true,
             interior_of_slots: Vec::new(),
+            to_tables: Vec::new(),
             trace,
         }
     }
@@ -393,6 +397,10 @@ impl<'a> Tracer<'a> {
             let owner = self.trace.code_of(node as usize);
             let is_shared = self.trace.shared.contains(node);
             for edge in self.graph.edges(node).iter().filter(|edge| !edge.is_uncertain()) {
+                if self.graph.is_old_pointer_to_table(node, edge.to()) {
+                    self.to_tables.push((edge.to(), node, depth));
+                    continue;
+                }
                 let is_taken = self.is_taken(edge.to());
                 if !is_taken || !is_doubtful && !self.graph.is_known(edge.to()) {
                     self.reach(edge.to(), owner, is_shared, depth + 1);
@@ -440,6 +448,11 @@ impl<'a> Tracer<'a> {
     fn follow_doubtful_interior(&mut self) {
         self.follows_doubtful_interior = true;
         self.interior.append(&mut self.doubtful_interior);
+        self.follow_interior();
+        for (part, node, depth) in std::mem::take(&mut self.to_tables) {
+            let owner = self.trace.code_of(node as usize);
+            self.reach_unheld(part, owner, self.trace.shared.contains(node), depth + 1);
+        }
         self.follow_interior();
     }
 

@@ -140,7 +140,7 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
             }],
         )],
         Action::EnableGc => vec![Block::new("In the program:", [command.into()])],
-        Action::UnsetInitialSlots { .. } => {
+        Action::UnsetInitialSlots { .. } | Action::UnsetMallocLimits { .. } => {
             vec![Block::new("Where the process's environment is set:", [command.into()])]
         }
         Action::Compact => vec![Block::new(
@@ -164,6 +164,7 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
         | Action::LookForNative
         | Action::Rehash { .. }
         | Action::CopySlices { .. }
+        | Action::CopyBuffers { .. }
         | Action::ChangeCode { .. } => {
             vec![Block::new("In the program:", [command.into()])]
         }
@@ -220,9 +221,10 @@ fn check(action: &Action) -> &'static str {
         Action::FindNativeLeak => {
             "`rbloat diff PID --every 60s` shows whether native.unreachable still grows."
         }
-        Action::Rehash { .. } | Action::CopySlices { .. } => {
-            "`rbloat report PID` shows less ruby.malloc."
-        }
+        Action::Rehash { .. }
+        | Action::CopySlices { .. }
+        | Action::CopyBuffers { .. }
+        | Action::UnsetMallocLimits { .. } => "`rbloat report PID` shows less ruby.malloc.",
         Action::NativePressure { .. } => {
             "after the same load, `rbloat report PID` lists fewer garbage objects of the class."
         }

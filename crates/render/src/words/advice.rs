@@ -1,6 +1,7 @@
-use diagnosis::{BACKGROUND_THREAD, JEMALLOC, TWO_ARENAS, Variable};
+use diagnosis::{BACKGROUND_THREAD, JEMALLOC, TWO_ARENAS, Variable, retaining_few};
 use formats::{
-    Action, Advice, CaptureMethod, LargeGem, Maker, ProcessSummary, Report, ThreadStarter,
+    Action, Advice, CaptureMethod, KeptBy, LargeGem, Maker, Owner, ProcessSummary, Report,
+    ThreadStarter,
 };
 use ledger::{Cause, Count, Size};
 
@@ -22,8 +23,10 @@ pub struct AdviceWords {
     pub costs: String,
 }
 
+/// The object that has the records of `ObjectSpace.trace_object_allocations_start`.
+const TRACER: &str = "ObjectTracing/allocation_info_tracer";
 /// The methods that free the memory of an extension's object at once.
-const FREEING_METHODS: [(&str, &str); 14] = [
+const FREEING_METHODS: [(&str, &str); 15] = [
     ("PG::Result", "result.clear"),
     ("PG::Connection", "connection.close"),
     ("Mysql2::Result", "result.free"),
@@ -38,6 +41,10 @@ const FREEING_METHODS: [(&str, &str); 14] = [
     ("FFI::MemoryPointer", "pointer.free"),
     ("Fiddle::Pointer", "pointer.call_free"),
     ("Magick::Image", "image.destroy!"),
+    (
+        TRACER,
+        "ObjectSpace.trace_object_allocations_stop, then ObjectSpace.trace_object_allocations_clear",
+    ),
 ];
 
 /// Returns a step that `report` advises in words.
@@ -74,9 +81,14 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
              background thread, and may keep free pages while they are idle.",
         ),
         Action::DecayInBackground => (
-            "Start jemalloc's background thread, which returns free pages some seconds after they were freed. Without it, \
-             jemalloc returns the pages of an arena only while a thread allocates from that arena."
-                .into(),
+            if super::keeps_pages_forever(report) {
+                "Let jemalloc return free pages: drop dirty_decay_ms:-1 from its settings, and start its background thread, which \
+                 returns free pages some seconds after they were freed."
+            } else {
+                "Start jemalloc's background thread, which returns free pages some seconds after they were freed. Without it, \
+                 jemalloc returns the pages of an arena only while a thread allocates from that arena."
+            }
+            .into(),
             assignments(&BACKGROUND_THREAD),
             "a restart. The peak during a burst does not fall. Forked processes, such as the workers of Puma, have no \
              background thread.",
@@ -114,14 +126,18 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
              load needs the slots.",
         ),
         Action::ReleaseObjects { class, bytes, path, are_garbage } => {
-            let mut owners = report.owners.iter().flatten();
-            let has_singletons =
-                owners.any(|owner| owner.owner == *class && owner.singleton_bytes > 0);
+            let owner = report.owners.iter().flatten().find(|owner| owner.owner == *class);
+            // One of many Arrays may have a singleton class.
+            let has_singletons = owner.is_some_and(|owner| owner.singleton_bytes > bytes / 20);
             let size = match has_singletons {
                 true => format!("{} with their singleton classes", Size(*bytes)),
                 false => Size(*bytes).to_string(),
             };
-            release(&process, class, &size, path.as_deref(), *are_garbage)
+            let few = owner.and_then(|owner| retaining_few(owner).zip(Some(owner)));
+            match few.filter(|(few, _)| few.path.is_some() && few.path == *path) {
+                Some((few, owner)) => shrink(&process, few, owner),
+                None => release(&process, class, &size, path.as_deref(), *are_garbage),
+            }
         }
         Action::Rehash { hashes, entries, capacity, bytes, path } => (
             format!(
@@ -149,6 +165,30 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "slice = +\"\" << slice".into(),
             "a change of the program. `dup`, `String.new` and `byteslice` still share the bytes.",
         ),
+        Action::CopyBuffers { class, objects, used_bytes, room_bytes, bytes, path } => (
+            format!(
+                "Replace {} by a copy: {} {} in room for {}, of which {} are resident. The largest is retained by {path}.",
+                many(*objects, class, &format!("{class}s")),
+                if *objects == 1 { "it has" } else { "they have" },
+                Size(*used_bytes),
+                Size(*room_bytes),
+                Size(*bytes),
+            ),
+            match class.as_str() {
+                "Array" => "array.replace(array.map(&:itself))",
+                _ => "string.replace(+\"\" << string)",
+            }
+            .into(),
+            "a moment in which no other thread uses the object. Large buffers mostly go back to the kernel at once.",
+        ),
+        Action::UnsetMallocLimits { variables } => (
+            format!(
+                "Start the process without {}, or with smaller values: the GC waits until the program has allocated as much.",
+                variables.join(", ")
+            ),
+            format!("unset {}", variables.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(" ")),
+            "a restart, and more collections.",
+        ),
         Action::NativePressure { class } => (
             format!(
                 "Let rbloat's gem tell the GC how much native memory there is, so that it runs earlier: it does not know of the \
@@ -158,11 +198,14 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "a restart, and the time of the collections.",
         ),
         Action::FreeNative { class, objects, path, garbage_objects } => (
-            free_native(class, *objects, path.as_deref(), *garbage_objects),
+            match class.as_str() {
+                TRACER => "Stop the tracing of allocations, and drop its records: they take this memory.".into(),
+                _ => free_native(class, *objects, path.as_deref(), *garbage_objects),
+            },
             FREEING_METHODS
                 .iter()
                 .find(|(name, _)| name == class)
-                .map_or("their close, clear, free or destroy method", |(_, method)| method)
+                .map_or("their close, clear, free or destroy method, if they have one", |(_, method)| method)
                 .into(),
             "a change of the program. GC.start frees garbage at once.",
         ),
@@ -182,9 +225,11 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "a change of the program.",
         ),
         Action::FindMapper => (
-            "Find the code that maps this memory: it is neither malloc's nor Ruby's. While it grows, `rbloat who` names \
-             the code that touches it for the first time."
-                .into(),
+            format!(
+                "Find the code that maps this memory: it is neither malloc's nor Ruby's. While it grows, `rbloat who` names \
+                 the code that touches it for the first time.{}",
+                referring(&process, report)
+            ),
             format!("rbloat who {process}"),
             "less than 1 % of a processor while it watches.",
         ),
@@ -305,6 +350,39 @@ fn release(
             "the pause of another capture.",
         ),
     }
+}
+
+/// The way to find out what retains the objects that refer to most of the unknown memory; empty without any.
+fn referring(process: &str, report: &Report) -> String {
+    let class = report.unknown.first().and_then(|row| row.owner.as_deref());
+    class.map_or_else(String::new, |class| {
+        format!(
+            " Objects of {class} refer to it: `rbloat why {process} {}` shows what retains them.",
+            quoted(class)
+        )
+    })
+}
+
+/// The step against a few objects with most memory of their class.
+fn shrink(process: &str, few: &KeptBy, owner: &Owner) -> (String, String, &'static str) {
+    let path = few.path.as_deref().unwrap_or_default();
+    let (objects, its) = match few.objects {
+        1 => (format!("the large {}", owner.owner), "Its size needs a limit"),
+        _ => (
+            format!("{} large objects of class {}", Count(few.objects), owner.owner),
+            "Their sizes need a limit",
+        ),
+    };
+    (
+        format!(
+            "Release {objects} that {} retained by {path}, or a part of {} contents. {its} if a later report has more. While \
+             memory grows, `rbloat who` names the code that adds to it.",
+            if few.objects == 1 { "is" } else { "are" },
+            if few.objects == 1 { "its" } else { "their" },
+        ),
+        format!("rbloat who {process}"),
+        "a change of the program. While it watches, `rbloat who` takes less than 1 % of a processor.",
+    )
 }
 
 /// The step against threads: of a server's settings, or of the line that starts them.

@@ -1,5 +1,5 @@
 use diagnosis::keeps_most_free_slots;
-use formats::{Gc, Report};
+use formats::{Action, Gc, Report};
 use ledger::Count;
 
 /// Variables that are listed, at most. A process chooses their number.
@@ -48,6 +48,28 @@ pub(crate) fn initial_slots(report: &Report) -> String {
     let variables = gc.variables.iter().filter(|(name, _)| gc.initial_slots.contains_key(*name));
     let variables: Vec<_> = variables.map(|(name, value)| format!("{name}={value}")).collect();
     variables.join(" and ")
+}
+
+/// A sentence on variables that delay the GC, if that is advised against; empty without any.
+pub(crate) fn malloc_limits(report: &Report) -> String {
+    let variables = report.advice.iter().find_map(|step| match &step.action {
+        Action::UnsetMallocLimits { variables } => Some(variables),
+        _ => None,
+    });
+    let Some((variables, gc)) = variables.zip(report.ruby.as_ref().map(|ruby| &ruby.gc)) else {
+        return String::new();
+    };
+    let values = gc.variables.iter().filter(|(name, _)| variables.contains(name));
+    let values: Vec<_> = values.map(|(name, value)| format!("{name}={value}")).collect();
+    let (Some((last, others)), delay) =
+        (values.split_last(), "the GC until that much memory was allocated")
+    else {
+        return String::new();
+    };
+    match others {
+        [] => format!(" {last} delays {delay}."),
+        _ => format!(" {} and {last} delay {delay}.", others.join(", ")),
+    }
 }
 
 /// Returns true if such variables make the GC keep more than half of the free slots.

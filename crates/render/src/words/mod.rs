@@ -78,3 +78,9 @@ pub fn counted(count: u64, noun: &str) -> String {
 pub(crate) fn total(sizes: impl IntoIterator<Item = u64>) -> u64 {
     sizes.into_iter().fold(0, u64::saturating_add)
 }
+
+/// Returns true if a setting lets jemalloc keep free pages forever.
+fn keeps_pages_forever(report: &Report) -> bool {
+    let tuning = report.malloc.as_ref().and_then(|malloc| malloc.tuning.as_ref());
+    tuning.and_then(|tuning| tuning.dirty_decay_ms).is_some_and(|ms| ms < 0)
+}

@@ -219,8 +219,9 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
     match cause {
         Cause::MallocUnreturned => (
             format!(
-                "{size} were freed by Ruby but never returned to the kernel: {allocator} keeps whole free pages. This is not \
-                 a leak."
+                "{size} were freed by Ruby but never returned to the kernel: {allocator} keeps whole free pages{}. This is not \
+                 a leak.",
+                kept_on_purpose(report)
             ),
             arena_evidence(report),
             format!("`rbloat trim {pid}` should free about {}.", Size(trim_yield(report))),
@@ -362,7 +363,11 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             "RSS should be lower with the JIT compiler disabled.".into(),
         ),
         Cause::RubyOverhead | Cause::MallocOverhead | Cause::Unknown => (
-            format!("{size} are anonymous memory that rbloat cannot account for: {}.", reason(report)),
+            format!(
+                "{size} are anonymous memory that rbloat cannot account for: {}.{}",
+                reason(report),
+                pointed_to(report)
+            ),
             report.unknown.iter().take(MAX_EVIDENCE).map(unknown).collect(),
             match has(report, &Action::FindMapper) {
                 true => format!("while it grows, `rbloat who {pid}` names the code that touches it first."),
@@ -396,6 +401,13 @@ fn unknown(row: &UnknownRow) -> String {
     )
 }
 
+/// A sentence on the class whose objects refer to most of the unknown memory; empty without one.
+fn pointed_to(report: &Report) -> String {
+    let row = report.unknown.iter().find(|row| row.resident_bytes > report.verdict.bytes / 2);
+    let owner = row.and_then(|row| row.owner.as_deref());
+    owner.map_or_else(String::new, |class| format!(" Objects of {class} refer to most of it."))
+}
+
 /// The reason for which memory could not be accounted for.
 fn reason(report: &Report) -> String {
     if report.malloc.is_none() && report.ruby.is_none() {
@@ -404,6 +416,14 @@ fn reason(report: &Report) -> String {
         "it belongs neither to malloc nor to Ruby".into()
     } else {
         format!("malloc is served by {}", report.process.allocator)
+    }
+}
+
+/// The setting that lets jemalloc keep free pages forever, as the end of a clause; empty without it.
+fn kept_on_purpose(report: &Report) -> &'static str {
+    match super::keeps_pages_forever(report) {
+        true => " forever, because its setting dirty_decay_ms is -1",
+        false => "",
     }
 }
 

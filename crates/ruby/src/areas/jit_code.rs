@@ -40,8 +40,8 @@ struct Segment {
 /// is not recognized.
 ///
 /// A reservation is a whole number of MiB in reach of the interpreter. From 3.2 on its beginning is
-/// in use and the rest protected; up to 3.1 all of it is in use. It differs from other memory by
-/// being executable. If all of it is in use or being written to, the filling identifies it.
+/// in use and the rest protected, by which it differs from other executable memory, such as the closures of libffi.
+/// If all of it is in use or being written to, as it is up to 3.1, the filling identifies it.
 pub(crate) fn find(image: &Image<'_>, interpreter: &Interpreter) -> Vec<Range<Address>> {
     let segments: Vec<Segment> = image.state.mappings.iter().filter_map(Segment::of).collect();
     let runs = || segments.chunk_by(|one, next| one.range.end == next.range.start);
@@ -88,7 +88,7 @@ fn code_from(
         let fits = bytes >= UNIT
             && bytes.is_multiple_of(UNIT)
             && is_in_reach(&reserved, &interpreter.range, image.state.machine.cpu.jit_reach());
-        let has_rest = used < reserved.end || !interpreter.reserves_code();
+        let has_rest = used < reserved.end;
         let proved = || has_code && has_rest || is_filled(image, &(start..used));
         (fits && proved()).then_some((start..used, segment.usage))
     });
@@ -192,9 +192,19 @@ mod tests {
     #[test]
     fn up_to_3_1_all_of_a_reservation_is_code() {
         let near = LIBRUBY - 512 * MIB;
-        assert_eq!(found("3.1.2", near, &[(256 * MIB, Executable)]), [(near, 256 * MIB)]);
+        let all = [(near, 256 * MIB, Executable)];
+        assert_eq!(found_at("3.1.2", near + 256 * MIB, &all), [(near, 256 * MIB)]);
         assert_eq!(found("3.4.5", near, &[(256 * MIB, Executable)]), []);
         assert_eq!(found("3.1.2", near, &[(3 * PAGE, Executable)]), []);
+    }
+
+    /// Closures of libffi were code of a JIT compiler, if a whole number of MiB of them adjoined.
+    #[test]
+    fn executable_memory_of_others_is_no_code() {
+        let closures = [(68 * PAGE, Executable), (4 * PAGE, Writable)].repeat(64);
+        for version in ["3.1.2", "3.4.5"] {
+            assert_eq!(found(version, NEAR, &closures), [], "{version}");
+        }
     }
 
     #[test]
@@ -209,8 +219,11 @@ mod tests {
         ] {
             assert_eq!(found("3.2.0", NEAR, &parts), all, "{parts:?}");
         }
-        let in_3_1 = [(8 * PAGE, Executable), (PAGE, Writable), (MIB - 9 * PAGE, Executable)];
-        assert_eq!(found("3.1.2", NEAR, &in_3_1), [(NEAR, MIB)]);
+        let in_3_1 = adjoining(
+            NEAR,
+            &[(8 * PAGE, Executable), (PAGE, Writable), (MIB - 9 * PAGE, Executable)],
+        );
+        assert_eq!(found_at("3.1.2", NEAR + MIB, &in_3_1), [(NEAR, MIB)]);
     }
 
     /// All of a reservation is in use up to 3.1: one of 4 MiB was taken for two, or cut short.
@@ -220,7 +233,8 @@ mod tests {
             let rest = 4 * MIB - PAGE - before;
             let mut parts = vec![(before, Executable), (PAGE, Writable), (rest, Executable)];
             parts.retain(|(bytes, _)| *bytes > 0);
-            assert_eq!(found("3.1.2", NEAR, &parts), [(NEAR, 4 * MIB)], "{parts:?}");
+            let parts = adjoining(NEAR, &parts);
+            assert_eq!(found_at("3.1.2", NEAR + 4 * MIB, &parts), [(NEAR, 4 * MIB)], "{parts:?}");
         }
     }
 

@@ -4,8 +4,11 @@
 use image::{Image, Memory};
 use linux::Address;
 
-use crate::layout::object_layouts::{HASH_TABLE_WORD, STRING_NOT_EMBEDDED, WORDS_WITH_TABLE};
+use crate::layout::object_layouts::{
+    ARRAY_EMBEDDED, HASH_TABLE_WORD, STRING_NOT_EMBEDDED, WORDS_WITH_TABLE,
+};
 use crate::layout::st_table::StTable;
+use crate::model::slot::SlotType;
 use crate::word::word;
 
 /// The table of the Hash in a slot of `slot_bytes` bytes; `None` if it cannot have one.
@@ -20,26 +23,31 @@ pub fn table_of_hash(image: &Image<'_>, slot: Address, slot_bytes: u32) -> Optio
     StTable::from_bytes(&bytes)
 }
 
-/// A string that shares the bytes of another one.
+/// The contents of a string or array that are not in its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slice {
-    /// The string that owns the bytes.
+    /// The string or array that owns the memory. An object that shares nothing has its capacity there, which is no address of an
+    /// object.
     pub owner: Address,
-    /// Its first byte.
+    /// The first byte.
     pub start: Address,
-    /// Its length.
+    /// The length in bytes.
     pub bytes: u64,
 }
 
 impl Slice {
-    /// The slice in a slot; `None` for strings whose bytes are in the slot. The owner of a string that shares nothing is no
-    /// address of a string.
+    /// The contents of the string or array in a slot; `None` if they are in the slot.
     #[must_use]
     pub fn of(image: &Image<'_>, slot: Address) -> Option<Self> {
         let mut bytes = [0; 40];
         image.read_exact(slot, &mut bytes).ok()?;
-        let [flags, length, start, owner] = [0, 16, 24, 32].map(|at| word(&bytes, at));
-        let is_outside = flags & STRING_NOT_EMBEDDED != 0;
-        is_outside.then_some(Self { owner: Address(owner), start: Address(start), bytes: length })
+        let [flags, length, third, fourth] = [0, 16, 24, 32].map(|at| word(&bytes, at));
+        let (is_outside, start, owner, unit) = match SlotType::of_flags(flags) {
+            SlotType::STRING => (flags & STRING_NOT_EMBEDDED != 0, third, fourth, 1),
+            SlotType::ARRAY => (flags & ARRAY_EMBEDDED == 0, fourth, third, 8),
+            _ => return None,
+        };
+        let bytes = length.checked_mul(unit)?;
+        is_outside.then_some(Self { owner: Address(owner), start: Address(start), bytes })
     }
 }

@@ -113,8 +113,11 @@ impl ObjectGraph<'_> {
             }
         }
         let is_interpreters = self.is_interpreters_object(slot, it);
+        let is_lock =
+            self.trace.code_of_slot(it).is_some_and(|code| self.is_lock(self.trace.owner(code)));
         for &to in self.space.links.of(slot) {
-            if !(is_interpreters && self.named_slots.contains(to)) {
+            let is_locker = is_lock && self.is_thread(to);
+            if !(is_locker || is_interpreters && self.named_slots.contains(to)) {
                 each(self.slot(to), Level::Named);
             }
         }
@@ -144,9 +147,12 @@ impl ObjectGraph<'_> {
         let is_text =
             matches!(owner, Owner::Class(class) if self.text_classes.contains(class as u32));
         if !is_text && !self.is_behind_structure(node) && !self.weak.is_subclass_entry(node) {
+            let is_lock = self.is_lock(owner);
             for slot in self.pointers.slots(node) {
-                let is_left_out = is_interpreters
-                    && (self.named_slots.contains(slot.to()) || self.is_ractor(slot.to()));
+                let is_locker = is_lock && self.is_thread(slot.to());
+                let is_left_out = is_locker
+                    || is_interpreters
+                        && (self.named_slots.contains(slot.to()) || self.is_ractor(slot.to()));
                 if !is_left_out {
                     let level = if slot.is_uncertain() { Level::Uncertain } else { Level::Named };
                     each(self.slot(slot.to()), level);
@@ -227,6 +233,13 @@ impl ObjectGraph<'_> {
         self.is_core(owner) || matches!(owner, Owner::Class(class) if self.table.is_internal(class))
     }
 
+    /// Returns true for mutexes, which name the thread that locked them last (from 3.4 on). Threads are in a list, so a path would
+    /// lead from any mutex to all that a thread retains.
+    fn is_lock(&self, owner: Owner) -> bool {
+        let Owner::Data(class) = owner else { return false };
+        self.table.type_of(class).is_some_and(|it| it.name.as_deref() == Some("mutex"))
+    }
+
     /// Returns true for objects of Ruby's own that wrap a structure, without the interpreter's.
     fn is_core(&self, owner: Owner) -> bool {
         matches!(owner, Owner::Data(class) if self.table.cause_of_data(class) == Cause::RubyMalloc)
@@ -241,6 +254,7 @@ fn values_of<T: Copy>(pairs: &[(u32, T)], key: u32) -> impl Iterator<Item = T> +
 
 fn level_of(root: Root) -> Level {
     match root {
+        Root::Values => Level::Threads,
         Root::Stacks => Level::Stacks,
         Root::Variables(_) | Root::Locals => Level::Variables,
     }

@@ -1,8 +1,10 @@
 //! The verdict on the memory of Ruby objects, in words.
 
-use diagnosis::{Majority, managed};
+use diagnosis::{Majority, managed, retaining_few};
 use formats::{Action, Report};
 use ledger::{Cause, Count, Size};
+
+use crate::words::gc;
 
 use super::super::counted;
 use super::{MAX_EVIDENCE, bytes, resident};
@@ -43,12 +45,19 @@ pub(super) fn of_objects(report: &Report, size: Size) -> String {
     let majority = Majority::of(report);
     if majority.is_garbage {
         return format!(
-            "{size} are held by Ruby objects, most of which are garbage {}.",
-            uncollected(report)
+            "{size} are held by Ruby objects, most of which are garbage {}.{}",
+            uncollected(report),
+            gc::malloc_limits(report)
         );
     }
-    let class = majority.class.map_or_else(String::new, |(class, objects)| {
-        format!(", most of them by {} {class}", Count(objects))
+    let class = majority.class.map_or_else(String::new, |class| match retaining_few(class) {
+        Some(few) => format!(
+            ", most of them by {} of {} {}",
+            Count(few.objects),
+            Count(class.objects),
+            class.owner
+        ),
+        None => format!(", most of them by {} {}", Count(class.objects), class.owner),
     });
     let root = majority
         .root
@@ -87,6 +96,14 @@ fn spare(action: &Action, report: &Report) -> Option<String> {
             Size(*used_bytes),
             Count(*slices)
         )),
+        Action::CopyBuffers { class, used_bytes, room_bytes, bytes, .. } if is_most(*bytes) => {
+            Some(format!(
+                " {} of it are in {class}s that have {} in room for {}.",
+                Size(*bytes),
+                Size(*used_bytes),
+                Size(*room_bytes)
+            ))
+        }
         _ => None,
     }
 }
