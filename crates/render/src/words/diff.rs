@@ -7,7 +7,7 @@ use formats::{
 use ledger::{Cause, Count, Size};
 
 use super::next::longer;
-use super::{VerdictWords, confidence};
+use super::{VerdictWords, confidence, unread};
 
 /// Growth that was observed for a shorter time is given per minute; in hours.
 const MIN_HOURS: f64 = 0.2;
@@ -59,9 +59,9 @@ pub fn diff_verdict(diff: &Diff) -> VerdictWords {
         ));
     }
     evidence.extend(
-        diff.unread.iter().map(|point| {
-            format!("{} was not read: {}", point.source, super::unread(&point.reason))
-        }),
+        diff.unread
+            .iter()
+            .map(|point| format!("{} was not read: {}", point.source, unread(&point.reason))),
     );
     let (summary, check) = sentences(diff, class);
     let check = format!("{} To check: {check}{}", confidence(verdict.confidence), unseen(diff));

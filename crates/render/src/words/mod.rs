@@ -9,6 +9,7 @@ mod gc;
 mod group;
 mod interpreter;
 mod next;
+mod unread;
 mod verdict;
 
 use formats::Report;
@@ -24,7 +25,8 @@ pub use gc::gc;
 pub use group::{group, tmpfs_file};
 pub use interpreter::interpreter_kind;
 pub use next::{command_after, command_after_diff};
-pub use verdict::{unread, verdict};
+pub use unread::unread;
+pub use verdict::verdict;
 
 pub use crate::stable::shape;
 

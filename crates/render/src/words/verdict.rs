@@ -6,7 +6,7 @@ use diagnosis::{FREE, MIN_BYTES, MIN_SHARE};
 use formats::{Action, Advice, Arena, CaptureMethod, Memsize, Owner, Report, UnknownRow, Unread};
 use ledger::{Cause, CauseGroup, Count, Size, percent};
 
-use super::{VerdictWords, confidence, counted, total, trim_call};
+use super::{VerdictWords, confidence, counted, total, trim_call, unread};
 use crate::files::times;
 use objects::{class_evidence, of_objects, singleton_classes};
 
@@ -18,19 +18,6 @@ const MIN_PIN_SHARE: f64 = 10.0;
 const MAX_EVIDENCE: usize = 3;
 /// An owner is no evidence if it holds less than this fraction of the first one's memory.
 const MIN_FRACTION: u64 = 50;
-
-/// Returns the reason why the memory of a process was not read, as a clause, and the way to have it read.
-#[must_use]
-pub fn unread(unread: &Unread) -> String {
-    let pause = match unread.method {
-        CaptureMethod::Fork => "a forked copy would pause the process",
-        CaptureMethod::Freeze | CaptureMethod::Core => "the process would be paused",
-    };
-    format!(
-        "{pause} for about {:.0} ms, and the limit is {:.0} ms. Allow more with --max-pause {}ms",
-        unread.expected_ms, unread.max_pause_ms, unread.enough_ms
-    )
-}
 
 /// The verdict on a process whose memory was not read: none.
 fn of_unread(report: &Report, reason: &Unread) -> VerdictWords {
