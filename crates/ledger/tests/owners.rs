@@ -79,6 +79,8 @@ impl Draft {
         self.ruby.write(&mut memory);
         if self.has_compiled {
             let code = Address(0x7f10_1000_0000)..Address(0x7f10_1010_0000);
+            // YJIT of 3.1 fills its memory with the instruction PUSH DS.
+            memory.write_u64(code.end.0 - 8, 0x1e1e_1e1e_1e1e_1e1e);
             let code = Mapping { writable: false, executable: true, ..Mapping::anonymous(code) };
             memory.mappings.push(code);
         }
