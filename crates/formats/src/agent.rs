@@ -7,6 +7,7 @@ use std::time::Duration;
 use ledger::Cause;
 use linux::proc::GroupMemory;
 
+use crate::alarm::Alarm;
 use crate::{Arena, CauseRow, Confidence, Owner, Report};
 
 /// The place of a process in a fleet, by names that survive its restart.
@@ -115,34 +116,6 @@ pub struct StoredSnapshots {
     pub bytes: u64,
     /// True while the growth of a process is observed by code.
     pub observes_growth: bool,
-}
-
-/// The reason for a snapshot.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    serde::Serialize,
-    serde::Deserialize,
-    schemars::JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Alarm {
-    /// The control group has used most of its limit, and uses more and more.
-    NearLimit,
-    /// The control group met its limit, and the kernel had to reclaim memory.
-    LimitHit,
-    /// The control group grows so fast that it will soon meet its limit.
-    FastGrowth,
-}
-
-impl Alarm {
-    /// All alarms.
-    pub const ALL: [Self; 3] = [Self::NearLimit, Self::LimitHit, Self::FastGrowth];
 }
 
 /// The outcome of an attempt to take a snapshot.

@@ -4,6 +4,7 @@
 //! [`Recording`] are files. docs/json.md, docs/snapshot.md and docs/recording.md describe them for users.
 
 mod agent;
+mod alarm;
 mod comparison;
 mod confidence;
 mod csv;
@@ -29,10 +30,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use agent::{
-    Alarm, ArchiveOutcome, Archived, CaptureOutcome, Captured, Container, Node, NodeMemory,
-    NodeProcess, Owned, Pauses, Place, PushOutcome, SnapshotOutcome, StoredSnapshots, Treatment,
+    ArchiveOutcome, Archived, CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess,
+    Owned, Pauses, Place, PushOutcome, SnapshotOutcome, StoredSnapshots, Treatment,
     TreatmentOutcome,
 };
+pub use alarm::Alarm;
 pub use comparison::{
     Comparison, Drawback, FailedRun, LoadResult, Medians, MissingSetting, PassedOver, Reason,
     Recommendation, Run, RunPoint, Spread, TriedSetting,

@@ -11,7 +11,7 @@ use crate::interpreter::Interpreter;
 use crate::layout::class_names::{ClassNames, ObjectReader};
 use crate::layout::imemo::ImemoTypes;
 use crate::layout::shape_tree::ShapeTree;
-use crate::model::class::Class;
+use crate::model::class::{Class, ClassKind};
 use crate::model::content::Content;
 use crate::model::data_type::{DataObjects, DataType};
 use crate::model::heap_page::{self, HeapPage};
@@ -74,6 +74,14 @@ pub struct ObjectSpace {
 }
 
 impl ObjectSpace {
+    /// Returns true if a slot has an Array of the interpreter's own, which has no class.
+    #[must_use]
+    pub fn is_hidden_array(&self, slot: u32) -> bool {
+        let class =
+            self.slots.get(slot as usize).and_then(|it| self.classes.get(it.class() as usize));
+        class.is_some_and(|class| class.kind == ClassKind::Hidden(SlotType::ARRAY))
+    }
+
     /// The type of the structure that the T_DATA object in this slot wraps; `None` for other objects, and if it is unknown.
     #[must_use]
     pub fn data_type_of(&self, slot: u32) -> Option<&DataType> {

@@ -3,7 +3,8 @@ use linux::Address;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Alarm, names};
+use crate::alarm::Alarm;
+use crate::names;
 
 /// The severity of a finding.
 #[derive(

@@ -15,7 +15,6 @@ use crate::ownership::graph::{Keyed, PointerGraph};
 use crate::ownership::owner::Owner;
 use crate::ownership::table::OwnerTable;
 use crate::ownership::trace::Trace;
-use crate::ownership::weak::is_hidden_array;
 
 /// The least number of objects that a table refers to if it has their kind.
 const MIN_REFERENCES: usize = 64;
@@ -229,7 +228,7 @@ fn values_of_tables(graph: &PointerGraph, table: &OwnerTable<'_>) -> HashMap<u32
         let Some(values) = tables.get_mut(&value.table) else { continue };
         match value.value {
             Keyed::Block(_) => values.blocks += 1,
-            Keyed::Slot(slot) if is_hidden_array(table.space, slot) => values.arrays += 1,
+            Keyed::Slot(slot) if table.space.is_hidden_array(slot) => values.arrays += 1,
             Keyed::Slot(_) => values.others += 1,
         }
     }

@@ -13,7 +13,6 @@ use ruby::{ObjectSpace, Slice, SlotType, table_of_hash};
 use crate::ownership::edges::Edge;
 use crate::ownership::object_graph::{Node, ObjectGraph, Paths};
 use crate::ownership::retainers::Retainers;
-use crate::ownership::weak::is_hidden_array;
 
 /// The least memory of an object that is examined, in bytes.
 const MIN_BYTES: u64 = 64 << 10;
@@ -103,7 +102,7 @@ impl Spare {
                     Some(buffer) => buffers.push(buffer),
                     None => _ = strings.insert(slot, Large { users: 0, ..large }),
                 }
-            } else if is_hidden_array(space, slot) {
+            } else if space.is_hidden_array(slot) {
                 shared_arrays.insert(slot, Large { users: 0, ..large });
             } else {
                 arrays.extend(with_room(image, space, &large));

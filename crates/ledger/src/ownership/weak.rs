@@ -59,7 +59,7 @@ impl WeakReferences {
         let values =
             graph.keyed_values.iter().filter(|value| tables.contains(value.table)).copied();
         let (finalizers, values) = values.partition::<Vec<_>, _>(|value| match value.value {
-            Keyed::Slot(slot) => is_hidden_array(table.space, slot),
+            Keyed::Slot(slot) => table.space.is_hidden_array(slot),
             Keyed::Block(_) => false,
         });
         let slot = |value: &KeyedValue| match value.value {
@@ -137,12 +137,6 @@ fn subclass_entries(
         }
     }
     entries
-}
-
-pub(crate) fn is_hidden_array(space: &ObjectSpace, slot: u32) -> bool {
-    let class =
-        space.slots.get(slot as usize).and_then(|it| space.classes.get(it.class() as usize));
-    class.is_some_and(|class| class.kind == ClassKind::Hidden(SlotType::ARRAY))
 }
 
 /// Returns true for the interpreter's variables and the structures behind them, which it also wraps in objects

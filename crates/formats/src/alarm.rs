@@ -1,0 +1,27 @@
+/// The reason for a snapshot.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Alarm {
+    /// The control group has used most of its limit, and uses more and more.
+    NearLimit,
+    /// The control group met its limit, and the kernel had to reclaim memory.
+    LimitHit,
+    /// The control group grows so fast that it will soon meet its limit.
+    FastGrowth,
+}
+
+impl Alarm {
+    /// All alarms.
+    pub const ALL: [Self; 3] = [Self::NearLimit, Self::LimitHit, Self::FastGrowth];
+}
