@@ -136,7 +136,7 @@ pub struct CodeChange {
 #[expect(missing_docs, reason = "see Diff")]
 pub struct KeptChange {
     pub root: String,
-    pub class: String,
+    pub class: Option<String>,
     pub path: Option<String>,
     pub objects: Trajectory,
     pub bytes: i64,
@@ -246,7 +246,7 @@ pub enum Doubt {
     Garbage,
     /// Most of it is garbage, because the GC is disabled.
     GcDisabled,
-    /// There are only two snapshots.
+    /// There are too few snapshots: two, or three if the verdict has a root.
     FewSnapshots,
     /// It grows unevenly.
     Uneven,

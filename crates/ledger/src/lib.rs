@@ -30,8 +30,8 @@ pub use interpreter::{
 };
 pub use ledger::{ArenaAccount, Extent, GC_SETTINGS, Ledger, MallocAccount, RubyAccount};
 pub use memory_map::{
-    Area, AreaKind, Columns, InconsistentMap, MapBlock, MapRoots, MemoryMap, PageUse, RetainedBy,
-    Use,
+    Area, AreaKind, Columns, InconsistentMap, MapBlock, MapRoot, MapRoots, MemoryMap, PageUse,
+    RetainedBy, Use,
 };
 pub use ownership::{
     Dominator, DominatorKind, Explanation, NoExplanation, OwnerAccount, OwnerKind, Referrer,

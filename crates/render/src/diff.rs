@@ -138,7 +138,10 @@ fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
             Count(it.kept).to_string(),
             change(it.bytes),
         ],
-        note: vec![(Style::new(), it.path.clone().unwrap_or_else(|| it.class.clone()))],
+        note: vec![(
+            Style::new(),
+            it.path.clone().or_else(|| it.class.clone()).unwrap_or_default(),
+        )],
         ..Row::default()
     };
     let heads = Heads {

@@ -1,7 +1,7 @@
 //! Files of snapshots: they are read back as written, and all others are rejected.
 
 use formats::{FORMAT, Report, Snapshot, SnapshotError};
-use ledger::{Area, AreaKind, Columns, MapRoots, MemoryMap, PageUse};
+use ledger::{Area, AreaKind, Columns, MapRoot, MapRoots, MemoryMap, PageUse};
 use linux::Address;
 use proptest::prelude::*;
 
@@ -44,7 +44,8 @@ fn snapshot_with_pages_of(page_size: u64) -> Snapshot {
         area(0x20_0000, 1, AreaKind::HeapPages, [3..7, 2..5, 1..3, 1..2], 3),
         area(0x30_0000, others, AreaKind::Anonymous, [7..7, 5..5, 3..3, 2..runs], 0),
     ];
-    let roots = MapRoots { names: vec!["Cache::STORE".into()], of_objects: vec![2, 1] };
+    let roots = vec![MapRoot { name: "Cache::STORE".into(), bytes: 40 }];
+    let roots = MapRoots { roots, of_objects: vec![2, 1] };
     Snapshot { report, memory_map: MemoryMap { page_size, areas, columns, roots } }
 }
 
@@ -124,7 +125,7 @@ fn areas_that_do_not_fit_together_are_refused() {
         ("bytes that no area has", |it| it.memory_map.columns.pages.push(4)),
         ("a root that is none", |it| it.memory_map.roots.of_objects[0] = 3),
         ("objects without a number", |it| it.memory_map.roots.of_objects.truncate(1)),
-        ("names of roots of no objects", |it| it.memory_map.roots.of_objects.clear()),
+        ("roots of no objects", |it| it.memory_map.roots.of_objects.clear()),
         ("a number that does not end", |it| it.memory_map.columns.pages[1] = 0xff),
     ];
     for (what, change) in changes {

@@ -170,10 +170,8 @@ fn pad(descriptors: &[Descriptor], pages: OwnPages) -> u64 {
 
 fn tuning(image: &Image<'_>, first: &ArenaRecord) -> Tuning {
     let names = &image.state.process.thread_names;
-    let setting = image.state.process.variable("MALLOC_CONF").unwrap_or_default();
-    let arenas = setting.split(',').filter_map(|it| it.trim().strip_prefix("narenas:"));
     Tuning {
-        arena_max: arenas.filter_map(|it| it.parse().ok()).next_back(),
+        arena_max: None,
         tcache_count: None,
         decay: Some(Decay {
             dirty_ms: first.dirty_decay_ms,

@@ -1,5 +1,7 @@
 //! Families of processes: `rbloat report --tree`, `snapshot --tree` and `diff --tree`.
 
+use std::cmp::Reverse;
+
 use examine::{
     CaptureOptions, Detail, FamilyAccount, FamilyMembers, SnapshotFile, Source, SourceName,
 };
@@ -43,6 +45,7 @@ pub(super) fn account(
         })
     });
     family.findings.extend(findings);
+    family.findings.sort_by_key(|row| Reverse(row.severity));
     Ok(family)
 }
 

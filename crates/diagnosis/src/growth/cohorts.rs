@@ -11,14 +11,18 @@
 use std::collections::HashMap;
 use std::iter::Peekable;
 
-use formats::{ClassChange, KeptChange, Snapshot, Trajectory};
+use formats::{ClassChange, KeptBy, KeptChange, Owner, Snapshot, Trajectory};
 use ledger::{MapBlock, RetainedBy, Use};
 use linux::Address;
 
-/// The stacks of threads have words of earlier calls, and objects that come and go.
-const STACKS: &str = "(stacks)";
+/// Roots that may be old words, or are no roots of the program's.
+const NO_ROOTS: [&str; 2] = ["(stacks)", "(memory of C extensions)"];
 /// The maximum number of roots in a diff.
 const MAX_ROOTS: usize = 20;
+/// The largest change, in bytes: numbers of a document are exact up to this one.
+const MAX_BYTES: f64 = 9_007_199_254_740_992.0;
+/// The maximum number of pairs of a root and a class. No real process has as many.
+const MAX_PAIRS: usize = 1 << 20;
 
 /// Counts, for each class, three groups of objects in the last snapshot: those that existed in the first one, the new
 /// ones, and the new ones that existed in the second to last snapshot. Returns what roots keep, most growth first; `None` if there
@@ -45,7 +49,7 @@ pub(super) fn count(
             kept.add(&objects);
         }
     }
-    Some(kept?.changes(&names, snapshots.last()?, classes))
+    Some(kept?.changes(&names, snapshots.last()?))
 }
 
 /// The names of classes and roots, by number.
@@ -74,8 +78,10 @@ impl<'a> Numbered<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Object {
     class: usize,
-    /// The root that retains it; `None` for garbage, and if it is not known.
+    /// The root that retains it; `None` for garbage, and if there is no such root.
     root: Option<usize>,
+    /// True if its root is not known.
+    is_unknown: bool,
     is_old: bool,
 }
 
@@ -85,10 +91,15 @@ impl Object {
         self.class == later.class && (!self.is_old || later.is_old)
     }
 
-    /// Returns true if it is this one, and still retained by the same root. Slots are used again, mostly by objects of the same
-    /// class: only an old object has lived through the collections since.
+    /// Returns true if one at the same address in another snapshot has the same class and root.
+    fn is_alike(&self, other: &Self) -> bool {
+        self.class == other.class && self.root.is_some() && self.root == other.root
+    }
+
+    /// Returns true if one at the same address in a later snapshot is this one, and still retained by the same root. Slots are used
+    /// again, mostly by objects of the same class: only an old object has lived through the collections since.
     fn is_kept(&self, later: &Self) -> bool {
-        self.class == later.class && later.is_old && self.root.is_some() && self.root == later.root
+        self.is_alike(later) && later.is_old
     }
 }
 
@@ -102,12 +113,11 @@ impl<'a> Look<'a> {
         let owners = snapshot.report.owners.iter().flatten();
         let classes: Vec<usize> = owners.map(|it| names.classes.number(&it.owner)).collect();
         let map = &snapshot.memory_map;
-        let roots: Vec<Option<usize>> = map
-            .roots
-            .names
-            .iter()
-            .map(|name| (name != STACKS).then(|| names.roots.number(name)))
-            .collect();
+        let number = |name: &'a str, names: &mut Names<'a>| {
+            (!NO_ROOTS.contains(&name)).then(|| names.roots.number(name))
+        };
+        let roots: Vec<Option<usize>> =
+            map.roots.roots.iter().map(|root| number(&root.name, names)).collect();
         let by = map.roots.of_objects().chain(std::iter::repeat(RetainedBy::Unknown));
         let blocks = map.areas.iter().flat_map(|area| map.blocks(area));
         let objects = blocks.filter(|block| block.used.is_object()).zip(by);
@@ -118,6 +128,7 @@ impl<'a> Look<'a> {
                     RetainedBy::Root(root) => *roots.get(root)?,
                     RetainedBy::Nothing | RetainedBy::Unknown => None,
                 },
+                is_unknown: by == RetainedBy::Unknown,
                 is_old: block.used == Use::OldSlot,
             };
             Some((block.address, object))
@@ -156,28 +167,59 @@ struct Kept {
     counts: HashMap<(usize, usize), Counts>,
 }
 
+#[derive(Clone)]
 struct Counts {
+    /// All objects of each snapshot.
+    all: Vec<u64>,
     /// In each snapshot but the last, the objects that the next one has, too.
     lasting: Vec<u64>,
-    /// The objects that were new in the second snapshot, and those of them that all later ones have.
+    /// The objects that the second and the third snapshot have and the first does not, and those of them that all later ones have.
     newcomers: u64,
     kept: u64,
 }
 
+impl Counts {
+    fn none(snapshots: usize) -> Self {
+        Self { all: vec![0; snapshots], lasting: vec![0; snapshots - 1], newcomers: 0, kept: 0 }
+    }
+
+    fn add(&mut self, other: &Self) {
+        let sum = |sums: &mut [u64], parts: &[u64]| {
+            sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
+        };
+        sum(&mut self.all, &other.all);
+        sum(&mut self.lasting, &other.lasting);
+        self.newcomers += other.newcomers;
+        self.kept += other.kept;
+    }
+
+    /// The change of the lasting objects.
+    fn grown(&self) -> i64 {
+        Trajectory::new(self.lasting.iter().copied()).change
+    }
+}
+
 impl Kept {
     fn add(&mut self, objects: &[Option<Object>]) {
+        // A root with few objects is unknown, and would seem to grow by all of them when it has more.
+        if objects.iter().flatten().any(|object| object.is_unknown) {
+            return;
+        }
         let is_kept = |pair: &[Option<Object>]| {
             pair[0].zip(pair[1]).is_some_and(|(one, other)| one.is_kept(&other))
         };
-        for (index, pair) in objects.windows(2).enumerate() {
-            if is_kept(pair)
-                && let Some(counts) = pair[0].and_then(|object| self.of(&object))
-            {
-                counts.lasting[index] += 1;
+        for (index, object) in objects.iter().enumerate() {
+            if let Some(counts) = object.and_then(|object| self.of(&object)) {
+                counts.all[index] += 1;
+                counts.lasting.get_mut(index).into_iter().for_each(|lasting| {
+                    *lasting += u64::from(is_kept(&objects[index..=index + 1]));
+                });
             }
         }
         let [first, Some(second), ..] = objects else { return };
-        if !first.is_some_and(|first| first.is_kept(second))
+        let is_new = !first.is_some_and(|first| first.is_alike(second));
+        if is_new
+            && is_kept(&objects[1..3])
             && let Some(counts) = self.of(second)
         {
             counts.newcomers += 1;
@@ -186,24 +228,22 @@ impl Kept {
     }
 
     fn of(&mut self, object: &Object) -> Option<&mut Counts> {
-        let new = || Counts { lasting: vec![0; self.snapshots - 1], newcomers: 0, kept: 0 };
-        Some(self.counts.entry((object.root?, object.class)).or_insert_with(new))
+        let pair = (object.root?, object.class);
+        if self.counts.len() >= MAX_PAIRS && !self.counts.contains_key(&pair) {
+            return None;
+        }
+        Some(self.counts.entry(pair).or_insert_with(|| Counts::none(self.snapshots)))
     }
 
-    /// The roots, by the memory of what they keep.
-    fn changes(
-        self,
-        names: &Names<'_>,
-        last: &Snapshot,
-        classes: &[ClassChange],
-    ) -> Vec<KeptChange> {
+    /// The roots that keep more than before, by the memory of that.
+    fn changes(self, names: &Names<'_>, last: &Snapshot) -> Vec<KeptChange> {
         let mut of_roots: HashMap<usize, Vec<(&str, Counts)>> = HashMap::new();
         for ((root, class), counts) in self.counts {
             of_roots.entry(root).or_default().push((names.classes.all[class], counts));
         }
-        let sizes = Sizes { last, classes };
+        let sizes = Sizes::of(last);
         let row = |(root, classes): (usize, Vec<(&str, Counts)>)| {
-            sizes.change(names.roots.all[root], &classes)
+            sizes.change(names.roots.all[root], self.snapshots, &classes)
         };
         let mut rows: Vec<KeptChange> = of_roots.into_iter().filter_map(row).collect();
         rows.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.root.cmp(&b.root)));
@@ -212,60 +252,69 @@ impl Kept {
     }
 }
 
-/// The mean sizes of objects.
+/// The sizes in the last snapshot.
 struct Sizes<'a> {
-    last: &'a Snapshot,
-    classes: &'a [ClassChange],
+    roots: HashMap<&'a str, u64>,
+    owners: HashMap<&'a str, &'a Owner>,
 }
 
-impl Sizes<'_> {
+impl<'a> Sizes<'a> {
+    fn of(last: &'a Snapshot) -> Self {
+        let roots = last.memory_map.roots.roots.iter();
+        let owners = last.report.owners.iter().flatten();
+        Self {
+            roots: roots.map(|root| (root.name.as_str(), root.bytes)).collect(),
+            owners: owners.map(|owner| (owner.owner.as_str(), owner)).collect(),
+        }
+    }
+
     /// What a root keeps of all classes; `None` if it is not more than before.
-    fn change(&self, root: &str, classes: &[(&str, Counts)]) -> Option<KeptChange> {
-        let lasting = |counts: &Counts| Trajectory::new(counts.lasting.iter().copied());
-        let bytes = |(class, counts): &(&str, Counts)| {
-            (self.of_object(class, root) * lasting(counts).change as f64) as i64
-        };
-        let mut all = classes.iter().map(|(_, counts)| lasting(counts));
-        let mut objects = all.next()?;
-        all.for_each(|it| objects.add(&it));
+    fn change(
+        &self,
+        root: &str,
+        snapshots: usize,
+        classes: &[(&str, Counts)],
+    ) -> Option<KeptChange> {
+        let mut sum = Counts::none(snapshots);
+        classes.iter().for_each(|(_, counts)| sum.add(counts));
+        // What stays longer, but does not become more, is no growth.
+        let grown = sum.grown();
+        let all = Trajectory::new(sum.all[..snapshots - 1].iter().copied());
+        if grown <= 0 || all.change < grown / 2 {
+            return None;
+        }
+        // The mean object of the root is as large as those by which it grew, or about so.
+        let mean = *self.roots.get(root)? as f64 / sum.all.last().copied()?.max(1) as f64;
+        let bytes = (mean * grown as f64).min(MAX_BYTES) as i64;
+        let of_class =
+            |(class, counts): &(&str, Counts)| self.mean(class, root) * counts.grown() as f64;
+        let total: f64 = classes.iter().map(|class| of_class(class).max(0.0)).sum();
         // Kinds of internal objects, whose names are in parentheses, mean nothing to programs.
-        let visible = classes.iter().filter(|(class, _)| !class.starts_with('('));
-        let (class, _) = visible.max_by_key(|it| (bytes(it), it.0))?;
-        let change = KeptChange {
-            root: root.to_owned(),
-            class: (*class).to_owned(),
-            path: self.path(class, root),
-            objects,
-            bytes: classes.iter().map(bytes).fold(0, i64::saturating_add),
-            newcomers: classes.iter().map(|(_, counts)| counts.newcomers).sum(),
-            kept: classes.iter().map(|(_, counts)| counts.kept).sum(),
-        };
-        (change.objects.change > 0 && change.bytes > 0).then_some(change)
+        let most = classes.iter().find(|class| {
+            !class.0.starts_with('(') && of_class(class) > 0.0 && 2.0 * of_class(class) > total
+        });
+        let class = most.map(|(class, _)| (*class).to_owned());
+        let path = class.as_deref().and_then(|class| self.retainer(class, root)?.path.clone());
+        let objects = Trajectory::new(sum.lasting.into_iter());
+        let (newcomers, kept) = (sum.newcomers, sum.kept);
+        let root = root.to_owned();
+        Some(KeptChange { root, class, path, objects, bytes, newcomers, kept })
     }
 
-    /// The path from a root to the objects of a class in the last snapshot.
-    fn path(&self, class: &str, root: &str) -> Option<String> {
-        self.retainers(class, root).find_map(|it| it.path.clone())
-    }
-
-    fn retainers(&self, class: &str, root: &str) -> impl Iterator<Item = &formats::KeptBy> {
-        let owners = self.last.report.owners.iter().flatten();
-        let of_class = owners.filter(move |owner| owner.owner == class);
-        of_class.flat_map(|owner| &owner.kept_by).filter(move |it| {
+    fn retainer(&self, class: &str, root: &str) -> Option<&KeptBy> {
+        let is_root = |it: &&KeptBy| {
             it.path.as_deref().and_then(|path| path.split(" → ").next()) == Some(root)
-        })
+        };
+        self.owners.get(class)?.kept_by.iter().find(is_root)
     }
 
-    /// The mean size of an object, with the memory that it holds: of those that the root retains if that is known, otherwise
-    /// of all that something retains.
-    fn of_object(&self, class: &str, root: &str) -> f64 {
+    /// The mean size of a class's objects: of those that the root retains if that is known, otherwise of all.
+    fn mean(&self, class: &str, root: &str) -> f64 {
         let mean = |bytes: u64, objects: u64| bytes as f64 / objects.max(1) as f64;
-        let of_root = self.retainers(class, root).next().map(|it| mean(it.bytes, it.objects));
-        let row = || self.classes.iter().find(|row| row.name == class);
-        let of_change =
-            || row().map(|row| mean(row.growing_bytes().last(), row.growing_objects().last()));
-        let owner = || self.last.report.owners.iter().flatten().find(|it| it.owner == class);
-        let of_owner = || owner().map(|it| mean(it.bytes(), it.objects));
-        of_root.or_else(of_change).or_else(of_owner).unwrap_or(0.0)
+        match (self.retainer(class, root), self.owners.get(class)) {
+            (Some(it), _) => mean(it.bytes, it.objects),
+            (None, Some(owner)) => mean(owner.bytes(), owner.objects),
+            (None, None) => 0.0,
+        }
     }
 }

@@ -23,6 +23,8 @@ const EVEN: f64 = 0.8;
 const MIN_SECONDS: f64 = 10.0;
 /// A class grew by the number of its objects if that rose by more than this fraction.
 const MORE_OBJECTS_FRACTION: u64 = 100;
+/// A leak takes as many snapshots, and one more for high confidence.
+const MIN_SNAPSHOTS: usize = 3;
 /// The part of the growth of RSS that a leak must explain to be the verdict: one in ten.
 const EXPLAINS: i64 = 10;
 /// The part of the growth of all objects that a class needs to be named: one in four.
@@ -152,7 +154,7 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
     // What comes and goes hides or feigns growth.
     let is_about_the_rest = match verdict.doubt {
         Some(doubt) => matches!(doubt, Doubt::Garbage | Doubt::Turnover | Doubt::NothingInUse),
-        None => true,
+        None => matches!(verdict.kind, DiffKind::Stable | DiffKind::Shrank),
     };
     kept.filter(|_| is_about_the_rest).unwrap_or(verdict)
 }
@@ -218,38 +220,59 @@ fn verdict(
     }
 }
 
-/// The verdict on the root that keeps more and more objects; `None` if that is little, also beside the growth of RSS, it slows down,
-/// or most of the objects that were new in the second snapshot are gone.
+/// The verdict on the root that keeps more and more objects: the largest leak, or else the largest growth. `None` if there is neither
+/// that is much beside the growth of RSS.
 fn kept(diff: Changes<'_>) -> Option<DiffVerdict> {
+    let least = diff.rss_bytes.change / EXPLAINS;
+    let rows = || growing_roots(diff).filter(|row| row.bytes >= least);
+    let verdicts = || rows().filter_map(|row| verdict_on_root(diff, row));
+    verdicts().find(|it| it.kind == DiffKind::ManagedLeak).or_else(|| verdicts().next())
+}
+
+/// The roots that keep more than before, most first: without those for which that is little, and those of which most objects that were
+/// new in the second snapshot are gone.
+fn growing_roots<'a>(diff: Changes<'a>) -> impl Iterator<Item = &'a KeptChange> {
+    let least = least_kept(diff);
     // More threads, and what they refer to, have a verdict of their own.
     let has_more_threads =
         diff.classes.iter().any(|it| it.name == "Thread" && has_more_objects(it));
-    let mut rows = diff.kept.iter().filter(|row| !has_more_threads || row.root != THREADS);
-    let row = rows.next().filter(|row| row.bytes >= least_kept(diff))?;
-    if row.bytes < diff.rss_bytes.change / EXPLAINS {
-        return None;
-    }
+    diff.kept.iter().filter(move |row| {
+        row.bytes >= least
+            && 2 * row.kept >= row.newcomers.max(1)
+            && !(has_more_threads && row.root == THREADS)
+    })
+}
+
+/// `None` if the growth slows down, or was observed too shortly.
+fn verdict_on_root(diff: Changes<'_>, row: &KeptChange) -> Option<DiffVerdict> {
     // The objects of a snapshot are compared with the next one, so the last one has no number.
     let points = diff.points.get(..row.objects.at.len())?;
     let times: Vec<u64> = points.iter().map(|point| point.unix_ms).collect();
-    let first_step = row.objects.at.get(1)?.saturating_sub(*row.objects.at.first()?);
-    if diff.seconds < MIN_SECONDS || 2 * row.kept < first_step.max(1) {
+    let seconds = times.last()?.saturating_sub(*times.first()?) as f64 / 1e3;
+    if seconds < MIN_SECONDS {
         return None;
     }
     let (kind, doubt, confidence) = match course(&row.objects, &times) {
-        Course::Steady => (DiffKind::ManagedLeak, None, Confidence::High),
+        // What methods that run have in their variables is released when they return.
+        Course::Steady if row.root == THREADS => {
+            (DiffKind::Growth, Some(Doubt::Unproven), Confidence::Low)
+        }
+        Course::Steady if points.len() > MIN_SNAPSHOTS => {
+            (DiffKind::ManagedLeak, None, Confidence::High)
+        }
+        Course::Steady => (DiffKind::ManagedLeak, None, Confidence::Medium),
         Course::TooEarly => (DiffKind::Growth, Some(Doubt::FewSnapshots), Confidence::Low),
         Course::Uneven => (DiffKind::Growth, Some(Doubt::Uneven), Confidence::Low),
         Course::LevelsOff => return None,
     };
-    let hours = times.last()?.saturating_sub(*times.first()?) as f64 / 3.6e6;
+    let verdict = verdict(diff, Some(seconds / 3600.0), kind, Subject::Objects, row.bytes);
     Some(DiffVerdict {
         cause: largest(diff, Part::Managed),
-        class: Some(row.class.clone()),
+        class: row.class.clone(),
         root: Some(row.root.clone()),
         doubt,
         confidence,
-        ..verdict(diff, (hours > 0.0).then_some(hours), kind, Subject::Objects, row.bytes)
+        ..verdict
     })
 }
 
@@ -262,9 +285,11 @@ fn least_kept(diff: Changes<'_>) -> i64 {
 /// Returns the root that keeps most more than before, if that is growth, and the verdict does not name it.
 #[must_use]
 pub fn kept_besides(diff: &Diff) -> Option<&KeptChange> {
-    let least = least_kept(diff.into());
-    let largest = diff.kept.iter().flatten().next().filter(|row| row.bytes >= least)?;
     let verdict = &diff.verdict;
+    if matches!(verdict.kind, DiffKind::Stable | DiffKind::Shrank) || diff.seconds < MIN_SECONDS {
+        return None;
+    }
+    let largest = growing_roots(diff.into()).next()?;
     let class = diff.classes.iter().find(|it| Some(&it.name) == verdict.class.as_ref());
     let path = class.and_then(|class| class.kept_by.as_deref());
     let root = verdict.root.as_deref().or_else(|| path?.split(" → ").next());
@@ -492,7 +517,6 @@ fn new_threads(diff: Changes<'_>) -> Option<&ClassChange> {
 /// A leak takes at least three snapshots (four for high confidence), grows steadily, explains at least a tenth of the growth of RSS, and consists of
 /// memory that lasts: objects that were new in the last but one snapshot are still there.
 fn leak(diff: Changes<'_>, sums: &Sums, hours: Option<f64>, least: i64) -> Option<DiffVerdict> {
-    const MIN_SNAPSHOTS: usize = 3;
     // Growth over hours does not show within seconds.
     if diff.seconds < MIN_SECONDS {
         return None;
@@ -598,6 +622,9 @@ fn growth(diff: Changes<'_>, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
         Course::Uneven => (DiffKind::Growth, Doubt::Uneven, Confidence::Low),
         Course::Steady if largest.is_turned_over(diff) => {
             (DiffKind::Growth, Doubt::Turnover, Confidence::Medium)
+        }
+        Course::Steady if largest.may_fill_up(diff) => {
+            (DiffKind::Growth, Doubt::Uneven, Confidence::Low)
         }
         Course::Steady => (DiffKind::Growth, Doubt::Unproven, Confidence::Low),
     };

@@ -7,7 +7,7 @@ use std::ops::Range;
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
-use ledger::{Area, AreaKind, Columns, MapRoots, MemoryMap};
+use ledger::{Area, AreaKind, Columns, MapRoot, MapRoots, MemoryMap};
 use linux::arch::Cpu;
 use linux::{Address, Machine, length};
 use serde::{Deserialize, Serialize};
@@ -53,9 +53,15 @@ struct ListedAreas {
     #[serde(default = "page_size::smallest", skip_serializing_if = "page_size::is_smallest")]
     page_bytes: u64,
     areas: Vec<ListedArea>,
-    /// The names of the roots in the section of roots.
+    /// The roots in the section of roots.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    roots: Vec<String>,
+    roots: Vec<ListedRoot>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct ListedRoot {
+    name: String,
+    bytes: u64,
 }
 
 impl Snapshot {
@@ -169,10 +175,12 @@ impl From<&MemoryMap> for ListedAreas {
             columns: [&area.sizes, &area.uses, &area.owners, &area.pages]
                 .map(|part| part.len() as u64),
         };
+        let listed_root =
+            |root: &MapRoot| ListedRoot { name: root.name.clone(), bytes: root.bytes };
         Self {
             page_bytes: memory_map.page_size,
             areas: memory_map.areas.iter().map(listed).collect(),
-            roots: memory_map.roots.names.clone(),
+            roots: memory_map.roots.roots.iter().map(listed_root).collect(),
         }
     }
 }
@@ -212,7 +220,8 @@ impl ListedAreas {
                 pages,
             });
         }
-        let roots = MapRoots { names: self.roots, of_objects };
+        let root = |ListedRoot { name, bytes }| MapRoot { name, bytes };
+        let roots = MapRoots { roots: self.roots.into_iter().map(root).collect(), of_objects };
         Some(MemoryMap { page_size, areas, columns, roots })
     }
 }

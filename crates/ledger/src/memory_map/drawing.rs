@@ -21,8 +21,8 @@ pub(crate) fn draw(
     accounts: &[OwnerAccount],
     roots: Option<SlotRoots>,
 ) -> MemoryMap {
-    let (of_slots, names) =
-        roots.map_or_else(Default::default, |roots| (roots.of_slots, roots.names));
+    let (of_slots, roots) =
+        roots.map_or_else(Default::default, |roots| (roots.of_slots, roots.roots));
     let mut drawing = Drawing {
         state,
         heap: facts.heap(),
@@ -31,7 +31,7 @@ pub(crate) fn draw(
         roots: of_slots,
         memory_map: MemoryMap {
             page_size: state.machine.page_size,
-            roots: MapRoots { names, ..MapRoots::default() },
+            roots: MapRoots { roots, ..MapRoots::default() },
             ..MemoryMap::default()
         },
         at: Address(0),
@@ -40,7 +40,11 @@ pub(crate) fn draw(
     for plan in plans(state, facts) {
         drawing.draw(plan);
     }
-    drawing.memory_map
+    let mut memory_map = drawing.memory_map;
+    if memory_map.roots.of_objects.is_empty() {
+        memory_map.roots.roots.clear();
+    }
+    memory_map
 }
 
 struct Drawing<'a> {

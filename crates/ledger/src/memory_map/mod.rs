@@ -12,7 +12,7 @@ use linux::{Address, MIN_PAGE_SIZE, length};
 
 pub(crate) use drawing::draw;
 pub(crate) use roots::{FIRST_ROOT, NOTHING, UNKNOWN};
-pub use roots::{MapRoots, RetainedBy};
+pub use roots::{MapRoot, MapRoots, RetainedBy};
 
 /// The unit of sizes of blocks, in bytes.
 const UNIT: u64 = 8;
@@ -350,7 +350,9 @@ impl MemoryMap {
         for block in self.blocks(area) {
             blocks += 1;
             covered = covered.saturating_add(block.bytes);
-            if block.owner.is_some_and(|owner| owner as usize >= owners) {
+            // A file with objects without bytes could have any number of them.
+            let is_empty = block.bytes == 0 && block.used.is_object();
+            if is_empty || block.owner.is_some_and(|owner| owner as usize >= owners) {
                 return false;
             }
         }

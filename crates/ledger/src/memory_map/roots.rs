@@ -8,11 +8,20 @@ pub(crate) const FIRST_ROOT: u16 = 2;
 /// The roots that retain the objects of a map.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MapRoots {
-    /// Their names: `Cache::STORE`, `(at_exit)`. Those that retain few objects are missing.
-    pub names: Vec<String>,
+    /// Those that retain many objects.
+    pub roots: Vec<MapRoot>,
     /// A number (LEB128) for each slot with an object, in the order of areas: 0 if it is not known what retains the object, or it
-    /// is a root without a name here; 1 if nothing does; otherwise 2 plus an index into the names. Empty if nothing is known.
+    /// is a root that retains few objects; 1 if nothing does; otherwise 2 plus an index into the roots. Empty if nothing is known.
     pub of_objects: Vec<u8>,
+}
+
+/// A root, and what it retains.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MapRoot {
+    /// Its name: `Cache::STORE`, `(at_exit)`.
+    pub name: String,
+    /// The bytes of the slots of its objects, and of the blocks that they refer to and own, resident or not.
+    pub bytes: u64,
 }
 
 /// What retains an object.
@@ -22,7 +31,7 @@ pub enum RetainedBy {
     Unknown,
     /// Nothing: it is garbage.
     Nothing,
-    /// The root with this index in [`MapRoots::names`].
+    /// The root with this index in [`MapRoots::roots`].
     Root(usize),
 }
 
@@ -45,16 +54,16 @@ impl MapRoots {
         })
     }
 
-    /// Returns true if there is a number for each object of `map`, or none at all, and each root has a name.
+    /// Returns true if there is a number for each object of `map`, or none at all, and each is one of a root.
     pub(super) fn fit(&self, map: &MemoryMap) -> bool {
         if self.of_objects.is_empty() {
-            return self.names.is_empty();
+            return self.roots.is_empty();
         }
         let blocks = map.areas.iter().flat_map(|area| map.blocks(area));
         let mut numbers = self.of_objects.as_slice();
         let has_number = |_| {
             column::take(&mut numbers)
-                .is_some_and(|number| number < u64::from(FIRST_ROOT) + self.names.len() as u64)
+                .is_some_and(|number| number < u64::from(FIRST_ROOT) + self.roots.len() as u64)
         };
         blocks.filter(|block| block.used.is_object()).all(has_number) && numbers.is_empty()
     }

@@ -51,11 +51,10 @@ pub fn diff_verdict(diff: &Diff) -> VerdictWords {
     }
     if let Some(other) = kept_besides(diff) {
         evidence.push(format!(
-            "{} keeps about {} more ({} objects, most of it {})",
+            "{} keeps about {} more ({} objects)",
             other.root,
             Size(other.bytes.max(0) as u64),
-            signed_count(other.objects.change),
-            other.class
+            signed_count(other.objects.change)
         ));
     }
     evidence.extend(
@@ -77,7 +76,7 @@ fn kept(diff: &Diff) -> Option<&KeptChange> {
 fn still_there(kept: &KeptChange) -> String {
     let path = kept.path.as_ref().map_or_else(String::new, |path| format!(": {path}"));
     format!(
-        "of {} objects that {} retained first in the second snapshot, {} are in all later ones{path}",
+        "of {} objects that {} retained in the second and third snapshot, but not in the first, {} are in all later ones{path}",
         Count(kept.newcomers),
         kept.root,
         Count(kept.kept),
@@ -307,7 +306,9 @@ fn largest_code(diff: &Diff) -> Option<&CodeChange> {
 fn subject(diff: &Diff, class: Option<&ClassChange>) -> String {
     let cause = diff.verdict.cause.map_or("memory", Cause::name);
     if let Some(kept) = kept(diff) {
-        return format!("{} retained by {}", kept.class, kept.root);
+        let most = kept.class.as_ref();
+        let most = most.map_or_else(String::new, |class| format!(", most of it {class},"));
+        return format!("memory retained by {}{most}", kept.root);
     }
     match (diff.verdict.subject, class) {
         (Subject::Objects, Some(class)) => named(class),

@@ -52,6 +52,12 @@ impl DataType {
         self.name.as_deref() == Some("ractor")
     }
 
+    /// Returns true for mutexes (thread_sync.c).
+    #[must_use]
+    pub fn is_mutex(&self) -> bool {
+        self.name.as_deref() == Some("mutex")
+    }
+
     /// Returns true for the structure of the VM itself (vm.c).
     #[must_use]
     pub fn is_vm(&self) -> bool {

@@ -1,6 +1,6 @@
 //! The references of each node.
 
-use ruby::{ClassKind, ImemoType, Slot, SlotType};
+use ruby::{ClassKind, DataType, ImemoType, Slot, SlotType};
 
 use crate::Cause;
 use crate::ownership::bits::{Bits, Ranks};
@@ -202,7 +202,7 @@ impl ObjectGraph<'_> {
     /// Returns true for Ractors, which are in a list. A method that a block defines has the Ractor that defined it, but does not
     /// retain it: a path would lead from any of these methods to all threads.
     fn is_ractor(&self, slot: u32) -> bool {
-        self.space.data_type_of(slot).is_some_and(|it| it.name.as_deref() == Some("ractor"))
+        self.space.data_type_of(slot).is_some_and(DataType::is_ractor)
     }
 
     /// Returns true for an extension's block that no object refers to itself.
@@ -237,7 +237,7 @@ impl ObjectGraph<'_> {
     /// lead from any mutex to all that a thread retains.
     fn is_lock(&self, owner: Owner) -> bool {
         let Owner::Data(class) = owner else { return false };
-        self.table.type_of(class).is_some_and(|it| it.name.as_deref() == Some("mutex"))
+        self.table.type_of(class).is_some_and(DataType::is_mutex)
     }
 
     /// Returns true for objects of Ruby's own that wrap a structure, without the interpreter's.
