@@ -1,5 +1,7 @@
 //! Verdicts of `rbloat diff` on reports whose numbers the test sets.
 
+use std::ops::Range;
+
 use diagnosis::growth;
 use formats::{
     CaptureMethod, Class, Confidence, Diff, DiffKind, Doubt, KeptBy, PinRow, Report, SizeClass,
@@ -331,17 +333,52 @@ fn what_a_root_keeps_is_told_beside_another_verdict() {
     assert!(evidence.iter().any(|it| it == told), "{evidence:?}");
 }
 
-/// A cache whose entries are replaced keeps few of those that were new, however its size wanders.
+/// Snapshots with the same 16,000 sessions, of which `Cache::STORE` retains those in the ranges.
+fn looks_at_cache(retained: [&[Range<usize>]; 4]) -> Vec<(String, Snapshot)> {
+    let look = |(hour, ranges): (u64, &[Range<usize>])| {
+        let (name, mut snapshot) = look_behind(hour, 16_000, 0);
+        let numbers = &mut snapshot.memory_map.roots.of_objects;
+        numbers.fill(1);
+        ranges.iter().for_each(|range| numbers[range.clone()].fill(2));
+        (name, snapshot)
+    };
+    (1..5).zip(retained).map(look).collect()
+}
+
+/// A cache whose size rises steadily, but whose entries are replaced.
 #[test]
 fn a_cache_that_is_replaced_is_no_leak() {
-    let mut looks: Vec<_> = (1..5).map(|hour| look_behind(hour, 20_000 + hour * 500, 0)).collect();
-    // The last look has the new ones at other addresses, but for 100.
-    let map = &mut looks[3].1.memory_map;
-    map.roots.of_objects[20_600..].fill(1);
-    let diff = growth(&looks);
+    let (first, second, third) = (0..4_000, 4_000..8_000, 8_000..16_000);
+    let diff = growth(&looks_at_cache([
+        &[first.clone()],
+        &[first.clone(), second.clone()],
+        &[first.clone(), second, third.clone()],
+        &[first, third],
+    ]));
     let row = &diff.kept.as_ref().unwrap()[0];
-    assert!(row.kept * 2 < row.newcomers, "{row:?}");
-    assert_eq!(diff.verdict.root, None);
+    assert_eq!(row.objects.at, [4_000, 8_000, 12_000]);
+    assert_eq!((row.newcomers, row.kept), (4_000, 0));
+    assert_eq!(diff.verdict.kind, DiffKind::Stable, "{:?}", diff.verdict);
+}
+
+/// More of the same objects are old at each look.
+#[test]
+fn objects_that_only_grow_old_are_no_growth() {
+    let all = 0..16_000;
+    let mut looks = looks_at_cache([(); 4].map(|()| std::slice::from_ref(&all)));
+    for ((_, snapshot), old) in looks.iter_mut().zip([0, 4_000, 8_000, 12_000]) {
+        snapshot.memory_map.columns.uses[old..].fill(YOUNG_SLOT);
+    }
+    assert_eq!(growth(&looks).kept, Some(Vec::new()));
+}
+
+/// The root of a few objects is not known, so a root would seem to grow by all of them when it has more.
+#[test]
+fn objects_of_an_unknown_root_are_not_counted() {
+    let all = 0..16_000;
+    let mut looks = looks_at_cache([(); 4].map(|()| std::slice::from_ref(&all)));
+    looks[0].1.memory_map.roots.of_objects.fill(0);
+    assert_eq!(growth(&looks).kept, Some(Vec::new()));
 }
 
 /// Objects that are there at one look only come and go, however many there are.
