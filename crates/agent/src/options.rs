@@ -6,7 +6,7 @@ use examine::CaptureOptions;
 
 use crate::push::Endpoint;
 
-/// What the agent does.
+/// The tasks of the agent, and their limits.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The address and port to listen on.

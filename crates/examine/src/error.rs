@@ -125,7 +125,7 @@ pub enum Error {
     NoSource {
         /// The file.
         path: PathBuf,
-        /// What it is.
+        /// Its kind.
         what: String,
     },
     /// A core is not of a Ruby process.

@@ -306,7 +306,7 @@ fn fewer_requests_do_not_hide_what_a_root_keeps() {
         "of 4,000 objects that Cache::STORE retained in the second and third snapshot, but not in the first, 4,000 are in all later \
          ones: Cache::STORE → Hash → Session"
     );
-    // What is kept more and more slowly is no leak.
+    // Growth that slows down is no leak.
     let slower = [(1, 4_000), (2, 12_000), (3, 12_100), (4, 12_200)];
     let looks: Vec<_> = slower
         .into_iter()
@@ -350,10 +350,10 @@ fn looks_at_cache(retained: [&[Range<usize>]; 4]) -> Vec<(String, Snapshot)> {
 fn a_cache_that_is_replaced_is_no_leak() {
     let (first, second, third) = (0..4_000, 4_000..8_000, 8_000..16_000);
     let diff = growth(&looks_at_cache([
-        &[first.clone()],
+        std::slice::from_ref(&first),
         &[first.clone(), second.clone()],
         &[first.clone(), second, third.clone()],
-        &[first, third],
+        &[first.clone(), third],
     ]));
     let row = &diff.kept.as_ref().unwrap()[0];
     assert_eq!(row.objects.at, [4_000, 8_000, 12_000]);

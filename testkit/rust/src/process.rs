@@ -21,7 +21,7 @@ pub fn wait_until_asleep(pid: i32) {
     }
 }
 
-/// How often each thread of a process stopped running; `None` if one of them does not sleep.
+/// The number of times that each thread of a process stopped running; `None` if one of them does not sleep.
 fn switches_of_sleepers(pid: i32) -> Option<Vec<String>> {
     let switches = |thread: std::io::Result<std::fs::DirEntry>| {
         let status = std::fs::read_to_string(thread.ok()?.path().join("status")).ok()?;

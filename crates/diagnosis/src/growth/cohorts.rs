@@ -4,8 +4,8 @@
 //! is young now. So the number of survivors may be too high. It is too low after GC.compact, and if the first snapshot was
 //! taken during a collection, which marks young objects too. The number of lasting newcomers does not depend on ages.
 //!
-//! What a root keeps is counted without the objects that come and go: those that the next snapshot has, too, retained by the same
-//! root, and old by then. So garbage neither hides growth nor looks like it, and without collections between the snapshots nothing is
+//! A root *keeps* the objects that the next snapshot has, too, retained by the same root and old by then. Objects that come and go do not
+//! count. So garbage neither hides growth nor looks like it, and without collections between the snapshots nothing is
 //! known to be kept.
 
 use std::collections::HashMap;
@@ -161,7 +161,7 @@ fn survive(class: &mut ClassChange, objects: &[Option<Object>]) {
     class.lasting_newcomers += u64::from(before.is_some_and(|it| it.class == last.class));
 }
 
-/// What each root keeps, by class.
+/// The objects that each root keeps, by class.
 struct Kept {
     snapshots: usize,
     counts: HashMap<(usize, usize), Counts>,
@@ -268,7 +268,7 @@ impl<'a> Sizes<'a> {
         }
     }
 
-    /// What a root keeps of all classes; `None` if it is not more than before.
+    /// The growth of a root's objects of all classes; `None` if there are not more of them than before.
     fn change(
         &self,
         root: &str,
@@ -277,7 +277,7 @@ impl<'a> Sizes<'a> {
     ) -> Option<KeptChange> {
         let mut sum = Counts::none(snapshots);
         classes.iter().for_each(|(_, counts)| sum.add(counts));
-        // What stays longer, but does not become more, is no growth.
+        // Objects that stay longer, but do not become more, are no growth.
         let grown = sum.grown();
         let all = Trajectory::new(sum.all[..snapshots - 1].iter().copied());
         if grown <= 0 || all.change < grown / 2 {

@@ -2,11 +2,12 @@
 
 mod changes;
 mod cohorts;
+mod course;
 mod verdict;
 
+pub(crate) use course::{Course, course};
 use formats::{CaptureMethod, Diff, DiffPoint, Report, Snapshot, Trajectory, UnreadPoint};
 use verdict::Changes;
-pub(crate) use verdict::{Course, course};
 pub use verdict::{
     has_more_objects, is_defined_again, kept_besides, least_growth, native_owner_of_verdict, totals,
 };

@@ -8,17 +8,14 @@ use formats::{
 };
 use ledger::{Cause, CauseGroup};
 
+use super::course::{Course, course, rates};
+
 /// The least change that is growth, in bytes, and as a fraction of RSS.
 const MIN_BYTES: u64 = 1 << 20;
 const MIN_FRACTION: u64 = 100;
-/// Growth levels off if its last rate is below this part of its highest rate.
-const LEVELS_OFF: f64 = 0.25;
-/// Growth is steady if its rate is at least this part of the mean rate in every interval.
-const STEADY: f64 = 0.5;
 
 /// A buffer grows as fast as before if its last rate is at least this part of its first one.
 const EVEN: f64 = 0.8;
-
 /// Snapshots that are closer together do not show that nothing grows.
 const MIN_SECONDS: f64 = 10.0;
 /// A class grew by the number of its objects if that rose by more than this fraction.
@@ -70,19 +67,6 @@ fn part(cause: Cause) -> Option<Part> {
 
 /// Causes that may hold Ruby's memory too: of another allocator than glibc's, or without a search for owners.
 const OWNERS_UNKNOWN: [Cause; 2] = [Cause::MallocInUse, Cause::Unknown];
-
-/// The course of a number over time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Course {
-    /// It grows at nearly the same rate in every interval.
-    Steady,
-    /// It grows more and more slowly.
-    LevelsOff,
-    /// Its rate changes.
-    Uneven,
-    /// There are fewer than three points.
-    TooEarly,
-}
 
 /// The parts of a diff that its verdict follows from.
 #[derive(Debug, Clone, Copy)]
@@ -151,7 +135,7 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
         return leak.clone();
     }
     let verdict = verdict_on_totals(diff, &sums, hours, least);
-    // What comes and goes hides or feigns growth.
+    // Objects that come and go hide or feign growth.
     let is_about_the_rest = match verdict.doubt {
         Some(doubt) => matches!(doubt, Doubt::Garbage | Doubt::Turnover | Doubt::NothingInUse),
         None => matches!(verdict.kind, DiffKind::Stable | DiffKind::Shrank),
@@ -253,7 +237,7 @@ fn verdict_on_root(diff: Changes<'_>, row: &KeptChange) -> Option<DiffVerdict> {
         return None;
     }
     let (kind, doubt, confidence) = match course(&row.objects, &times) {
-        // What methods that run have in their variables is released when they return.
+        // Variables of running methods are released when the methods return.
         Course::Steady if row.root == THREADS => {
             (DiffKind::Growth, Some(Doubt::Unproven), Confidence::Low)
         }
@@ -695,26 +679,4 @@ fn native_owner(diff: Changes<'_>) -> Option<&OwnerChange> {
     let is_native = |owner: &&OwnerChange| owner.cause.is_some_and(|it| owned.contains(&it));
     let largest = diff.owners.iter().filter(is_native).max_by_key(|owner| owner.bytes.change);
     largest.filter(|owner| owner.bytes.change > 0)
-}
-
-/// The rate of each interval between two times in milliseconds, in units per second.
-fn rates(values: &Trajectory, times: &[u64]) -> Vec<f64> {
-    let spans = times.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
-    let steps = values.at.windows(2).map(|pair| pair[1] as f64 - pair[0] as f64);
-    steps.zip(spans).map(|(step, span)| step * 1e3 / span.max(1) as f64).collect()
-}
-
-/// Returns the course of the values at these times, in milliseconds.
-pub(crate) fn course(values: &Trajectory, times: &[u64]) -> Course {
-    let rates = rates(values, times);
-    let [_, .., last] = rates[..] else { return Course::TooEarly };
-    let fastest = rates.iter().copied().fold(f64::MIN, f64::max);
-    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
-    if last < LEVELS_OFF * fastest {
-        Course::LevelsOff
-    } else if rates.iter().all(|&rate| rate >= STEADY * mean) {
-        Course::Steady
-    } else {
-        Course::Uneven
-    }
 }

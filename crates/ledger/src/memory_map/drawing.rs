@@ -52,7 +52,7 @@ struct Drawing<'a> {
     heap: &'a HeapMap,
     space: &'a ObjectSpace,
     index: AccountIndex<'a>,
-    /// What retains the object in each slot, as a number; empty if that is unknown.
+    /// The number of the root of the object in each slot; empty if roots are unknown.
     roots: Vec<u16>,
     memory_map: MemoryMap,
     /// The end of the blocks drawn so far.

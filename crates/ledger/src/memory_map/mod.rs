@@ -29,7 +29,7 @@ pub struct MemoryMap {
     pub areas: Vec<Area>,
     /// The contents of the areas.
     pub columns: Columns,
-    /// What retains the objects.
+    /// The roots that retain the objects.
     pub roots: MapRoots,
 }
 

@@ -24,7 +24,7 @@ pub struct MapRoot {
     pub bytes: u64,
 }
 
-/// What retains an object.
+/// The retaining root of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetainedBy {
     /// That is not known, or it is a root that retains few objects.
@@ -41,7 +41,7 @@ impl MapRoots {
         column::push(&mut self.of_objects, number.into());
     }
 
-    /// What retains each object, in the order of areas. Ends early if the numbers do.
+    /// The retaining root of each object, in the order of areas. Ends early if the numbers do.
     pub fn of_objects(&self) -> impl Iterator<Item = RetainedBy> {
         let mut numbers = self.of_objects.as_slice();
         std::iter::from_fn(move || {

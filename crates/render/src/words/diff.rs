@@ -67,7 +67,7 @@ pub fn diff_verdict(diff: &Diff) -> VerdictWords {
     VerdictWords { summary, evidence, check }
 }
 
-/// What a root keeps, if the verdict follows from that.
+/// The root that the verdict is about, if it follows from what roots keep.
 fn kept(diff: &Diff) -> Option<&KeptChange> {
     let root = diff.verdict.root.as_deref()?;
     diff.kept.iter().flatten().find(|it| it.root == root)

@@ -140,14 +140,6 @@ impl Content {
             _ => self.known().map(|(_, words)| words),
         }
     }
-
-    /// Returns true if its words, or memory behind them, may refer to objects.
-    #[must_use]
-    pub fn may_refer_to_objects(self) -> bool {
-        self != Self::NO_OBJECTS
-            && self != Self::REGEXP
-            && self.known().is_none_or(|(_, words)| words > 0)
-    }
 }
 
 #[cfg(test)]
@@ -157,8 +149,6 @@ mod tests {
     #[test]
     fn contents_are_packed_and_unpacked() {
         assert_eq!([Content::UNKNOWN, Content::NO_OBJECTS].map(Content::known), [None; 2]);
-        let refers = [Content::UNKNOWN, Content::NO_OBJECTS, Content::REGEXP, Content::BYTES];
-        assert_eq!(refers.map(Content::may_refer_to_objects), [true, false, false, false]);
         assert_eq!(Content::BYTES.known(), Some((Form::Words, 0)));
         let pairs: Vec<_> = [8, 9].map(Content::of_pairs).map(Content::used_words).into();
         assert_eq!(pairs, [Some(16), None]);

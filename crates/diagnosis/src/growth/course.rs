@@ -1,0 +1,43 @@
+//! The course of a number over time.
+
+use formats::Trajectory;
+
+/// Growth levels off if its last rate is below this part of its highest rate.
+const LEVELS_OFF: f64 = 0.25;
+/// Growth is steady if its rate is at least this part of the mean rate in every interval.
+const STEADY: f64 = 0.5;
+
+/// The course of a number over time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Course {
+    /// It grows at nearly the same rate in every interval.
+    Steady,
+    /// It grows more and more slowly.
+    LevelsOff,
+    /// Its rate changes.
+    Uneven,
+    /// There are fewer than three points.
+    TooEarly,
+}
+
+/// The rate of each interval between two times in milliseconds, in units per second.
+pub(super) fn rates(values: &Trajectory, times: &[u64]) -> Vec<f64> {
+    let spans = times.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
+    let steps = values.at.windows(2).map(|pair| pair[1] as f64 - pair[0] as f64);
+    steps.zip(spans).map(|(step, span)| step * 1e3 / span.max(1) as f64).collect()
+}
+
+/// Returns the course of the values at these times, in milliseconds.
+pub(crate) fn course(values: &Trajectory, times: &[u64]) -> Course {
+    let rates = rates(values, times);
+    let [_, .., last] = rates[..] else { return Course::TooEarly };
+    let fastest = rates.iter().copied().fold(f64::MIN, f64::max);
+    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    if last < LEVELS_OFF * fastest {
+        Course::LevelsOff
+    } else if rates.iter().all(|&rate| rate >= STEADY * mean) {
+        Course::Steady
+    } else {
+        Course::Uneven
+    }
+}
