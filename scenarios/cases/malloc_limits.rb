@@ -11,6 +11,6 @@ unless ENV.key?(LIMITS.first)
 end
 
 Scenario.run(expect: "ruby.malloc", settle: false) do |scale|
-  (800 * scale).ceil.times { |number| "row #{number} " * 20_000 }
+  (200 * scale).ceil.times { |number| "row #{number} " * 80_000 }
   { variables: LIMITS }
 end
