@@ -12,7 +12,7 @@ use formats::{
     CaptureMethod, CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess, Owned,
     Place, Report, Snapshot, SnapshotOutcome, Treatment, TreatmentOutcome,
 };
-use ledger::{Extent, Size};
+use ledger::{Analyses, Size};
 use linux::proc::{self, ControlGroup};
 use supervise::{Allowance, unix_ms};
 
@@ -287,8 +287,8 @@ impl Observer {
         let cpu = proc::own_cpu_time();
         let known = &self.known[&id];
         let place = known.place.clone();
-        let extent = Extent { retained_sizes: false, memory_map: true };
-        let detail = Detail { owners: true, extent, family: false };
+        let analyses = Analyses { retained_sizes: false, memory_map: true };
+        let detail = Detail { owners: true, analyses, family: false };
         let owners = self.has_memory_for(known, detail);
         let taken = match self.capture(id, Detail { owners, ..detail }) {
             Ok(snapshot) => Ok(snapshot),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use formats::{Capture, CaptureMethod, Unread, milliseconds};
 use image::{Image, ProcessState, Target, Thawed};
 use inferior::{EndedCopy, ForkPlan, ForkedCopy, MemoryLimits, Refusal};
-use ledger::{Extent, Facts};
+use ledger::{Analyses, Facts};
 use linux::on_a_thread_of_its_own;
 use linux::proc::{ControlGroup, wait_until_untraced};
 use linux::{PauseFactors, both};
@@ -150,7 +150,9 @@ pub(crate) fn read_image<T: Send>(
 pub fn own_bytes(rss_bytes: u64, detail: Detail) -> u64 {
     let part = match detail {
         Detail { owners: false, .. } => OWN_PART,
-        Detail { extent: Extent { retained_sizes: true, .. }, .. } => OWN_PART_WITH_RETAINED_SIZES,
+        Detail { analyses: Analyses { retained_sizes: true, .. }, .. } => {
+            OWN_PART_WITH_RETAINED_SIZES
+        }
         _ => OWN_PART_WITH_OWNERS,
     };
     OWN_BYTES + rss_bytes / part
