@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use ::archive::Look;
+use archive::Look;
 use examine::{
     AllocatorCall, CaptureOptions, Containers, Detail, Id, Intervals, Listed, Rubies, isolated,
     own_bytes, snapshot_of,
@@ -16,7 +16,7 @@ use ledger::{Analyses, Size};
 use linux::proc::{self, ControlGroup};
 use supervise::{Allowance, unix_ms};
 
-use crate::archive::Archive;
+use crate::archive_writer::ArchiveWriter;
 use crate::limits::{Alarmed, Limits};
 use crate::log::Log;
 use crate::node_name::node_name;
@@ -73,7 +73,7 @@ pub(crate) struct Observer {
 /// The places for what captures find, besides the metrics.
 pub(crate) struct Outputs {
     pub(crate) limits: Option<Limits>,
-    pub(crate) archive: Option<Archive>,
+    pub(crate) archive: Option<ArchiveWriter>,
     pub(crate) pusher: Option<Pusher>,
 }
 
@@ -383,7 +383,7 @@ impl Observer {
         let Outputs { limits, archive, pusher } = &self.outputs;
         self.node.snapshots = limits.as_ref().map(Limits::figures);
         self.node.pushes = pusher.as_ref().map(Pusher::outcomes);
-        self.node.archive = archive.as_ref().map(Archive::figures);
+        self.node.archive = archive.as_ref().map(ArchiveWriter::figures);
         self.shared.set(self.node.clone());
     }
 }
