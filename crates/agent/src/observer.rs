@@ -101,7 +101,8 @@ impl Observer {
     ) -> Self {
         let Options { every, causes_every, owners_every, max_memory, capture, treat, .. } =
             *options;
-        let complain = move |pid, error| (log.complain)(&log.about(pid, &error));
+        let complain =
+            move |pid, error| (log.complain)(&examine::about(pid, &(log.explain)(&error)));
         let treatment = Treatment { above_bytes: options.treat_above, ..Treatment::default() };
         let intervals = Intervals { search: SEARCH_EVERY.min(every), sample: every, exact: every };
         Self {

@@ -27,7 +27,7 @@ use crate::{Advice, Content, Deployment, MadeBy, Verdict};
 
 pub(crate) use check::check_causes;
 
-pub use capture::{Capture, CaptureMethod, Unread, milliseconds};
+pub use capture::{Capture, CaptureMethod, NoCopy, Unread, milliseconds};
 pub use files::MappedFile;
 pub use finding_figures::{
     ArenaProblem, CacheProblem, CacheUnit, CachesProblem, DifferentFile, HeapPart, MissingFile,
