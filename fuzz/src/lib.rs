@@ -193,7 +193,8 @@ fn draw_up_snapshot() -> Snapshot {
 
 fn draw_up(image: &Image<'_>) -> Snapshot {
     let analyses = Analyses { retained_sizes: true, memory_map: true };
-    let (ledger, memory_map) = Ledger::draw_up_with(analyses, &image.state, &Facts::read(image, true));
+    let (ledger, memory_map) =
+        Ledger::draw_up_with(analyses, &image.state, &Facts::read(image, true));
     let none = Duration::ZERO;
     let written = SystemTime::UNIX_EPOCH;
     let capture = Capture::new(CaptureMethod::Core, String::new(), written, none, none, None);

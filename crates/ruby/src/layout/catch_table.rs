@@ -33,3 +33,40 @@ pub fn iseqs_of_catch_table(table: &[u8]) -> Option<impl Iterator<Item = u64> + 
     let is_table = entries.clone().all(|entry| TYPES.contains(&(word(entry, 0) as u32)));
     is_table.then(|| entries.map(|entry| word(entry, ISEQ)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table with a `rescue` and an `ensure`, whose bytecode is at odd places.
+    fn table() -> Vec<u8> {
+        let mut bytes = 2_u32.to_le_bytes().to_vec();
+        for (kind, iseq) in [(3_u32, 0x7f00_0000_1000_u64), (5, 0x7f00_0000_2000)] {
+            bytes.extend(kind.to_le_bytes());
+            bytes.extend([0; 4]);
+            bytes.extend(iseq.to_le_bytes());
+            bytes.extend([0; 16]);
+        }
+        bytes
+    }
+
+    #[test]
+    fn the_bytecode_of_each_clause_is_found() {
+        let table = table();
+        assert_eq!(catch_table_bytes(&table[..CATCH_TABLE_HEAD_BYTES]), Some(table.len()));
+        let iseqs: Vec<u64> = iseqs_of_catch_table(&table).unwrap().collect();
+        assert_eq!(iseqs, [0x7f00_0000_1000, 0x7f00_0000_2000]);
+    }
+
+    #[test]
+    fn no_length_and_no_type_is_trusted() {
+        let mut long = table();
+        long[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(catch_table_bytes(&long[..CATCH_TABLE_HEAD_BYTES]), None);
+        let mut even = table();
+        even[4 + ENTRY_BYTES] = 4;
+        assert!(iseqs_of_catch_table(&even).is_none());
+        assert_eq!(catch_table_bytes(&[]), None);
+        assert!(iseqs_of_catch_table(&[]).is_none());
+    }
+}
