@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use formats::{Capture, CaptureMethod, Snapshot};
 use image::{Image, ProcessState};
-use ledger::{Extent, Facts, Ledger};
+use ledger::{Analyses, Facts, Ledger};
 use linux::{Address, MIN_PAGE_SIZE, length};
 use render::TextOptions;
 use serde_json::Value;
@@ -192,8 +192,9 @@ fn draw_up_snapshot() -> Snapshot {
 }
 
 fn draw_up(image: &Image<'_>) -> Snapshot {
-    let extent = Extent { retained_sizes: true, memory_map: true };
-    let (ledger, memory_map) = Ledger::draw_up_to(extent, &image.state, &Facts::read(image, true));
+    let analyses = Analyses { retained_sizes: true, memory_map: true };
+    let (ledger, memory_map) =
+        Ledger::draw_up_with(analyses, &image.state, &Facts::read(image, true));
     let none = Duration::ZERO;
     let written = SystemTime::UNIX_EPOCH;
     let capture = Capture::new(CaptureMethod::Core, String::new(), written, none, none, None);

@@ -17,7 +17,7 @@ pub enum Error {
         /// The folder of the archive.
         path: PathBuf,
         /// The reason.
-        error: ::archive::Error,
+        error: archive::Error,
     },
     /// The address is taken, or is none of this machine.
     #[error("cannot listen on {address}: {source}")]

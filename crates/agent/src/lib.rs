@@ -2,9 +2,9 @@
 //!
 //! One thread reads the kernel's figures and captures processes (`observer`), another one answers scrapers (`server`). The calling
 //! thread waits for signals. `trigger` decides when a process near its memory limit is worth a snapshot, and `limits` takes it.
-//! `archive` and `snapshot_folder` write files, `push` hands profiles over to a server.
+//! `archive_writer` and `snapshot_folder` write files, `push` hands profiles over to a server.
 
-mod archive;
+mod archive_writer;
 mod error;
 mod limits;
 mod log;
@@ -25,13 +25,13 @@ use std::time::Duration;
 use linux::proc::ControlGroup;
 use supervise::{Event, Signals};
 
-pub use archive::add as add_to_archive;
+pub use archive_writer::add as add_to_archive;
 pub use error::Error;
 pub use log::Log;
 pub use options::Options;
 pub use push::{Endpoint, parse_endpoint};
 
-use archive::Archive;
+use archive_writer::ArchiveWriter;
 use limits::Limits;
 use observer::{Observer, Outputs};
 use push::Pusher;
@@ -68,7 +68,8 @@ pub fn run(options: &Options, log: Log) -> Result<(), Error> {
     let push_token = options.push_token_file.as_deref().map(Token::read).transpose()?;
     let start = |to| Pusher::start(to, push_token.as_ref(), options.push_ca.as_deref(), log);
     let pusher = options.push.as_ref().map(start).transpose()?;
-    let open = |path| Archive::open(path, options.max_archive_bytes, options.capture.sandbox, log);
+    let open =
+        |path| ArchiveWriter::open(path, options.max_archive_bytes, options.capture.sandbox, log);
     let archive = options.archive.as_deref().map(open).transpose()?;
     let shared = Shared::new();
     let find = |path| {

@@ -9,14 +9,6 @@ pub struct Log {
     pub explain: fn(&examine::Error) -> String,
 }
 
-impl Log {
-    /// Returns the sentence on the failed examination of one of several processes: it names the process once.
-    pub(crate) fn about(&self, pid: i32, error: &examine::Error) -> String {
-        let (message, name) = ((self.explain)(error), format!("process {pid}"));
-        if message.contains(&name) { message } else { format!("{name}: {message}") }
-    }
-}
-
 /// For tests.
 #[cfg(test)]
 pub(crate) const SILENT: Log =

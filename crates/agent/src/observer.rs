@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use ::archive::Look;
+use archive::Look;
 use examine::{
     AllocatorCall, CaptureOptions, Containers, Detail, Id, Intervals, Listed, Rubies, isolated,
     own_bytes, snapshot_of,
@@ -12,11 +12,11 @@ use formats::{
     CaptureMethod, CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess, Owned,
     Place, Report, Snapshot, SnapshotOutcome, Treatment, TreatmentOutcome,
 };
-use ledger::{Extent, Size};
+use ledger::{Analyses, Size};
 use linux::proc::{self, ControlGroup};
 use supervise::{Allowance, unix_ms};
 
-use crate::archive::Archive;
+use crate::archive_writer::ArchiveWriter;
 use crate::limits::{Alarmed, Limits};
 use crate::log::Log;
 use crate::node_name::node_name;
@@ -73,7 +73,7 @@ pub(crate) struct Observer {
 /// The places for what captures find, besides the metrics.
 pub(crate) struct Outputs {
     pub(crate) limits: Option<Limits>,
-    pub(crate) archive: Option<Archive>,
+    pub(crate) archive: Option<ArchiveWriter>,
     pub(crate) pusher: Option<Pusher>,
 }
 
@@ -101,7 +101,8 @@ impl Observer {
     ) -> Self {
         let Options { every, causes_every, owners_every, max_memory, capture, treat, .. } =
             *options;
-        let complain = move |pid, error| (log.complain)(&log.about(pid, &error));
+        let complain =
+            move |pid, error| (log.complain)(&examine::about(pid, &(log.explain)(&error)));
         let treatment = Treatment { above_bytes: options.treat_above, ..Treatment::default() };
         let intervals = Intervals { search: SEARCH_EVERY.min(every), sample: every, exact: every };
         Self {
@@ -287,8 +288,8 @@ impl Observer {
         let cpu = proc::own_cpu_time();
         let known = &self.known[&id];
         let place = known.place.clone();
-        let extent = Extent { retained_sizes: false, memory_map: true };
-        let detail = Detail { owners: true, extent, family: false };
+        let analyses = Analyses { retained_sizes: false, memory_map: true };
+        let detail = Detail { owners: true, analyses, family: false };
         let owners = self.has_memory_for(known, detail);
         let taken = match self.capture(id, Detail { owners, ..detail }) {
             Ok(snapshot) => Ok(snapshot),
@@ -383,7 +384,7 @@ impl Observer {
         let Outputs { limits, archive, pusher } = &self.outputs;
         self.node.snapshots = limits.as_ref().map(Limits::figures);
         self.node.pushes = pusher.as_ref().map(Pusher::outcomes);
-        self.node.archive = archive.as_ref().map(Archive::figures);
+        self.node.archive = archive.as_ref().map(ArchiveWriter::figures);
         self.shared.set(self.node.clone());
     }
 }

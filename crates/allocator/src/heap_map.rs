@@ -335,6 +335,12 @@ impl HeapMap {
         self.blocks.get(number)
     }
 
+    /// The bytes of the block with this number that the program may write to; 0 if there is no such block.
+    #[must_use]
+    pub fn usable_bytes(&self, number: u32) -> u64 {
+        self.block(number as usize).map_or(0, |block| linux::length(&self.header.usable(block)))
+    }
+
     /// The blocks of an extent, ascending, with their numbers.
     pub fn blocks_of(&self, extent: &Extent) -> impl Iterator<Item = (usize, Block)> {
         self.blocks.range(extent.blocks.clone())

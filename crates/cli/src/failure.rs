@@ -1,12 +1,10 @@
-use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use examine::{Purpose, Refusal};
 use formats::RecordingError;
-use linux::proc::Obstacle;
-use nix::errno::Errno;
+
+use crate::remedy::{remedy, remedy_of_agent};
 
 /// The reason why a command failed. Each message states the event, the reason, and a remedy.
 #[derive(Debug, thiserror::Error)]
@@ -99,85 +97,6 @@ impl From<linux::Error> for Failure {
     }
 }
 
-/// The ways to give rbloat the right to examine other processes.
-const GRANT: &str = "; in Docker: --cap-add SYS_PTRACE; in Kubernetes: securityContext.capabilities.add: [\"SYS_PTRACE\"], or kubectl \
-                     debug --profile=sysadmin";
-
-/// Returns the sentence on an error, with what the user can do about it.
-pub(crate) fn explained(error: &examine::Error) -> String {
-    format!("{error}{}", remedy(error))
-}
-
-fn remedy_of_agent(error: &agent::Error) -> &'static str {
-    match error {
-        agent::Error::CannotListen { .. } => "; give another address with --listen",
-        agent::Error::NoAuthorities => ": name a file with --push-ca",
-        _ => "",
-    }
-}
-
-/// Returns what the user can do about an error, as the rest of its sentence.
-fn remedy(error: &examine::Error) -> Cow<'static, str> {
-    use examine::Error as E;
-    use linux::Error as K;
-    match error {
-        E::Capture(K::NotPermitted { obstacle, .. }) => return right_for(*obstacle),
-        E::Capture(K::NoSuchProcess { .. }) => "; `rbloat` lists the Ruby processes that run",
-        E::Capture(K::Itself { .. }) => "; give the id of a Ruby process",
-        E::Capture(K::DoesNotStop { .. }) => "; try again, or allow more with --max-pause",
-        E::Capture(K::NewThreads { .. }) => "; try again",
-        E::Capture(K::Faults { source, .. }) if source.raw_os_error() == Some(Errno::EMFILE as i32) => {
-            "; it takes a descriptor for each thread and processor: raise the limit of open files (ulimit -Hn)"
-        }
-        E::NotRuby { .. } | E::NoSuchCommand { .. } => "; `rbloat` lists the Ruby processes",
-        E::NotInContainer { .. } => "; `rbloat` lists the Ruby processes with both ids",
-        E::Ambiguous { .. } => "; give one of these ids without --namespace-pid",
-        E::NoName => ": give its id, or a word of its command line",
-        E::ManyCommands { .. } => "; give one of these ids",
-        E::NoRoom { .. } => {
-            ". Run rbloat outside of the control group of the process (in Kubernetes: in an ephemeral container with a limit of \
-             its own), or raise the limit"
-        }
-        E::CallRefused { purpose: Purpose::Fork, refusal: Refusal::Slow { .. }, .. } => {
-            "; allow more with --max-pause"
-        }
-        E::CallRefused { purpose: Purpose::Fork, .. } => "; --capture freeze needs none",
-        E::CallRefused { purpose: Purpose::Trim, refusal, .. } if refusal.is_transient() => {
-            "; try again, or when it has less to do"
-        }
-        E::Unreadable { .. } => {
-            "; give a process id, a file that `rbloat snapshot` wrote, or a core file"
-        }
-        E::NoSource { .. } => {
-            "; if you mean the process of this program, give its id (`rbloat` lists them)"
-        }
-        E::NotSamples { .. } => "; give a file with the output of `rbloat who PID --json`",
-        E::NoFamily { .. } => "; leave out --tree",
-        E::NoGroup { .. } => ": give its folder, or its path as in /proc/PID/cgroup",
-        E::NoObjects(_) => "; `rbloat report` lists the largest classes",
-        E::NoReferences => "; `rbloat report` shows the reason",
-        E::SnapshotWithoutReferences => ": use the process or a core",
-        E::NoRetainedSizes => ": take it with `rbloat snapshot --retained`",
-        _ => "",
-    }
-    .into()
-}
-
-/// Returns the right that rbloat needs against an obstacle, and the ways to give it.
-fn right_for(obstacle: Obstacle) -> Cow<'static, str> {
-    match obstacle {
-        Obstacle::Locked { .. } => "".into(),
-        Obstacle::OthersFiles | Obstacle::NotDumpable => "; run rbloat as root".into(),
-        Obstacle::Forbidden => "; run rbloat as root on the host".into(),
-        Obstacle::OtherUser { .. } => format!("; run rbloat as root or as that user{GRANT}").into(),
-        Obstacle::Restricted { .. } => {
-            format!("; run rbloat as root, or set /proc/sys/kernel/yama/ptrace_scope to 0{GRANT}")
-                .into()
-        }
-        Obstacle::NoCapability => format!("; run rbloat as root{GRANT}").into(),
-    }
-}
-
 /// The outcome of a command that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -202,12 +121,6 @@ impl From<Outcome> for ExitCode {
 }
 
 impl Failure {
-    /// Returns the message for a list of several processes: it names the process once.
-    pub(crate) fn about(&self, pid: i32) -> String {
-        let (message, name) = (self.to_string(), format!("process {pid}"));
-        if message.contains(&name) { message } else { format!("{name}: {message}") }
-    }
-
     /// The exit status, as `rbloat --help` documents it.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
@@ -283,6 +196,7 @@ fn status_of(error: &examine::Error) -> u8 {
         )
         | E::CopyLost(_)
         | E::Unread { .. }
+        | E::NoStacks { .. }
         | E::NoRoom { .. }
         | E::CallRefused { .. } => 5,
         E::NoReferences => 6,

@@ -9,6 +9,7 @@ mod naming;
 mod note;
 mod progress;
 mod recording_view;
+mod remedy;
 mod screen;
 mod terminal;
 

@@ -2,14 +2,13 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use formats::{Capture, CaptureMethod, Unread, milliseconds};
+use formats::{Capture, CaptureMethod, NoCopy, Unread, milliseconds};
 use image::{Image, ProcessState, Target, Thawed};
 use inferior::{EndedCopy, ForkPlan, ForkedCopy, MemoryLimits, Refusal};
-use ledger::{Extent, Facts};
+use ledger::{Analyses, Facts};
 use linux::on_a_thread_of_its_own;
 use linux::proc::{ControlGroup, wait_until_untraced};
 use linux::{PauseFactors, both};
-use render::words;
 
 use crate::allocator_call::AllocatorCall;
 use crate::error::{Error, Purpose, reason_for};
@@ -63,8 +62,8 @@ pub(crate) struct Captured {
 impl Captured {
     /// Returns an error if the memory of process `pid` was not read.
     pub(crate) fn check_read(&self, pid: i32) -> Result<(), Error> {
-        match &self.capture.unread {
-            Some(unread) => Err(Error::Unread { pid, reason: not_read(unread) }),
+        match self.capture.unread {
+            Some(unread) => Err(Error::Unread { pid, unread }),
             None => Ok(()),
         }
     }
@@ -117,11 +116,12 @@ pub(crate) fn check_room(
 /// Returns what `read` finds in an image of the process: of a forked copy if one can be made, else of the paused process.
 ///
 /// # Errors
-/// Also if `read` fails four times; its error is a sentence that gives the reason.
-pub(crate) fn read_image<T: Send>(
+/// Also if `read` fails four times.
+pub(crate) fn read_image<T: Send, E: Send>(
     pid: i32,
     how: CaptureOptions,
-    read: impl Fn(&Image<'_>) -> Result<T, String> + Sync,
+    read: impl Fn(&Image<'_>) -> Result<T, E> + Sync,
+    failed: impl Fn(E) -> Error,
 ) -> Result<T, Error> {
     let _alone = one_at_a_time();
     let target = crate::process::target(pid)?;
@@ -129,20 +129,16 @@ pub(crate) fn read_image<T: Send>(
     let fork = |plan: &ForkPlan| {
         let forked = examination.forked(plan)?;
         let found = read(forked.image());
-        Ok(Attempt { is_incomplete: found.is_err(), found, pause: forked.end()?.pause })
+        Ok(Attempt { is_incomplete: found.is_err(), found: Ok(found), pause: forked.end()?.pause })
     };
     let freeze = |copy_is_slow| {
         let (found, thawed) = examination.while_frozen(copy_is_slow, &read)?;
         // Another freeze takes as long as one that had too little time.
         let is_incomplete = found.as_ref().is_ok_and(Result::is_err);
-        let found = match found {
-            Ok(found) => found,
-            Err(unread) => Err(not_read(&unread)),
-        };
         Ok(Attempt { is_incomplete, found, pause: thawed.pause })
     };
-    let done = examination.repeat(fork, freeze)?;
-    done.found.map_err(|reason| Error::Unread { pid, reason })
+    let found = examination.repeat(fork, freeze)?.found;
+    found.map_err(|unread| Error::Unread { pid, unread })?.map_err(failed)
 }
 
 /// Returns the memory that rbloat itself needs to read a process, in bytes.
@@ -150,7 +146,9 @@ pub(crate) fn read_image<T: Send>(
 pub fn own_bytes(rss_bytes: u64, detail: Detail) -> u64 {
     let part = match detail {
         Detail { owners: false, .. } => OWN_PART,
-        Detail { extent: Extent { retained_sizes: true, .. }, .. } => OWN_PART_WITH_RETAINED_SIZES,
+        Detail { analyses: Analyses { retained_sizes: true, .. }, .. } => {
+            OWN_PART_WITH_RETAINED_SIZES
+        }
         _ => OWN_PART_WITH_OWNERS,
     };
     OWN_BYTES + rss_bytes / part
@@ -174,12 +172,14 @@ enum Way {
     Freeze {
         /// True if a copy could be made, but would take too long.
         copy_is_slow: bool,
+        no_copy: Option<NoCopy>,
     },
 }
 
 impl Way {
     fn instead_of_copy(refusal: &Refusal) -> Self {
-        Self::Freeze { copy_is_slow: matches!(refusal, Refusal::Slow { .. }) }
+        let copy_is_slow = matches!(refusal, Refusal::Slow { .. });
+        Self::Freeze { copy_is_slow, no_copy: no_copy(refusal) }
     }
 }
 
@@ -196,6 +196,7 @@ struct Done<T> {
     found: T,
     /// The reason for the method.
     reason: String,
+    no_copy: Option<NoCopy>,
     began: SystemTime,
     /// The pauses of all attempts.
     pause: Duration,
@@ -226,11 +227,12 @@ impl<'a> Examination<'a> {
     }
 
     fn capture(&self, started: Instant) -> Result<Captured, Error> {
-        let Done { found, reason, began, pause } =
+        let Done { found, reason, no_copy, began, pause } =
             self.repeat(|plan| self.fork(plan), |copy_is_slow| self.freeze(copy_is_slow))?;
         let elapsed = started.elapsed();
         let capture = Capture::new(found.method, reason, began, pause, elapsed, found.copied_bytes)
-            .with_unread(found.unread);
+            .with_unread(found.unread)
+            .with_no_copy(no_copy);
         Ok(found.captured(capture))
     }
 
@@ -248,7 +250,7 @@ impl<'a> Examination<'a> {
             let began = SystemTime::now();
             let result = match &way {
                 Way::Fork(plan) => on_a_thread_of_its_own(|| fork(plan)),
-                Way::Freeze { copy_is_slow } => freeze(*copy_is_slow),
+                Way::Freeze { copy_is_slow, .. } => freeze(*copy_is_slow),
             };
             let may_try_again = attempt < MAX_ATTEMPTS;
             attempt += 1;
@@ -262,7 +264,11 @@ impl<'a> Examination<'a> {
                             "; the kernel took longer for the copy than the limit of the pause";
                     }
                     if !done.is_incomplete || !may_try_again || is_too_long {
-                        return Ok(Done { found: done.found, reason, began, pause });
+                        let no_copy = match way {
+                            Way::Freeze { no_copy, .. } => no_copy,
+                            Way::Fork(_) => None,
+                        };
+                        return Ok(Done { found: done.found, reason, no_copy, began, pause });
                     }
                 }
                 Err(error) if is_ending() => return Err(error),
@@ -270,9 +276,11 @@ impl<'a> Examination<'a> {
                 Err(error) if matches!(way, Way::Fork(_)) && self.may_freeze_after(&error) => {
                     (way, reason) = match error {
                         Error::CallRefused { refusal, .. } => {
-                            (Way::instead_of_copy(&refusal), no_copy(&refusal))
+                            (Way::instead_of_copy(&refusal), not_copied(&refusal))
                         }
-                        error => (Way::Freeze { copy_is_slow: false }, error.to_string()),
+                        error => {
+                            (Way::Freeze { copy_is_slow: false, no_copy: None }, error.to_string())
+                        }
                     };
                     attempt = 1;
                 }
@@ -287,7 +295,8 @@ impl<'a> Examination<'a> {
     /// The way to try first, and the reason for the choice.
     fn choose(&self) -> Result<(Way, String), Error> {
         if self.how.mode == CaptureMode::Freeze {
-            return Ok((Way::Freeze { copy_is_slow: false }, "as requested".into()));
+            let way = Way::Freeze { copy_is_slow: false, no_copy: None };
+            return Ok((way, "as requested".into()));
         }
         let max_pause = self.max_pause;
         let plan = ForkPlan::make(self.target, self.factors, ruby::WAKEUP_SIGNAL, self.own_bytes);
@@ -299,7 +308,7 @@ impl<'a> Examination<'a> {
             (Ok(plan), CaptureMode::Fork) => Ok((Way::Fork(plan), "as requested".into())),
             (Ok(plan), _) => Ok((Way::Fork(plan), "the method with the shortest pause".into())),
             (Err(refusal), CaptureMode::Fork) => Err(self.refused(refusal)),
-            (Err(refusal), _) => Ok((Way::instead_of_copy(&refusal), no_copy(&refusal))),
+            (Err(refusal), _) => Ok((Way::instead_of_copy(&refusal), not_copied(&refusal))),
         }
     }
 
@@ -398,12 +407,18 @@ fn max_pause(resident_bytes: u64) -> Duration {
     (MAX_PAUSE + MAX_PAUSE_PER_GIB.mul_f64(gib)).min(LARGEST_MAX_PAUSE)
 }
 
-fn not_read(unread: &Unread) -> String {
-    format!("not read: {}", words::unread(unread))
+fn not_copied(refusal: &Refusal) -> String {
+    format!("no forked copy was made: {refusal}{}", reason_for(refusal))
 }
 
-fn no_copy(refusal: &Refusal) -> String {
-    format!("no forked copy was made: {refusal}{}", reason_for(refusal))
+/// Returns the reason why no copy can be made, if the user can do something about it.
+#[must_use]
+pub fn no_copy(refusal: &Refusal) -> Option<NoCopy> {
+    match refusal {
+        Refusal::NotSignalled => Some(NoCopy::NotSignalled),
+        Refusal::UnknownLimit => Some(NoCopy::UnknownLimit),
+        _ => None,
+    }
 }
 
 /// Returns true if another try some milliseconds later may succeed.

@@ -1,10 +1,11 @@
 use std::io;
 use std::path::PathBuf;
 
-use formats::SnapshotError;
+use formats::{SnapshotError, Unread};
 use image::CoreError;
 use inferior::Refusal;
 use linux::Address;
+use sampler::NoStacks;
 
 use crate::isolation::defect;
 
@@ -71,12 +72,20 @@ pub enum Error {
         what: String,
     },
     /// The memory of the process was not read.
-    #[error("process {pid}: {reason}")]
+    #[error("process {pid} was not read")]
     Unread {
         /// Its id.
         pid: i32,
-        /// A part of a sentence.
-        reason: String,
+        /// The pause that it would have taken.
+        unread: Unread,
+    },
+    /// The stacks of the process cannot be read.
+    #[error("process {pid}: {reason}")]
+    NoStacks {
+        /// Its id.
+        pid: i32,
+        /// The reason.
+        reason: NoStacks,
     },
     /// The memory limit leaves too little for rbloat itself.
     #[error(
@@ -249,11 +258,28 @@ impl Error {
         self.is_end() || matches!(self, Self::Capture(linux::Error::KernelThread { .. }))
     }
 
+    /// Returns the reason why a call could not be run in the process or in its copy.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::CallRefused { refusal, .. }
+            | Self::CopyLost(inferior::Error::CopyNotRun { refusal, .. }) => Some(refusal),
+            _ => None,
+        }
+    }
+
     /// Returns true if the rights of rbloat do not suffice.
     #[must_use]
     pub fn is_not_permitted(&self) -> bool {
         matches!(self, Self::Capture(linux::Error::NotPermitted { .. }))
     }
+}
+
+/// Returns the message about one of several processes: it names the process once.
+#[must_use]
+pub fn about(pid: i32, message: &str) -> String {
+    let name = format!("process {pid}");
+    if message.contains(&name) { message.into() } else { format!("{name}: {message}") }
 }
 
 /// Returns the rest of a sentence on a refusal that is about Ruby, which `inferior` does not know.

@@ -223,11 +223,11 @@ impl FamilyMembers {
         }
         let mut accounts = Vec::new();
         let mut ruby_version = None;
-        let mut unread = Vec::new();
+        let (mut unread, mut unexplained) = (Vec::new(), Vec::new());
         for (index, member) in members.iter().enumerate() {
             let read = match looks[index].failure.take() {
                 None => isolated(member.pid, || {
-                    read(&members, &looks, index, &pages, how, detail, &mut findings)
+                    read(&members, &looks, index, &pages, how, detail, &mut unexplained)
                 }),
                 Some(failure) => Err(failure),
             };
@@ -266,7 +266,7 @@ impl FamilyMembers {
             members: accounts,
             findings,
         });
-        Ok(FamilyAccount { family, unread })
+        Ok(FamilyAccount { family, unread, unexplained })
     }
 }
 
@@ -276,6 +276,8 @@ pub struct FamilyAccount {
     pub family: Family,
     /// The processes that could not be read, and the reasons.
     pub unread: Vec<(i32, Error)>,
+    /// The processes whose memory was not read, but whose pages are known, and the reasons.
+    pub unexplained: Vec<(i32, Error)>,
 }
 
 /// Returns the index of the parent of a member.
@@ -378,16 +380,14 @@ fn read(
     pages: &FamilyPages<'_>,
     how: CaptureOptions,
     detail: Detail,
-    findings: &mut Vec<FindingKind>,
+    unexplained: &mut Vec<(i32, Error)>,
 ) -> Result<(Option<String>, Capture, MemberAccounts), Error> {
     let Member { pid, parent, .. } = members[index];
     let target = looks[index].target.as_ref().filter(|_| lives(&members[index]));
     let target = target.ok_or(linux::Error::NoSuchProcess { pid })?;
     let captured = attempts::take(target, how, detail)?;
     // Its pages are known all the same.
-    if let Err(failure) = captured.check_read(pid) {
-        findings.push(FindingKind::ProcessUnexplained { pid, error: failure.to_string() });
-    }
+    unexplained.extend(captured.check_read(pid).err().map(|error| (pid, error)));
     let Captured { facts, state, capture, .. } = captured;
     let resident = state.pages.as_ref().expect("a captured process has page states");
     let parents = members.iter().zip(looks).find(|(it, _)| it.pid == parent && lives(it));

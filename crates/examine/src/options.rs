@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ledger::Extent;
+use ledger::Analyses;
 
 use crate::sandbox::SandboxOptions;
 
@@ -33,8 +33,8 @@ pub enum CaptureMode {
 pub struct Detail {
     /// True if owners are searched for.
     pub owners: bool,
-    /// The extent of the ledger.
-    pub extent: Extent,
+    /// The analyses of the ledger.
+    pub analyses: Analyses,
     /// True if the sums over its family are wanted, for which the kernel walks the page tables of all members.
     pub family: bool,
 }
@@ -45,13 +45,13 @@ impl Detail {
     /// Causes only.
     pub const CAUSES: Self = Self {
         owners: false,
-        extent: Extent { retained_sizes: false, memory_map: false },
+        analyses: Analyses { retained_sizes: false, memory_map: false },
         family: false,
     };
 
     /// Everything that a snapshot has, also the retained sizes if they are wanted.
     #[must_use]
     pub fn snapshot(retained_sizes: bool) -> Self {
-        Self { owners: true, extent: Extent { retained_sizes, memory_map: true }, family: true }
+        Self { owners: true, analyses: Analyses { retained_sizes, memory_map: true }, family: true }
     }
 }

@@ -10,7 +10,7 @@ use formats::{
     Snapshot, SnapshotError, Why,
 };
 use image::{Core, CoreError, CoreFile, Target};
-use ledger::{Explanation, Extent, Facts, Ledger, NoExplanation, Subject};
+use ledger::{Analyses, Explanation, Facts, Ledger, NoExplanation, Subject};
 use linux::proc::{self, Member, Rollup};
 use linux::{Sysroot, both, one_line};
 
@@ -155,7 +155,7 @@ impl Source {
     ) -> Result<Why, Error> {
         let detail = Detail {
             owners: true,
-            extent: Extent { retained_sizes: true, memory_map: false },
+            analyses: Analyses { retained_sizes: true, memory_map: false },
             family: false,
         };
         if let Self::Snapshot(_) = self {
@@ -336,7 +336,8 @@ impl Taken {
             Self::Done(snapshot) => *snapshot,
         };
         let report = &snapshot.report;
-        if detail.extent.retained_sizes && report.owners.is_some() && report.dominators.is_none() {
+        if detail.analyses.retained_sizes && report.owners.is_some() && report.dominators.is_none()
+        {
             return Err(Error::NoRetainedSizes);
         }
         Ok(snapshot)
@@ -409,7 +410,7 @@ pub fn snapshot_of(pid: i32, how: CaptureOptions, detail: Detail) -> Result<Snap
 /// Accounts for a captured process. The examination began at `started`.
 fn account(captured: Captured, detail: Detail, started: Instant) -> Snapshot {
     let Captured { facts, state, capture, left, .. } = captured;
-    let (ledger, memory_map) = Ledger::draw_up_to(detail.extent, &state, &facts);
+    let (ledger, memory_map) = Ledger::draw_up_with(detail.analyses, &state, &facts);
     let mut report = diagnosis::report(&ledger, capture.with_elapsed(started.elapsed()));
     report.findings.extend(left.map(|refusal| {
         let (pid, error) = (state.process.pid, refusal.to_string());
@@ -426,7 +427,7 @@ fn account_for_core(
     started: Instant,
     detail: Detail,
 ) -> Snapshot {
-    let (ledger, memory_map) = Ledger::draw_up_to(detail.extent, &core.image.state, facts);
+    let (ledger, memory_map) = Ledger::draw_up_with(detail.analyses, &core.image.state, facts);
     let reason = one_line(&format!("read from {}, {}", path.display(), core.origin));
     let pause = Duration::ZERO;
     let capture =

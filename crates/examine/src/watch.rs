@@ -98,7 +98,7 @@ impl Watch {
     /// # Errors
     /// Also if it cannot be captured.
     pub fn begin_with_stacks(pid: i32, capture: CaptureOptions, poll: bool) -> Result<Self, Error> {
-        let program = attempts::read_image(pid, capture, Program::derive)?;
+        let program = program_of(pid, capture)?;
         let mut watch = Self::begin(pid, capture, poll)?;
         watch.sampler.learn(&program);
         Ok(watch)
@@ -201,8 +201,7 @@ impl Watch {
             }
             *wait = (*wait * 2).min(MAX_RETRY);
             *next = now + *wait;
-            let derived =
-                isolated(pid, || attempts::read_image(pid, self.capture, Program::derive));
+            let derived = isolated(pid, || program_of(pid, self.capture));
             match derived {
                 Ok(program) => {
                     self.refusal = None;
@@ -213,6 +212,11 @@ impl Watch {
             }
         }
     }
+}
+
+/// Derives what is needed to read the stacks of a process.
+fn program_of(pid: i32, capture: CaptureOptions) -> Result<Program, Error> {
+    attempts::read_image(pid, capture, Program::derive, |reason| Error::NoStacks { pid, reason })
 }
 
 /// An observation beside a recording, on a thread of its own: a stack must be read soon after its page fault.

@@ -72,8 +72,7 @@ pub enum Refusal {
     },
     /// The control group of the process was not found.
     #[error(
-        "the memory limit of the process is unknown, since its control group could not be found \
-         (in a container: mount /sys/fs/cgroup of the host)"
+        "the memory limit of the process is unknown, since its control group could not be found"
     )]
     UnknownLimit,
     /// The kernel has no more huge pages for a process that writes to a copied one of hugetlbfs: it sends SIGBUS to it, or
@@ -96,13 +95,11 @@ pub enum Refusal {
     /// A seccomp filter forbids a system call, or may do so.
     #[error(
         "the process runs under seccomp, and its filter forbids a system call that is needed, or cannot be read \
-         (that needs CAP_SYS_ADMIN, and that rbloat runs without a seccomp filter)"
+         (needs CAP_SYS_ADMIN, and no seccomp filter on rbloat)"
     )]
     Seccomp,
     /// We may not send the signal to a process of another user.
-    #[error(
-        "rbloat may not send a signal to a process of another user (needs CAP_KILL; in Docker: --cap-add KILL)"
-    )]
+    #[error("rbloat may not send a signal to a process of another user (needs CAP_KILL)")]
     NotSignalled,
     /// The kernel refused the system call, as it would have refused it to the target itself.
     #[error("the kernel refused it {call}: {}", .errno.desc())]
@@ -160,7 +157,7 @@ impl Refusal {
     }
 }
 
-/// Returns the reason for [`Refusal::TraceFailed`], and the remedy.
+/// Returns the reason for [`Refusal::TraceFailed`].
 fn reason(errno: Option<Errno>) -> &'static str {
     match errno {
         None => "a thread of the process did not stop in time",
@@ -168,7 +165,7 @@ fn reason(errno: Option<Errno>) -> &'static str {
         Some(Errno::ETIMEDOUT) => "the kernel takes too long",
         Some(Errno::EPERM | Errno::EACCES) => "permission denied (needs CAP_SYS_PTRACE)",
         Some(Errno::EBUSY) => "another process traces it",
-        Some(Errno::EMFILE) => "it may not open more files; raise the limit (ulimit -n 64)",
+        Some(Errno::EMFILE) => "it may not open more files",
         Some(errno) => errno.desc(),
     }
 }
@@ -191,7 +188,7 @@ mod tests {
             // Such as another rbloat, which soon ends.
             (Some(Errno::EBUSY), "another process traces it", true),
             (Some(Errno::EPERM), "permission denied", false),
-            (Some(Errno::EMFILE), "ulimit -n", false),
+            (Some(Errno::EMFILE), "may not open more files", false),
             (Some(Errno::ETIMEDOUT), "takes too long", false),
             (Some(Errno::EIO), "I/O error", false),
         ] {

@@ -252,7 +252,10 @@ fn a_copy_that_is_killed_is_an_error_and_leaves_nothing() {
     };
     let copy: i32 = children().trim().parse().unwrap();
     testkit::command("sh").args(["-c", &format!("kill -9 {copy}")]).status().unwrap();
-    std::thread::sleep(Duration::from_millis(50));
+    let is_dead = || fs::read_to_string(format!("/proc/{copy}/stat")).unwrap().contains(") Z ");
+    while !is_dead() {
+        std::thread::yield_now();
+    }
     assert!(matches!(forked.end(), Err(Error::CopyKilled { .. })));
     assert_eq!(children(), "");
     assert!(target.finish());

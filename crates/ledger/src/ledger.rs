@@ -64,9 +64,9 @@ pub struct Ledger {
     pub findings: Vec<Finding>,
 }
 
-/// The parts that a [`Ledger`] has beyond causes and owners.
+/// The analyses that are wanted beyond causes and owners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Extent {
+pub struct Analyses {
     /// Retained sizes: some seconds for a process with millions of objects.
     pub retained_sizes: bool,
     /// A map of the memory.
@@ -153,15 +153,19 @@ impl Ledger {
     /// page states. The ledger has no retained sizes.
     #[must_use]
     pub fn draw_up(state: &ProcessState, facts: &Facts) -> Self {
-        Self::draw_up_to(Extent::default(), state, facts).0
+        Self::draw_up_with(Analyses::default(), state, facts).0
     }
 
-    /// The ledger, and a map of the memory, which is empty unless `extent` includes it.
+    /// The ledger, and a map of the memory, which is empty unless `analyses` includes it.
     #[must_use]
-    pub fn draw_up_to(extent: Extent, state: &ProcessState, facts: &Facts) -> (Self, MemoryMap) {
+    pub fn draw_up_with(
+        analyses: Analyses,
+        state: &ProcessState,
+        facts: &Facts,
+    ) -> (Self, MemoryMap) {
         let owners = owners_of(facts);
-        let (ledger, roots) = Self::with_owners(state, facts, &owners, extent);
-        if !extent.memory_map {
+        let (ledger, roots) = Self::with_owners(state, facts, &owners, analyses);
+        if !analyses.memory_map {
             return (ledger, MemoryMap::default());
         }
         // Without tracing, the map names no owners.
@@ -175,7 +179,7 @@ impl Ledger {
         state: &ProcessState,
         facts: &Facts,
         owners: &Owners<'_>,
-        extent: Extent,
+        analyses: Analyses,
     ) -> (Self, Option<SlotRoots>) {
         let mut findings: Vec<_> = state.findings.iter().cloned().map(Finding::Core).collect();
         let malloc = facts.malloc.as_ref();
@@ -209,7 +213,7 @@ impl Ledger {
             findings.push(Finding::PointersLeftOut { pointers });
         }
         let pages = pages_of(state);
-        let reach = if extent.retained_sizes { Reach::All } else { Reach::Inner };
+        let reach = if analyses.retained_sizes { Reach::All } else { Reach::Inner };
         // Without paths, the second thread has time for these; with them, the first one is usually earlier.
         let accounts = OnceLock::new();
         let sum_up_owners = || accounts.get_or_init(|| owners.accounts(pages));
@@ -236,10 +240,10 @@ impl Ledger {
         let spare = paths.as_ref().map_or_else(Vec::new, |paths| owners.spare(pages, paths));
         let roots = paths
             .as_ref()
-            .filter(|_| extent.memory_map)
+            .filter(|_| analyses.memory_map)
             .map(|(graph, paths)| SlotRoots::find(graph, paths));
         let dominators = paths
-            .and_then(|paths| owners.add_retainers(&mut accounts, &paths, extent.retained_sizes));
+            .and_then(|paths| owners.add_retainers(&mut accounts, &paths, analyses.retained_sizes));
         let malloc = malloc.ok().zip(pins);
         let malloc = malloc.map(|(heap, pins)| MallocAccount::new(heap, &booking, state, pins));
         let rss_bytes = booking.causes.total();

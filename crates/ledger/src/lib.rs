@@ -28,7 +28,7 @@ pub use finding::Finding;
 pub use interpreter::{
     CodeFileAccount, Gem, GemAccount, InterpreterAccount, InterpreterKind, KindAccount, PartSize,
 };
-pub use ledger::{ArenaAccount, Extent, GC_SETTINGS, Ledger, MallocAccount, RubyAccount};
+pub use ledger::{Analyses, ArenaAccount, GC_SETTINGS, Ledger, MallocAccount, RubyAccount};
 pub use memory_map::{
     Area, AreaKind, Columns, InconsistentMap, MapBlock, MapRoot, MapRoots, MemoryMap, PageUse,
     RetainedBy, Use,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use image::{Image, Origin};
-use ledger::{Cause, Extent, Facts, Finding, Ledger, MemoryMap, PageUse, Use};
+use ledger::{Analyses, Cause, Facts, Finding, Ledger, MemoryMap, PageUse, Use};
 use linux::arch::Cpu;
 use linux::{Address, Machine, Sysroot, WantedVariables};
 use proptest::prelude::*;
@@ -68,8 +68,8 @@ fn process(heap: &MallocHeap, pointers: &[u64]) -> (Image<'static>, SyntheticMem
 }
 
 fn draw_up(image: &Image<'_>) -> Ledger {
-    let (ledger, memory_map) = Ledger::draw_up_to(
-        Extent { memory_map: true, ..Extent::default() },
+    let (ledger, memory_map) = Ledger::draw_up_with(
+        Analyses { memory_map: true, ..Analyses::default() },
         &image.state,
         &Facts::read(image, true),
     );

@@ -12,7 +12,7 @@ pub enum Error {
         pid: i32,
     },
     /// The id belongs to a thread.
-    #[error("{pid} is a thread of process {process}; give the process id {process}")]
+    #[error("{pid} is a thread of process {process}")]
     Thread {
         /// The requested id.
         pid: i32,
@@ -36,10 +36,7 @@ pub enum Error {
         pid: i32,
     },
     /// /proc was mounted for another pid namespace than ours, so its ids differ from those that system calls take.
-    #[error(
-        "/proc belongs to another pid namespace than rbloat: enter both \
-         (nsenter --pid --mount), or mount a /proc there"
-    )]
+    #[error("/proc belongs to another pid namespace than rbloat")]
     ForeignProc,
     /// The id is our own.
     #[error("process {pid} is rbloat itself")]
@@ -48,10 +45,7 @@ pub enum Error {
         pid: i32,
     },
     /// Another process traces it already.
-    #[error(
-        "process {pid} is being traced by process {tracer} ({name}), and only one process can: \
-         wait for it to end, or detach it"
-    )]
+    #[error("process {pid} is being traced by process {tracer} ({name}), and only one process can")]
     Traced {
         /// The requested id.
         pid: i32,
@@ -113,7 +107,7 @@ pub enum Error {
         how: &'static str,
     },
     /// rbloat may not open as many files as it needs.
-    #[error("cannot open {path}: rbloat may not open more files; raise the limit (ulimit -n 64)")]
+    #[error("cannot open {path}: rbloat may not open more files")]
     TooManyFiles {
         /// The file.
         path: String,

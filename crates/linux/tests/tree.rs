@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
-use linux::proc::{GroupMemory, Tree, command_line, group_memory, own_cpu_time, rollup};
+use linux::proc::{
+    GroupMemory, Tree, command_line, group_memory, own_cpu_time, own_thread_cpu_time, rollup,
+};
 use testkit::Target;
 
 /// A function with which a Ruby program reports facts about itself.
@@ -200,11 +202,15 @@ fn a_group_says_its_use_its_limit_and_its_kills() {
 
 #[test]
 fn our_own_time_is_what_we_compute() {
-    let before = own_cpu_time();
-    let mut sum = 0_u64;
-    while own_cpu_time() < before + Duration::from_millis(20) {
-        sum = sum.wrapping_mul(31).wrapping_add(7);
-    }
-    assert_ne!(sum, 1);
-    assert!(own_cpu_time() >= before + Duration::from_millis(20));
+    const COMPUTED: Duration = Duration::from_millis(20);
+    let (before, waited) = (own_cpu_time(), own_thread_cpu_time());
+    let computing = std::thread::spawn(|| {
+        let mut sum = 0_u64;
+        while own_thread_cpu_time() < COMPUTED {
+            sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(7));
+        }
+    });
+    computing.join().unwrap();
+    assert!(own_cpu_time() >= before + COMPUTED);
+    assert!(own_thread_cpu_time() < waited + COMPUTED);
 }

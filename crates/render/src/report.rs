@@ -366,8 +366,9 @@ pub(crate) fn foot(report: &Report) -> String {
     match capture.method {
         CaptureMethod::Core => format!("{}. {total:.0} ms in total.", capture.reason),
         CaptureMethod::Freeze => format!(
-            "Paused for {pause:.0} ms ({}), {total:.0} ms in total. Nothing was written to the process.",
-            capture.reason
+            "Paused for {pause:.0} ms ({}{}), {total:.0} ms in total. Nothing was written to the process.",
+            capture.reason,
+            capture.no_copy.map_or("", words::no_copy)
         ),
         CaptureMethod::Fork => {
             let copied = match capture.copied_bytes {

@@ -1,6 +1,8 @@
 //! The output for users and programs, word for word. `burst.json` is a shortened report on scenarios/burst.rb.
 
-use formats::{Action, Advice, LargeGem, ListedProcess, Processes, Report, to_json};
+use formats::{
+    Action, Advice, CaptureMethod, LargeGem, ListedProcess, NoCopy, Processes, Report, to_json,
+};
 use render::{TextOptions, words};
 
 fn burst() -> Report {
@@ -21,6 +23,19 @@ fn the_json_is_stable() {
 fn the_text_of_a_report() {
     let text = render::report(&burst(), TextOptions { width: 120, arenas: true, code: false });
     insta::assert_snapshot!(plain(&text));
+}
+
+/// The remedy was a part of the reason, which a crate writes that knows no containers.
+#[test]
+fn the_foot_names_what_a_copy_needs() {
+    let mut report = burst();
+    report.capture.method = CaptureMethod::Freeze;
+    report.capture.reason =
+        "no forked copy was made: rbloat may not send a signal (needs CAP_KILL)".into();
+    report.capture.no_copy = Some(NoCopy::NotSignalled);
+    let text =
+        plain(&render::report(&report, TextOptions { width: 200, arenas: false, code: false }));
+    assert!(text.contains("(needs CAP_KILL); in Docker: --cap-add KILL), "), "{text}");
 }
 
 #[test]

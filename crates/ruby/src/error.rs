@@ -9,7 +9,7 @@ pub enum Error {
     #[error("this process does not run Ruby: none of its modules exports rb_cObject")]
     NotRuby,
     /// The interpreter has not created its first class yet.
-    #[error("Ruby {version} is still starting and has no classes yet: try again in a moment")]
+    #[error("Ruby {version} is still starting and has no classes yet")]
     NotStarted {
         /// The interpreter's version.
         version: String,
@@ -19,7 +19,7 @@ pub enum Error {
     /// The heap belongs to a garbage collector with another kind of heap.
     #[error(
         "cannot read the heap of Ruby {version}: its garbage collector {collector} has no heap pages \
-         as the default one has (to use that, start Ruby without RUBY_GC_LIBRARY)"
+         as the default one has"
     )]
     OtherCollector {
         /// The interpreter's version.
@@ -27,11 +27,9 @@ pub enum Error {
         /// The collector's name, as RUBY_GC_LIBRARY takes it.
         collector: String,
     },
-    /// A derived layout did not pass a check, so nothing of it is reported.
-    #[error(
-        "cannot read the heap of Ruby {version}: {failure}. Ruby may have been in the middle of a \
-         change: try again. If it fails every time, rbloat does not support the layout of this Ruby"
-    )]
+    /// A derived layout did not pass a check, so nothing of it is reported. Ruby may have been in the middle of a change, or has a layout
+    /// that rbloat does not support.
+    #[error("cannot read the heap of Ruby {version}: {failure}")]
     Layout {
         /// The interpreter's version.
         version: String,

@@ -2,11 +2,14 @@
 
 pub(crate) mod array;
 pub(crate) mod bitmaps;
+pub(crate) mod catch_table;
 pub(crate) mod class_layout;
 pub(crate) mod class_names;
+pub(crate) mod class_structures;
 pub(crate) mod context;
 pub(crate) mod heap_layout;
 pub(crate) mod imemo;
+pub(crate) mod interpreter_lists;
 pub(crate) mod io_buffers;
 pub(crate) mod iseq_location;
 pub(crate) mod large_objects;

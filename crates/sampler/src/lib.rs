@@ -40,6 +40,6 @@ pub use kind::Kind;
 pub use profile::{
     Growth, MachineCode, Method, ProcessGrowth, Profile, Touched, TouchedPage, UnknownStacks,
 };
-pub use program::Program;
+pub use program::{NoStacks, Program};
 pub use ruby::Frame;
 pub use sampler::Sampler;

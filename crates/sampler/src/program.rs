@@ -18,22 +18,36 @@ pub struct Program {
     pub(crate) threads: HashMap<i32, Address>,
 }
 
+/// The reason why the stacks of a process cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoStacks {
+    /// The heap cannot be read.
+    #[error(transparent)]
+    NoHeap(#[from] ruby::Error),
+    /// The layout of bytecode could not be derived.
+    #[error("the files of its bytecode could not be derived")]
+    NoCodeFiles,
+    /// The layout of threads could not be derived.
+    #[error("the layout of its threads and stacks could not be derived")]
+    NoLayout,
+    /// The same, in a process without marked objects, by which the layout is checked.
+    #[error(
+        "the layout of its threads and stacks could not be derived: Ruby has not collected garbage yet"
+    )]
+    NotCollected,
+}
+
 impl Program {
     /// Derives everything from a captured process.
-    ///
-    /// # Errors
-    /// A sentence that says which part could not be derived.
-    pub fn derive(image: &Image<'_>) -> Result<Self, String> {
-        let space = ruby::read(image).map_err(|error| error.to_string())?;
-        let paths = ruby::code_paths(image, &space)
-            .map_err(|_| "the files of its bytecode could not be derived")?;
+    pub fn derive(image: &Image<'_>) -> Result<Self, NoStacks> {
+        let space = ruby::read(image)?;
+        let paths = ruby::code_paths(image, &space).map_err(|_| NoStacks::NoCodeFiles)?;
         let is_marked = |slot: &Slot| slot.state() == SlotState::Marked;
         let stacks = RunningStacks::derive(image, &space, &paths).ok_or_else(|| {
-            let hint = match space.slots.iter().any(is_marked) {
-                true => "",
-                false => ": Ruby has not collected garbage yet. Try again later",
-            };
-            format!("the layout of its threads and stacks could not be derived{hint}")
+            match space.slots.iter().any(is_marked) {
+                true => NoStacks::NoLayout,
+                false => NoStacks::NotCollected,
+            }
         })?;
         let descriptor = |thread: &Thread| (thread.tid, thread.descriptor_base());
         Ok(Self {

@@ -7,7 +7,8 @@ use clap::Args;
 use supervise::SHARE_OF_CAUSES;
 
 use crate::arguments::{CaptureArguments, parse_size, parse_time};
-use crate::failure::{Failure, Outcome, explained};
+use crate::failure::{Failure, Outcome};
+use crate::remedy::explained;
 use crate::terminal;
 
 pub(crate) const EXAMPLES: &str = "\

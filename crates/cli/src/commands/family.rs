@@ -3,13 +3,14 @@
 use std::cmp::Reverse;
 
 use examine::{
-    CaptureOptions, Detail, FamilyAccount, FamilyMembers, SnapshotFile, Source, SourceName,
+    CaptureOptions, Detail, FamilyAccount, FamilyMembers, SnapshotFile, Source, SourceName, about,
 };
 use formats::{Family, FindingKind, FindingRow};
 
 use crate::failure::{Failure, Outcome};
 use crate::naming;
 use crate::progress::Progress;
+use crate::remedy::explained;
 
 /// Finds the families of these processes.
 pub(super) fn members_of(names: &[SourceName]) -> Result<FamilyMembers, Failure> {
@@ -37,14 +38,19 @@ pub(super) fn account(
     has_identical: bool,
 ) -> Result<Family, Failure> {
     let accounted = members.account(how, detail, has_identical, &Progress::new())?;
-    let FamilyAccount { mut family, unread } = accounted;
+    let FamilyAccount { mut family, unread, unexplained } = accounted;
     let findings = unread.into_iter().map(|(pid, error)| {
         FindingRow::from(match error.is_end() {
             true => FindingKind::ProcessEnded { pid },
-            false => FindingKind::ProcessUnread { pid, error: Failure::from(error).about(pid) },
+            false => FindingKind::ProcessUnread { pid, error: about(pid, &explained(&error)) },
         })
     });
     family.findings.extend(findings);
+    let unexplained = unexplained.into_iter().map(|(pid, error)| {
+        let error = about(pid, &explained(&error));
+        FindingRow::from(FindingKind::ProcessUnexplained { pid, error })
+    });
+    family.findings.extend(unexplained);
     family.findings.sort_by_key(|row| Reverse(row.severity));
     Ok(family)
 }

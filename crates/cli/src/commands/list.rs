@@ -1,11 +1,12 @@
 use formats::to_json;
 
 use crate::failure::{Failure, Outcome};
+use crate::remedy::explained;
 use crate::terminal;
 
 /// Lists the Ruby processes on this machine.
 pub(crate) fn run(json: bool) -> Result<Outcome, Failure> {
-    let complain = |pid, error| terminal::complain(Failure::from(error).about(pid));
+    let complain = |pid, error| terminal::complain(examine::about(pid, &explained(&error)));
     let list = examine::list(complain)?;
     terminal::print(&match json {
         true => to_json(&list, &render::processes_summary(&list)),

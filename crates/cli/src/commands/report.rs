@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use clap::Args;
 use examine::{Detail, FamilyMembers, Sandbox, Source, SourceName};
 use formats::{Report, to_json};
-use ledger::Extent;
+use ledger::Analyses;
 use output::Output;
 use render::TextOptions;
 
@@ -123,9 +123,9 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     }
     let (argument, is_process) = (source.argument(), matches!(source, Source::Process(_)));
     let samples = arguments.samples.read()?;
-    let extent =
-        Extent { memory_map: samples.is_some(), retained_sizes: arguments.retained.retained };
-    let detail = Detail { owners: owners > 0 || arguments.code, extent, family: true };
+    let analyses =
+        Analyses { memory_map: samples.is_some(), retained_sizes: arguments.retained.retained };
+    let detail = Detail { owners: owners > 0 || arguments.code, analyses, family: true };
     let output = arguments.output.as_deref().map(Output::open).transpose()?;
     let how = arguments.source.capture.options();
     let sandbox = Sandbox::new(how.sandbox, &output);

@@ -23,7 +23,7 @@ Examples:
 
 /// The processes of a family that cannot be trimmed are left out.
 fn not_trimmed(pid: i32, failure: &Failure) -> FindingRow {
-    FindingKind::ProcessNotTrimmed { pid, error: failure.about(pid) }.into()
+    FindingKind::ProcessNotTrimmed { pid, error: examine::about(pid, &failure.to_string()) }.into()
 }
 
 #[derive(Debug, Args)]

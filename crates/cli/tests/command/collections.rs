@@ -99,10 +99,14 @@ fn one_collection_after_another() {
     }
     target.tell("");
     let before = target.next_truth();
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    target.tell("");
-    let after = target.next_truth();
-    assert_eq!(after["wrong"], 0);
-    assert!(after["collections"].as_u64() > before["collections"].as_u64(), "{before} {after}");
+    // On a busy machine a collection takes a while.
+    let goes_on = (0..300).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        target.tell("");
+        let after = target.next_truth();
+        assert_eq!(after["wrong"], 0);
+        after["collections"].as_u64() > before["collections"].as_u64()
+    });
+    assert!(goes_on, "{before}");
     assert!(target.finish());
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Output};
 
-use formats::{CaptureMethod, Family, FindingKind};
+use formats::{CaptureMethod, Family, FindingKind, NoCopy};
 use testkit::{ControlGroup, Target};
 
 use crate::agent::Agent;
@@ -149,6 +149,7 @@ fn an_unknown_limit_is_reported_and_no_forked_copy_is_made() {
         let capture = report_of(&run(&report)).capture;
         assert_eq!(capture.method, CaptureMethod::Freeze);
         assert!(capture.reason.contains("memory limit of the process is unknown"), "{capture:?}");
+        assert_eq!(capture.no_copy, Some(NoCopy::UnknownLimit));
         // From the host it is known.
         assert_eq!(limit(&tree(first.parse().unwrap()).output().unwrap()), Some(LIMIT));
         assert!(target.finish());

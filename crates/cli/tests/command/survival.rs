@@ -192,10 +192,13 @@ fn check(target: &mut Target) {
     target.tell("");
     let before = target.next_truth();
     assert_eq!(before["wrong"], 0, "{before}");
-    std::thread::sleep(Duration::from_millis(50));
-    target.tell("");
-    let after = target.next_truth();
-    assert!(after["done"].as_u64() > before["done"].as_u64(), "{before} {after}");
+    // On a busy machine its threads may not run for a while.
+    let goes_on = (0..1000).any(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        target.tell("");
+        target.next_truth()["done"].as_u64() > before["done"].as_u64()
+    });
+    assert!(goes_on, "{before}");
     assert_eq!(target.status("TracerPid:"), "0");
 }
 

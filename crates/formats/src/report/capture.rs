@@ -16,6 +16,18 @@ pub struct Capture {
     pub copied_bytes: Option<u64>,
     #[serde(default)]
     pub unread: Option<Unread>,
+    #[serde(default)]
+    pub no_copy: Option<NoCopy>,
+}
+
+/// The reason why no forked copy was made, if the user can do something about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NoCopy {
+    /// rbloat may not send a signal to the process.
+    NotSignalled,
+    /// The memory limit of the process is unknown.
+    UnknownLimit,
 }
 
 /// The pause that reading the memory would have taken, if it was not read because the pause would have been too long.
@@ -53,6 +65,7 @@ impl Capture {
             consistent: true,
             copied_bytes,
             unread: None,
+            no_copy: None,
         }
     }
 
@@ -60,6 +73,12 @@ impl Capture {
     #[must_use]
     pub fn with_elapsed(self, elapsed: Duration) -> Self {
         Self { elapsed_ms: milliseconds(elapsed), ..self }
+    }
+
+    /// The same capture, before which no copy was made if `no_copy` has a value.
+    #[must_use]
+    pub fn with_no_copy(self, no_copy: Option<NoCopy>) -> Self {
+        Self { no_copy, ..self }
     }
 
     /// The same capture, by which the memory was not read if `unread` has a value.

@@ -1,10 +1,13 @@
-use ledger::{Cause, Finding, MallocFinding, RubyFinding};
-use linux::Address;
+use ledger::Cause;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::alarm::Alarm;
 use crate::names;
+use crate::report::finding_figures::{
+    ArenaProblem, CacheProblem, CacheUnit, CachesProblem, DifferentFile, HeapPart, MissingFile,
+    ResidencyEvidence, RssCount, RubyPart,
+};
 
 /// The severity of a finding.
 #[derive(
@@ -349,130 +352,6 @@ pub enum FindingKind {
     },
 }
 
-/// A file that could not be opened.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct MissingFile {
-    /// Its path in the process.
-    pub path: String,
-    /// The message of the error.
-    pub error: String,
-}
-
-/// A file that is not the one that the process had mapped.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct DifferentFile {
-    /// Its path in the process.
-    pub path: String,
-    /// Its build id; `None` if it has none.
-    pub build_id: Option<String>,
-    /// The build id of the mapped file.
-    pub mapped_build_id: String,
-}
-
-/// The evidence by which resident pages of a core are recognized.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ResidencyEvidence {
-    /// The holes in the file.
-    Holes,
-    /// The contents: pages of zeros count as absent.
-    Contents,
-}
-
-/// The reason why an arena could not be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ArenaProblem {
-    /// A part of it cannot be read.
-    Unreadable,
-    /// It was being changed.
-    Changing,
-    /// It is damaged, or was being changed.
-    Inconsistent,
-}
-
-/// A part of jemalloc's heap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum HeapPart {
-    /// Entries of the tree of extents.
-    TreeEntries,
-    /// Extents.
-    Extents,
-    /// Regions on their way into or out of thread caches.
-    CachedRegions,
-    /// Lists of thread caches.
-    CacheLists,
-}
-
-/// The reason why thread caches are unknown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum CachesProblem {
-    /// The registers of the threads are unknown.
-    NoRegisters,
-    /// No thread cache was found.
-    NotFound,
-    /// Thread caches were found in two ways.
-    Ambiguous,
-}
-
-/// The things by which thread caches are compared with the heap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum CacheUnit {
-    /// Threads that have a cache.
-    Threads,
-    /// Regions in caches.
-    Regions,
-}
-
-/// The reason why the cache of a thread could not be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum CacheProblem {
-    /// It is in an arena that could not be read.
-    ArenaUnread,
-    /// It was being changed.
-    Changing,
-    /// It is invalid.
-    Invalid,
-}
-
-/// A part of the report that depends on a layout of Ruby's structures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum RubyPart {
-    /// The names of classes.
-    ClassNames,
-    /// The classes of objects with singleton classes.
-    SingletonClasses,
-    /// The types of internal objects.
-    InternalTypes,
-    /// The types of C extensions' objects.
-    DataTypes,
-    /// The names of constants and variables.
-    RootNames,
-    /// The variables of classes.
-    ClassVariables,
-    /// Global variables.
-    GlobalVariables,
-    /// The files of bytecode.
-    CodeFiles,
-}
-
-/// The source of a count of resident bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum RssCount {
-    /// The page states.
-    PageStates,
-    /// The kernel's own count.
-    Kernel,
-    /// The size of the core.
-    Core,
-}
-
 impl FindingKind {
     /// Returns the severity of a finding of this kind.
     #[must_use]
@@ -548,186 +427,6 @@ impl From<FindingKind> for FindingRow {
     }
 }
 
-/// The row of a finding about one address.
-fn at(address: Address, kind: FindingKind) -> FindingRow {
-    FindingRow { address: Some(address.to_string()), ..FindingRow::from(kind) }
-}
-
-/// Returns the rows of findings, the most severe first.
-pub(crate) fn rows(findings: &[Finding]) -> Vec<FindingRow> {
-    let mut rows: Vec<_> = findings.iter().map(FindingRow::from).collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.severity));
-    rows
-}
-
-impl From<&Finding> for FindingRow {
-    fn from(finding: &Finding) -> Self {
-        use FindingKind as Kind;
-        Self::from(match finding.clone() {
-            Finding::Core(finding) => of_core(finding),
-            Finding::Malloc(finding) => return of_malloc(finding),
-            Finding::Ruby(finding) => of_ruby(finding),
-            Finding::MemoryUnread => Kind::MemoryUnread,
-            Finding::MallocNotFound => Kind::MallocNotFound,
-            Finding::MallocUnsupported { allocator } => Kind::MallocUnsupported { allocator },
-            Finding::MallocUnread { error } => Kind::MallocUnread { error },
-            Finding::RubyNotFound => Kind::RubyNotFound,
-            Finding::RubyStarting { version } => Kind::RubyStarting { version },
-            Finding::CollectorUnsupported { version, collector } => {
-                Kind::CollectorUnsupported { version, collector }
-            }
-            Finding::RubyUnread { version, error } => Kind::RubyUnread { version, error },
-            Finding::CoreWithoutObjects => Kind::CoreWithoutObjects,
-            Finding::PointersSwapped { bytes } => Kind::PointersUnread { bytes, in_core: false },
-            Finding::PointersNotDumped { bytes } => Kind::PointersUnread { bytes, in_core: true },
-            Finding::PointersLeftOut { pointers } => Kind::PointersLeftOut { pointers },
-            Finding::OwnersUnknown { nodes, max } => Kind::OwnersUnknown { nodes, max },
-            Finding::RowsDiffer { bytes, resident_bytes } => Kind::RssDiffers {
-                bytes,
-                min_bytes: resident_bytes,
-                max_bytes: resident_bytes,
-                counted_by: RssCount::PageStates,
-            },
-            Finding::CountDiffers { bytes, min_bytes, max_bytes, is_kernels } => Kind::RssDiffers {
-                bytes,
-                min_bytes,
-                max_bytes,
-                counted_by: if is_kernels { RssCount::Kernel } else { RssCount::Core },
-            },
-            Finding::ClaimedTwice { at: address, ranges, cause, other } => {
-                return at(address, Kind::ClaimedTwice { ranges, cause, other });
-            }
-            Finding::EnvironmentUnknown => Kind::EnvironmentUnknown,
-        })
-    }
-}
-
-fn of_core(finding: image::Finding) -> FindingKind {
-    use image::Finding as Core;
-    let estimated = |evidence| FindingKind::CoreResidencyEstimated { evidence };
-    match finding {
-        Core::Truncated { bytes } => FindingKind::CoreTruncated { bytes },
-        Core::NotDumped { bytes } => FindingKind::CoreMemoryMissing { bytes },
-        Core::StacksNotDumped { threads } => FindingKind::CoreStacksMissing { threads },
-        Core::InvalidSegments { segments } => FindingKind::CoreSegmentsInvalid { segments },
-        Core::FilesUnknown => FindingKind::CoreFilesUnknown,
-        Core::NoThreads => FindingKind::CoreThreadsMissing,
-        Core::ResidencyByHoles => estimated(ResidencyEvidence::Holes),
-        Core::ResidencyByContents => estimated(ResidencyEvidence::Contents),
-        Core::FileResidencyUnknown { bytes } => FindingKind::CoreFileResidencyUnknown { bytes },
-        Core::FilesMissing { files, others } => {
-            let file = |it: image::MissingFile| MissingFile { path: it.path, error: it.error };
-            let files = files.into_iter().map(file).collect();
-            FindingKind::CoreFilesMissing { files, others }
-        }
-        Core::FilesDiffer { files, others } => {
-            let file = |it: image::DifferentFile| DifferentFile {
-                path: it.path,
-                build_id: it.build_id,
-                mapped_build_id: it.mapped_build_id,
-            };
-            let files = files.into_iter().map(file).collect();
-            FindingKind::CoreFilesDiffer { files, others }
-        }
-        Core::FilesUnproven { paths, others } => FindingKind::CoreFilesUnproven { paths, others },
-    }
-}
-
-fn of_malloc(finding: MallocFinding) -> FindingRow {
-    use FindingKind as Kind;
-    use MallocFinding as Malloc;
-    let unknown = |problem| FindingRow::from(Kind::ThreadCachesUnknown { problem });
-    let rejected =
-        |misfits, all, unit| FindingRow::from(Kind::ThreadCachesRejected { misfits, all, unit });
-    let changing = |part, count, bytes| FindingRow::from(Kind::HeapChanging { part, count, bytes });
-    let cache =
-        |tid, address, problem, error| at(address, Kind::ThreadCacheUnread { tid, problem, error });
-    match finding {
-        Malloc::AllocatorUnknown { modules } => Kind::AllocatorUnknown { modules }.into(),
-        Malloc::AllocatorAssumed { caller, module } => {
-            Kind::AllocatorAssumed { caller, module }.into()
-        }
-        Malloc::ArenaUnread { arena, is_main, at: address, cause, error } => {
-            let (arena, problem) = (arena.to_string(), ArenaProblem::from(cause));
-            at(address, Kind::ArenaUnread { arena, main: is_main, problem, error })
-        }
-        Malloc::ArenaUnlisted { arena } => at(arena, Kind::ArenaUnlisted { number: None }),
-        Malloc::ExtentsUnlisted { arena } => Kind::ArenaUnlisted { number: Some(arena) }.into(),
-        Malloc::HugePages { arena } => at(arena, Kind::HugePagesUsed),
-        Malloc::ExtentUnread { at: address, error } => {
-            at(address, Kind::ExtentUnread { error: error.into() })
-        }
-        Malloc::EntriesChanging { entries } => changing(HeapPart::TreeEntries, entries, None),
-        Malloc::ExtentsChanging { extents, bytes } => {
-            changing(HeapPart::Extents, extents, Some(bytes))
-        }
-        Malloc::RegionsChanging { regions } => changing(HeapPart::CachedRegions, regions, None),
-        Malloc::ListsChanging { lists } => changing(HeapPart::CacheLists, lists, None),
-        Malloc::CachesWithoutRegisters => unknown(CachesProblem::NoRegisters),
-        Malloc::CachesNotFound => unknown(CachesProblem::NotFound),
-        Malloc::CachesAmbiguous => unknown(CachesProblem::Ambiguous),
-        Malloc::CachesMisfit { fitting, threads } => {
-            rejected(threads.saturating_sub(fitting), threads, CacheUnit::Threads)
-        }
-        Malloc::CachedRegionsFree { free, regions } => rejected(free, regions, CacheUnit::Regions),
-        Malloc::CacheInUnreadArena { tid, at } => cache(tid, at, CacheProblem::ArenaUnread, None),
-        Malloc::CacheChanging { tid, at } => cache(tid, at, CacheProblem::Changing, None),
-        Malloc::CacheInvalid { tid, at, error } => {
-            cache(tid, at, CacheProblem::Invalid, Some(error))
-        }
-        Malloc::MmappedUnknown => Kind::MmappedChunksUnknown.into(),
-        Malloc::MmappedMiscounted { counted_chunks, counted_bytes, found_chunks, found_bytes } => {
-            Kind::MmappedChunksMiscounted {
-                counted_chunks,
-                counted_bytes,
-                found_chunks,
-                found_bytes,
-            }
-            .into()
-        }
-        Malloc::MmappedDrift { bytes, chunks, step_bytes } => {
-            Kind::MmappedBytesDrifted { bytes, chunks, step_bytes }.into()
-        }
-        Malloc::ForeignMemory { at: address, bytes } => {
-            at(address, Kind::ForeignBrkMemory { bytes })
-        }
-    }
-}
-
-fn of_ruby(finding: RubyFinding) -> FindingKind {
-    use RubyFinding as Ruby;
-    let unknown = |part| FindingKind::RubyLayoutUnknown { part };
-    match finding {
-        Ruby::ClassNamesUnknown => unknown(RubyPart::ClassNames),
-        Ruby::ClassLayoutUnknown => unknown(RubyPart::SingletonClasses),
-        Ruby::InternalTypesUnknown => unknown(RubyPart::InternalTypes),
-        Ruby::DataTypesUnknown => unknown(RubyPart::DataTypes),
-        Ruby::RootNamesUnknown => unknown(RubyPart::RootNames),
-        Ruby::ClassVariablesUnknown => unknown(RubyPart::ClassVariables),
-        Ruby::GlobalVariablesUnknown => unknown(RubyPart::GlobalVariables),
-        Ruby::CodeFilesUnknown => unknown(RubyPart::CodeFiles),
-        Ruby::ObjectLayoutsUnknown { types } => {
-            let types = types.into_iter().map(str::to_owned).collect();
-            FindingKind::ObjectLayoutsUnknown { types }
-        }
-        Ruby::RootsLeftOut => FindingKind::RootsLeftOut,
-        Ruby::TransientHeapUnread { bytes } => FindingKind::TransientHeapUnread { bytes },
-        Ruby::SlotsUnread { slots } => FindingKind::SlotsUnread { slots },
-        Ruby::NoMarks => FindingKind::NoMarks,
-        Ruby::NotSearched => FindingKind::HeapPagesUnsearched,
-    }
-}
-
-impl From<ledger::ArenaProblem> for ArenaProblem {
-    fn from(problem: ledger::ArenaProblem) -> Self {
-        match problem {
-            ledger::ArenaProblem::Unreadable => Self::Unreadable,
-            ledger::ArenaProblem::Changing => Self::Changing,
-            ledger::ArenaProblem::Inconsistent => Self::Inconsistent,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -738,7 +437,8 @@ mod tests {
 
     #[test]
     fn a_kind_is_a_field_beside_its_figures() {
-        let row = at(Address(0x7f00), FindingKind::ForeignBrkMemory { bytes: 64 });
+        let kind = FindingKind::ForeignBrkMemory { bytes: 64 };
+        let row = FindingRow { address: Some("0x7f00".into()), ..FindingRow::from(kind) };
         let json =
             r#"{"severity":"note","kind":"foreign_brk_memory","bytes":64,"address":"0x7f00"}"#;
         assert_eq!(serde_json::to_string(&row).unwrap(), json);
@@ -759,23 +459,5 @@ mod tests {
             let kind = FindingKind::Other { kind: Some(kind.into()), what: None };
             assert_eq!((row.severity, row.kind), (FindingSeverity::Error, kind));
         }
-    }
-
-    #[test]
-    fn the_most_severe_findings_come_first() {
-        let findings = [
-            Finding::EnvironmentUnknown,
-            Finding::PointersLeftOut { pointers: 1 },
-            Finding::MallocNotFound,
-            Finding::RubyNotFound,
-        ];
-        let kinds: Vec<_> = rows(&findings).into_iter().map(|row| row.kind).collect();
-        let expected = [
-            FindingKind::MallocNotFound,
-            FindingKind::RubyNotFound,
-            FindingKind::PointersLeftOut { pointers: 1 },
-            FindingKind::EnvironmentUnknown,
-        ];
-        assert_eq!(kinds, expected);
     }
 }

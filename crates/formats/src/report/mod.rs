@@ -6,6 +6,8 @@
 mod capture;
 mod check;
 mod files;
+mod finding_figures;
+mod finding_rows;
 mod findings;
 mod group;
 mod interpreter;
@@ -25,12 +27,13 @@ use crate::{Advice, Content, Deployment, MadeBy, Verdict};
 
 pub(crate) use check::check_causes;
 
-pub use capture::{Capture, CaptureMethod, Unread, milliseconds};
+pub use capture::{Capture, CaptureMethod, NoCopy, Unread, milliseconds};
 pub use files::MappedFile;
-pub use findings::{
-    ArenaProblem, CacheProblem, CacheUnit, CachesProblem, DifferentFile, FindingKind, FindingRow,
-    FindingSeverity, HeapPart, MissingFile, ResidencyEvidence, RssCount, RubyPart,
+pub use finding_figures::{
+    ArenaProblem, CacheProblem, CacheUnit, CachesProblem, DifferentFile, HeapPart, MissingFile,
+    ResidencyEvidence, RssCount, RubyPart,
 };
+pub use findings::{FindingKind, FindingRow, FindingSeverity};
 pub use group::{ReportGroup, TmpfsFile};
 pub use interpreter::{FileCode, GemCode, Interpreter, InterpreterPart};
 pub use malloc::{Arena, Malloc};
@@ -141,7 +144,7 @@ impl Report {
             made_by: None,
             verdict,
             advice,
-            findings: findings::rows(&ledger.findings),
+            findings: finding_rows::rows(&ledger.findings),
         }
     }
 

@@ -1,3 +1,5 @@
+use std::fmt;
+
 use ledger::InconsistentMap;
 
 /// The version of the file format. No other version is written or read.
@@ -37,9 +39,27 @@ pub enum SnapshotError {
         map_bytes: u64,
     },
     /// The file has another kind of snapshot than the one that is wanted.
-    #[error("{0}")]
-    OtherKind(&'static str),
+    #[error("it is the snapshot of {0}")]
+    OtherKind(SnapshotKind),
     /// The areas are inconsistent.
     #[error(transparent)]
     InconsistentMap(#[from] InconsistentMap),
+}
+
+/// The kind of a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotKind {
+    /// Of one process.
+    Process,
+    /// Of a family of forked processes.
+    Family,
+}
+
+impl fmt::Display for SnapshotKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Process => "one process",
+            Self::Family => "a family",
+        })
+    }
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::snapshot::Snapshot;
 use crate::snapshot::container::{Packed, Section};
-use crate::snapshot::error::SnapshotError;
+use crate::snapshot::error::{SnapshotError, SnapshotKind};
 use crate::{Family, Report, page_size, untrusted};
 
 /// The maximum decompressed size of all sections of a file, unless the file is large.
@@ -90,8 +90,7 @@ impl Snapshot {
     /// Parses a snapshot from its sections. Unknown sections are skipped.
     pub(crate) fn from_sections(sections: &[Packed<'_>]) -> Result<Self, SnapshotError> {
         if is_of_family(sections) {
-            let what = "it is the snapshot of a family, which report and diff read with --tree";
-            return Err(SnapshotError::OtherKind(what));
+            return Err(SnapshotError::OtherKind(SnapshotKind::Family));
         }
         let packed: u64 = sections.iter().map(|section| section.bytes.len() as u64).sum();
         let max_bytes = MAX_BYTES.max(packed.saturating_mul(MAX_RATIO));
@@ -146,8 +145,7 @@ pub(crate) fn of_family(family: &Family) -> Section {
 /// Parses the account of a family.
 pub(crate) fn family(sections: &[Packed<'_>]) -> Result<Family, SnapshotError> {
     let Some(section) = sections.iter().find(|section| section.name == FAMILY.as_bytes()) else {
-        let what = "it is the snapshot of one process: leave out --tree";
-        return Err(SnapshotError::OtherKind(what));
+        return Err(SnapshotError::OtherKind(SnapshotKind::Process));
     };
     let unpacked = unpack(section.bytes, MAX_JSON_BYTES);
     let unpacked = unpacked.ok_or_else(|| invalid(FAMILY, "it is damaged, or too large"))?;

@@ -29,10 +29,7 @@ pub enum CoreError {
         machine: String,
     },
     /// The file is cut short or altered.
-    #[error(
-        "{} is damaged: {what}; it may have been cut short (a full disk, or a limit: ulimit -c) or altered",
-        path.display()
-    )]
+    #[error("{} is damaged: {what}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,

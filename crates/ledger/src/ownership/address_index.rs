@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use allocator::{Block, HeapMap};
 use linux::{Address, AddressMap};
-use ruby::{ClassKind, ImemoType, ObjectSpace, SlotType};
+use ruby::{ClassKind, ImemoType, ObjectSpace, Referents, SlotType};
 
 /// Granules of 1 KiB: a lookup examines a few neighbouring blocks, and the map takes 0.4 % of the memory that it
 /// describes.
@@ -115,22 +115,6 @@ impl<'a> AddressIndex<'a> {
         }
     }
 
-    /// The type of the object in the slot at `at`.
-    pub(crate) fn type_at(&self, at: Address) -> Option<SlotType> {
-        let Referent::Slot(slot) = self.at(at) else { return None };
-        self.space.slots.get(slot as usize).map(|slot| slot.kind())
-    }
-
-    /// The type of the internal object in the slot at `at`.
-    pub(crate) fn imemo_at(&self, at: Address) -> Option<ImemoType> {
-        let Referent::Slot(slot) = self.at(at) else { return None };
-        let class = self.space.slots.get(slot as usize)?.class();
-        match self.space.classes.get(class as usize)?.kind {
-            ClassKind::Imemo(kind) => Some(kind),
-            _ => None,
-        }
-    }
-
     pub(crate) fn block_count(&self) -> u32 {
         self.heap.block_count() as u32
     }
@@ -171,6 +155,30 @@ impl<'a> AddressIndex<'a> {
             return Referent::Nothing;
         }
         Referent::Block { number, is_start: block.address == start }
+    }
+}
+
+impl Referents for AddressIndex<'_> {
+    fn type_at(&self, at: Address) -> Option<SlotType> {
+        let Referent::Slot(slot) = self.at(at) else { return None };
+        self.space.slots.get(slot as usize).map(|slot| slot.kind())
+    }
+
+    fn imemo_at(&self, at: Address) -> Option<ImemoType> {
+        let Referent::Slot(slot) = self.at(at) else { return None };
+        let class = self.space.slots.get(slot as usize)?.class();
+        match self.space.classes.get(class as usize)?.kind {
+            ClassKind::Imemo(kind) => Some(kind),
+            _ => None,
+        }
+    }
+
+    fn is_in_block(&self, at: Address) -> bool {
+        matches!(self.at(at), Referent::Block { .. })
+    }
+
+    fn is_block(&self, at: Address) -> bool {
+        self.block_at(at).is_some()
     }
 }
 

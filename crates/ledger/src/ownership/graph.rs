@@ -6,16 +6,18 @@ use std::ops::Range;
 
 use allocator::{Block, HeapMap, thread_locals};
 use image::elf::Module;
-use image::{Image, Memory, SparseRows};
-use linux::{Address, MIN_PAGE_SIZE, Thread, both, length, range_at};
+use image::{Image, SparseRows};
+use linux::{Address, MIN_PAGE_SIZE, both};
 use ruby::{Content, Form, ObjectSpace, References, memory_of_bytecode};
 
 use crate::Finding;
-use crate::ownership::address_index::{AddressIndex, Referent};
-use crate::ownership::areas::{areas, live_stacks};
+use crate::ownership::address_index::AddressIndex;
+use crate::ownership::areas::areas;
 use crate::ownership::bits::Bits;
 use crate::ownership::edges::{Adjacency, Edge, LIMITS, Limits};
-use crate::ownership::reader::{Heads, Reader};
+use crate::ownership::hash_tables::{HashTables, KeyedValue, keyed_value, recognized};
+use crate::ownership::reader::Reader;
+use crate::ownership::root_memory::{Root, root_sources};
 use crate::ownership::slot_edges::edges_and_contents;
 use crate::ownership::spare::Spare;
 use crate::ownership::structures::{Lists, concurrent_sets, of_structures};
@@ -33,99 +35,6 @@ impl TooMany {
     pub(crate) fn finding(self) -> Finding {
         Finding::OwnersUnknown { nodes: self.nodes as u64, max: self.max as u64 }
     }
-}
-
-/// Memory that exists although no pointer leads to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Root {
-    /// The variables of the module with this index.
-    Variables(usize),
-    /// The thread-local variables of a thread.
-    Locals,
-    /// The stack of a thread or fiber, and the registers of the thread that runs on it.
-    Stacks,
-    /// The values on the VM stack of a thread that lies on its stack: the local variables of its methods. Unlike other words there,
-    /// all of them are in use.
-    Values,
-}
-
-impl Root {
-    /// Returns true for memory on the stack of a thread or fiber.
-    pub(crate) fn is_stack(self) -> bool {
-        matches!(self, Self::Stacks | Self::Values)
-    }
-}
-
-/// The memory of a root.
-struct RootSource {
-    root: Root,
-    ranges: Vec<Range<Address>>,
-    registers: Vec<u64>,
-    /// The descriptor of its thread.
-    descriptor: Option<Address>,
-    /// The beginning of its stack.
-    stack: Option<Address>,
-    /// The slot of its Thread object, if that is known.
-    thread: Option<u32>,
-}
-
-impl RootSource {
-    fn new(root: Root, ranges: Vec<Range<Address>>) -> Self {
-        Self { root, ranges, registers: Vec::new(), descriptor: None, stack: None, thread: None }
-    }
-
-    /// The Thread or Fiber object that it belongs to.
-    fn object(&self, owners: &StackOwners) -> Option<u32> {
-        let fiber = self.stack.and_then(|start| owners.fiber(start));
-        self.thread.or(fiber).or_else(|| owners.thread(self.descriptor?))
-    }
-}
-
-/// The memory of all roots: of the variables of modules first.
-fn root_sources(
-    image: &Image<'_>,
-    modules: &[Module],
-    space: &ObjectSpace,
-    all_stacks: &[Range<Address>],
-    locals: &[Range<Address>],
-) -> Vec<RootSource> {
-    let threads = &image.state.threads;
-    let variables = modules
-        .iter()
-        .enumerate()
-        .map(|(index, module)| RootSource::new(Root::Variables(index), module.variables.clone()));
-    let mut descriptors: Vec<Address> = threads.iter().map(Thread::descriptor_base).collect();
-    descriptors.sort_unstable();
-    let live = live_stacks(image, space, all_stacks, locals);
-    let locals = locals.iter().cloned().map(|range| {
-        let after = descriptors.partition_point(|&descriptor| descriptor < range.start);
-        let descriptor = descriptors.get(after).copied().filter(|it| range.contains(it));
-        RootSource { descriptor, ..RootSource::new(Root::Locals, vec![range]) }
-    });
-    let mut without_stack: Vec<bool> = vec![true; threads.len()];
-    live.iter().filter_map(|it| it.thread).for_each(|thread| without_stack[thread] = false);
-    let stacks = live.into_iter().map(|live| {
-        let thread = live.thread.and_then(|thread| threads.get(thread));
-        RootSource {
-            registers: thread.map_or_else(Vec::new, |thread| thread.registers.clone()),
-            descriptor: thread.map(Thread::descriptor_base),
-            stack: Some(live.stack.start),
-            ..RootSource::new(Root::Stacks, vec![live.range])
-        }
-    });
-    let others = threads.iter().zip(&without_stack).filter(|(_, is_without)| **is_without);
-    let others = others.map(|(thread, _)| RootSource {
-        registers: thread.registers.clone(),
-        descriptor: Some(thread.descriptor_base()),
-        ..RootSource::new(Root::Stacks, Vec::new())
-    });
-    // Other VM stacks are blocks.
-    let on_stacks = space.vm_stacks.iter().filter(|it| range_at(all_stacks, it.start).is_some());
-    let values = on_stacks.map(|it| RootSource {
-        thread: Some(it.thread),
-        ..RootSource::new(Root::Values, vec![it.start..it.unused.start])
-    });
-    variables.chain(locals).chain(stacks).chain(others).chain(values).collect()
 }
 
 /// The graph of pointers. Its nodes are the blocks, by number, then the areas, then the roots.
@@ -164,26 +73,6 @@ pub(crate) struct PointerGraph {
     pub(crate) spare: Spare,
     /// Pointers in slots that were not kept.
     dropped_references: u64,
-}
-
-/// A value in a hash table whose key is an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct KeyedValue {
-    /// The slot of the key.
-    pub(crate) key: u32,
-    /// The node with the entry.
-    pub(crate) table: u32,
-    /// The value.
-    pub(crate) value: Keyed,
-}
-
-/// The value of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Keyed {
-    /// The object in this slot.
-    Slot(u32),
-    /// This block.
-    Block(u32),
 }
 
 impl PointerGraph {
@@ -422,33 +311,6 @@ impl PointerGraph {
     }
 }
 
-/// The value of an entry in the table at the node `table`; `None` unless its key is an object, or a block that begins with
-/// a reference to one, and its value is another object, or a block.
-fn keyed_value(
-    image: &Image<'_>,
-    addresses: &AddressIndex<'_>,
-    table: u32,
-    key: u64,
-    value: u64,
-) -> Option<KeyedValue> {
-    let value = match addresses.at(Address(value)) {
-        Referent::Slot(slot) => Keyed::Slot(slot),
-        Referent::Block { number, is_start: true } => Keyed::Block(number),
-        _ => return None,
-    };
-    let key = match addresses.at(Address(key)) {
-        Referent::Block { is_start: true, .. } => {
-            addresses.at(image.read_address(Address(key)).ok()?)
-        }
-        object => object,
-    };
-    let Referent::Slot(key) = key else { return None };
-    if value == Keyed::Slot(key) {
-        return None;
-    }
-    Some(KeyedValue { key, table, value })
-}
-
 /// Returns true if one of Ruby's heap pages lies within the block.
 pub(crate) fn hosts_heap_page(space: &ObjectSpace, block: Block) -> bool {
     // A page does not fit.
@@ -457,57 +319,6 @@ pub(crate) fn hosts_heap_page(space: &ObjectSpace, block: Block) -> bool {
     }
     let after = space.pages.partition_point(|page| page.range.start < block.address);
     space.pages.get(after).is_some_and(|page| page.range.start < block.end())
-}
-
-/// Hash tables that were recognised.
-struct HashTables {
-    /// The content of each block.
-    contents: Vec<(u32, Content)>,
-    /// The blocks with the bins and the entries of a table, in both orders, ascending.
-    parts: Vec<(u32, u32)>,
-}
-
-/// The content of the blocks of these tables, unless it is known from objects, and the blocks that are parts of the same
-/// table. Memory counts as a hash table only if it points to a library's constants and to blocks of the right sizes.
-fn recognized(
-    heads: &[Heads],
-    heap: &HeapMap,
-    modules: &[Module],
-    addresses: &AddressIndex<'_>,
-    contents: &[Content],
-) -> HashTables {
-    const ENTRY_BYTES: u64 = 24;
-    let block_at = |at: Address| match addresses.at(at) {
-        Referent::Block { number, is_start: true } => Some(number),
-        _ => None,
-    };
-    let (mut found, mut parts) = (Vec::new(), Vec::new());
-    for table in heads.iter().flat_map(|it| &it.tables) {
-        let after = modules.partition_point(|it| it.range.start <= table.functions);
-        let is_constant = after > 0 && modules[after - 1].range.contains(&table.functions);
-        let is_all_there = is_constant && table.memory().all(|(at, _)| block_at(at).is_some());
-        let Some(entries) = block_at(table.entries).filter(|_| is_all_there) else { continue };
-        if usable_bytes(heap, entries) < table.capacity * ENTRY_BYTES {
-            continue;
-        }
-        let blocks: Vec<_> =
-            table.memory().filter_map(|(at, content)| Some((block_at(at)?, content))).collect();
-        if let [(one, _), (other, _)] = blocks[..] {
-            parts.extend([(one, other), (other, one)]);
-        }
-        found.extend(blocks);
-    }
-    for part in heads.iter().flat_map(|it| &it.parts) {
-        // Another structure may look like this one, but then the memory behind it has another size.
-        let fits = |block: &u32| heap.fits(part.bytes, usable_bytes(heap, *block));
-        found.extend(block_at(part.at).filter(fits).map(|block| (block, part.content)));
-    }
-    parts.sort_unstable();
-    parts.dedup();
-    found.retain(|&(index, _)| contents[index as usize] == Content::UNKNOWN);
-    found.sort_unstable_by_key(|&(index, _)| index);
-    found.dedup_by_key(|&mut (index, _)| index);
-    HashTables { contents: found, parts }
 }
 
 /// The number of the block that cuts the blocks into two parts: the words that are read of the second part are as many as
@@ -529,10 +340,6 @@ fn halves(heap: &HeapMap, contents: &[Content], other_bytes: u64) -> usize {
         sum < half
     });
     before.count() * STEP
-}
-
-pub(crate) fn usable_bytes(heap: &HeapMap, number: u32) -> u64 {
-    heap.block(number as usize).map_or(0, |block| length(&heap.header.usable(block)))
 }
 
 #[cfg(test)]

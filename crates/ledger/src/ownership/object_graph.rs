@@ -19,8 +19,9 @@ use ruby::{ClassKind, DataType, ImemoType, NamedRoot, ObjectSpace, RootKind, Slo
 use crate::interpreter::Gem;
 use crate::ownership::bits::Bits;
 use crate::ownership::dominators::Digraph;
-use crate::ownership::graph::{PointerGraph, Root};
+use crate::ownership::graph::PointerGraph;
 use crate::ownership::names::{ObjectCode, ObjectName, ObjectNames, PARTS};
+use crate::ownership::root_memory::Root;
 use crate::ownership::table::{ANONYMOUS, OwnerTable};
 use crate::ownership::trace::Trace;
 use crate::ownership::weak::WeakReferences;

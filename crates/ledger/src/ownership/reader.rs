@@ -5,10 +5,12 @@ use std::ops::Range;
 use allocator::{Block, HeapMap};
 use image::{Image, Window};
 use linux::{Address, MIN_PAGE_SIZE, intersection, length};
-use ruby::{Content, Form, REGEXP_BYTES, StTable, pointers_of_regexp};
+use ruby::{
+    CATCH_TABLE_HEAD_BYTES, ClassStructure, Content, Form, Part, REGEXP_BYTES, StTable,
+    catch_table_bytes, iseqs_of_catch_table, pointers_of_regexp,
+};
 
 use crate::ownership::address_index::AddressIndex;
-use crate::ownership::class_structures::{ClassStructure, Part};
 use crate::ownership::edges::{Adjacency, Collector, Limits};
 use crate::pages::pages_of;
 
@@ -16,14 +18,6 @@ use crate::pages::pages_of;
 const READ_BYTES: usize = 64 << 10;
 /// Of longer ranges only the resident pages are read: a program may have obtained a terabyte and touched one page.
 const MAX_WHOLE_BYTES: u64 = 64 << 10;
-
-/// The size of `iseq_catch_table_entry` (iseq.h): its type, its bytecode at 8, and four numbers. The table is packed: it
-/// begins with the number of entries, in 4 bytes.
-const CATCH_ENTRY_BYTES: usize = 32;
-/// `enum catch_type`: the numbers 1 to 6 as Ruby's Integers.
-const CATCH_TYPES: [u32; 6] = [3, 5, 7, 9, 11, 13];
-/// A method with more than a thousand such clauses has no table that is read.
-const MAX_CATCH_TABLE_BYTES: u64 = 32 << 10;
 
 /// Reads nodes one after the other.
 pub(crate) struct Reader<'a> {
@@ -205,16 +199,12 @@ impl<'a> Reader<'a> {
     /// Takes the bytecode of `rescue` and `ensure` that a catch table refers to, also from words that are not aligned: the
     /// structure is packed.
     fn take_catch_table(&mut self, memory: &Range<Address>) {
-        let Ok(head) = self.window.bytes(memory.start, 8) else { return };
-        let [count, kind] = [0, 4].map(|at| u32_at(head, at));
-        let bytes = CATCH_ENTRY_BYTES as u64 * u64::from(count) + 4;
-        if !CATCH_TYPES.contains(&kind) || bytes > length(memory).min(MAX_CATCH_TABLE_BYTES) {
-            return;
-        }
-        let Ok(table) = self.window.bytes(memory.start, bytes as usize) else { return };
-        let entries = || table[4..].chunks_exact(CATCH_ENTRY_BYTES);
-        if entries().all(|entry| CATCH_TYPES.contains(&u32_at(entry, 0))) {
-            entries().for_each(|entry| self.into.take_value(u64_at(entry, 8)));
+        let Ok(head) = self.window.bytes(memory.start, CATCH_TABLE_HEAD_BYTES) else { return };
+        let bytes = catch_table_bytes(head).filter(|bytes| *bytes as u64 <= length(memory));
+        let Some(bytes) = bytes else { return };
+        let Ok(table) = self.window.bytes(memory.start, bytes) else { return };
+        if let Some(iseqs) = iseqs_of_catch_table(table) {
+            iseqs.for_each(|iseq| self.into.take_value(iseq));
         }
     }
 
@@ -300,10 +290,6 @@ impl<'a> Reader<'a> {
         }
         true
     }
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {

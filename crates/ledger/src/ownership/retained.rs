@@ -8,11 +8,12 @@ use ruby::RootKind;
 
 use crate::ownership::bits::Bits;
 use crate::ownership::dominators::{Digraph, Dominators};
-use crate::ownership::graph::{Root, hosts_heap_page};
+use crate::ownership::graph::hosts_heap_page;
 use crate::ownership::names::ObjectName;
 use crate::ownership::object_graph::{Node, ObjectGraph, Paths};
 use crate::ownership::owner::Owner;
 use crate::ownership::retainers::Retainers;
+use crate::ownership::root_memory::Root;
 
 /// The number of levels of the tree, and of dominators that are listed at each place.
 const MAX_DEPTH: usize = 4;

@@ -9,7 +9,6 @@ use ruby::{Content, ObjectSpace, References};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::edges::{Edge, LIMITS};
-use crate::ownership::graph::usable_bytes;
 
 /// The alignment of malloc's blocks, except regions of 8 bytes.
 const MALLOC_ALIGNMENT: u64 = 16;
@@ -60,7 +59,7 @@ pub(crate) fn edges_and_contents(
 
 /// Notes the content of a block, if it fits into the block. Several threads note blocks at a time.
 fn note(heap: &HeapMap, known: &AtomicU32, block: u32, content: Content) {
-    let fits = || content.used_words().is_some_and(|words| words * 8 <= usable_bytes(heap, block));
+    let fits = || content.used_words().is_some_and(|words| words * 8 <= heap.usable_bytes(block));
     if !is_more(content, Content::from_number(known.load(Relaxed))) || !fits() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Structures of the interpreter that are known by their layout.
+//! Structures of the interpreter that are known by their layout, and the blocks that they are in.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -6,25 +6,15 @@ use std::ops::Range;
 use allocator::HeapMap;
 use image::elf::Module;
 use image::{Image, Memory};
-use linux::{Address, MIN_PAGE_SIZE, length};
-use ruby::{DataType, MAX_SPECIAL, ObjectSpace, References, VmStack};
+use linux::{Address, length};
+use ruby::{
+    DataType, EndProc, EventHook, MAX_SPECIAL, ObjectSpace, RactorQueue, References, VmStack,
+};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::bits::Bits;
 use crate::ownership::graph::PointerGraph;
 
-/// `struct end_proc_data` (eval_jump.c): a function, its argument, and the next one.
-const END_PROC_BYTES: u64 = 24;
-/// `rb_event_hook_t` (vm_core.h): flags, events, the function, its argument, the next one, a thread and a line.
-const EVENT_HOOK_BYTES: u64 = 48;
-/// The flags of a hook (`RUBY_EVENT_HOOK_FLAG_...` in vm_core.h).
-const HOOK_FLAGS: u32 = 7;
-/// `struct rb_ractor_queue` (ractor_core.h, 3.0 to 3.4): the messages, then the first, their number and the room for them.
-const QUEUE_BYTES: u64 = 24;
-/// The least and the largest size of a message (`struct rb_ractor_basket`).
-const MESSAGE_BYTES: [u64; 2] = [24, 48];
-/// The part of a Ractor's structure (`rb_ractor_t`) that is searched for queues, at most, in bytes.
-const MAX_RACTOR_BYTES: u64 = 4 << 10;
 /// Bytes of variables that are read at a time.
 const READ_BYTES: usize = 64 << 10;
 
@@ -122,7 +112,8 @@ impl Finder<'_> {
         let (mut list, mut visited, mut has_proc) = (Vec::new(), HashSet::new(), false);
         let mut next = first;
         while next != 0 {
-            let (number, [function, argument, after]) = self.block_with(next, END_PROC_BYTES)?;
+            let (number, words) = self.block_with(next, EndProc::BYTES)?;
+            let EndProc { function, argument, next: after } = EndProc::from_words(words);
             *steps = steps.checked_sub(1)?;
             if known.contains(number) {
                 return Some(list);
@@ -132,14 +123,14 @@ impl Finder<'_> {
             }
             match self.addresses.at(Address(argument)) {
                 Referent::Slot(slot) => {
-                    let is_own = interpreter.contains(&Address(function));
+                    let is_own = interpreter.contains(&function);
                     has_proc |= is_own && self.is_of(slot, DataType::is_proc);
                     list.push((number, slot));
                 }
                 _ if argument.is_multiple_of(8) && argument > MAX_SPECIAL => return None,
                 _ => {}
             }
-            next = after;
+            next = after.0;
         }
         has_proc.then_some(list)
     }
@@ -153,7 +144,7 @@ impl Finder<'_> {
         for (number, block) in self.heap.all_blocks() {
             let usable = self.heap.header.usable(block);
             let node = number as u32;
-            if !block.state().is_in_use() || !self.heap.fits(EVENT_HOOK_BYTES, length(&usable)) {
+            if !block.state().is_in_use() || !self.heap.fits(EventHook::BYTES, length(&usable)) {
                 continue;
             }
             let slots = self.graph.slots(node).iter().map(|edge| edge.to());
@@ -164,13 +155,9 @@ impl Finder<'_> {
             else {
                 continue;
             };
-            let Some((_, [head, function, argument])) =
-                self.block_with(usable.start.0, EVENT_HOOK_BYTES)
-            else {
-                continue;
-            };
-            let is_hook = head as u32 & !HOOK_FLAGS == 0 && head >> 32 != 0;
-            if is_hook && self.is_code(function) && argument == address.0 {
+            let words = self.block_with(usable.start.0, EventHook::BYTES).map(|it| it.1);
+            let Some(hook) = words.and_then(EventHook::from_words) else { continue };
+            if self.is_code(hook.function) && hook.argument == address.0 {
                 found.push((node, slot));
             }
         }
@@ -187,20 +174,16 @@ impl Finder<'_> {
     fn ractor_queues(&self, structure: u32) -> Vec<u32> {
         let Some(block) = self.heap.block(structure as usize) else { return Vec::new() };
         let usable = self.heap.header.usable(block);
-        let words = self.words(usable.start, length(&usable).min(MAX_RACTOR_BYTES));
-        let queues = words.windows(QUEUE_BYTES as usize / 8);
+        let words = self.words(usable.start, length(&usable).min(RactorQueue::MAX_RACTOR_BYTES));
+        let queues = words.windows(RactorQueue::WORDS);
         queues.filter_map(|words| self.messages(words)).collect()
     }
 
     /// The block with the messages of the queue with these words.
     fn messages(&self, words: &[u64]) -> Option<u32> {
-        let [messages, first, room] = words.try_into().ok()?;
-        let (first, count, room) = (first as u32, (first >> 32) as u32, room as u32);
-        let number = self.addresses.block_at(Address(messages))?;
-        let usable = length(&self.heap.header.usable(self.heap.block(number as usize)?));
-        let [least, most] = MESSAGE_BYTES.map(|bytes| bytes * u64::from(room));
-        let fits = (least..=most + MIN_PAGE_SIZE).contains(&usable);
-        (room > 0 && first < room && count <= room && fits).then_some(number)
+        let queue = RactorQueue::from_words(words.try_into().ok()?)?;
+        let number = self.addresses.block_at(queue.messages)?;
+        queue.usable_bytes().contains(&self.heap.usable_bytes(number)).then_some(number)
     }
 
     /// The objects of this type.
@@ -232,8 +215,8 @@ impl Finder<'_> {
         Some((number, self.words(usable.start, 24).try_into().ok()?))
     }
 
-    fn is_code(&self, word: u64) -> bool {
-        let mapping = self.image.state.mappings.find(Address(word));
+    fn is_code(&self, at: Address) -> bool {
+        let mapping = self.image.state.mappings.find(at);
         mapping.is_some_and(|mapping| mapping.executable)
     }
 

@@ -11,9 +11,10 @@ use ruby::{ObjectSpace, Slot, SlotType};
 use crate::Cause;
 use crate::ownership::bits::Bits;
 use crate::ownership::edges::Edge;
-use crate::ownership::graph::{PointerGraph, Root, hosts_heap_page};
+use crate::ownership::graph::{PointerGraph, hosts_heap_page};
 use crate::ownership::jit;
 use crate::ownership::owner::Owner;
+use crate::ownership::root_memory::Root;
 use crate::ownership::table::OwnerTable;
 
 /// The owner of each block in use.

@@ -13,17 +13,15 @@
 
 use allocator::HeapMap;
 use linux::length;
-use ruby::{ClassKind, DataType, ObjectSpace, SlotType};
+use ruby::{ClassKind, DataType, ObjectSpace, SUBCLASS_ENTRY_BYTES, SlotType};
 
 use crate::Cause;
 use crate::ownership::bits::Bits;
-use crate::ownership::graph::{Keyed, KeyedValue, PointerGraph};
+use crate::ownership::graph::PointerGraph;
+use crate::ownership::hash_tables::{Keyed, KeyedValue};
 use crate::ownership::owner::Owner;
 use crate::ownership::table::OwnerTable;
 use crate::ownership::trace::Trace;
-
-/// The size of `rb_subclass_entry` from 3.1 on. Before, it has one word less.
-const SUBCLASS_ENTRY_BYTES: u64 = 24;
 
 /// The weak references of a process.
 pub(crate) struct WeakReferences {

@@ -4,6 +4,14 @@ use formats::{
 };
 use ledger::{Count, Size};
 
+/// What a user can do about a Ruby without classes, as the rest of the sentence.
+pub const NOT_STARTED: &str = ": try again in a moment";
+/// What a user can do about an unknown garbage collector, as the rest of the sentence.
+pub const OTHER_COLLECTOR: &str = " (to use that, start Ruby without RUBY_GC_LIBRARY)";
+/// What a user can do about a layout that failed a check, as the rest of the sentence.
+pub const LAYOUT_UNKNOWN: &str = ". Ruby may have been in the middle of a change: try again. If it fails every time, rbloat does not \
+                                  support the layout of this Ruby";
+
 /// Returns a finding as one sentence without a full stop, with the remedy if there is one.
 #[must_use]
 pub fn finding(finding: &FindingRow) -> String {
@@ -188,16 +196,15 @@ fn sentence(kind: &FindingKind) -> String {
             "this process does not run Ruby: none of its modules exports rb_cObject".into()
         }
         Kind::RubyStarting { version } => format!(
-            "Ruby {version} is still starting and has no classes yet: try again in a moment"
+            "Ruby {version} is still starting and has no classes yet{NOT_STARTED}"
         ),
         Kind::CollectorUnsupported { version, collector } => format!(
             "cannot read the heap of Ruby {version}: its garbage collector {collector} has no heap pages as the default \
-             one has (to use that, start Ruby without RUBY_GC_LIBRARY)"
+             one has{OTHER_COLLECTOR}"
         ),
-        Kind::RubyUnread { version, error } => format!(
-            "cannot read the heap of Ruby {version}: {error}. Ruby may have been in the middle of a change: try again. \
-             If it fails every time, rbloat does not support the layout of this Ruby"
-        ),
+        Kind::RubyUnread { version, error } => {
+            format!("cannot read the heap of Ruby {version}: {error}{LAYOUT_UNKNOWN}")
+        }
         Kind::RubyLayoutUnknown { part } => layout(*part).into(),
         Kind::ObjectLayoutsUnknown { types } => format!(
             "the layout of {} objects could not be derived, so all of their words are read: leftover words may count as \

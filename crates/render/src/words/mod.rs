@@ -20,12 +20,12 @@ pub use cause::meaning;
 pub use diff::diff_verdict;
 pub(crate) use diff::{signed, signed_count};
 pub use dominator::{dominator, dominator_label};
-pub use finding::finding;
+pub use finding::{LAYOUT_UNKNOWN, NOT_STARTED, OTHER_COLLECTOR, finding};
 pub use gc::gc;
 pub use group::{group, tmpfs_file};
 pub use interpreter::interpreter_kind;
 pub use next::{command_after, command_after_diff};
-pub use unread::unread;
+pub use unread::{no_copy, unread};
 pub use verdict::verdict;
 
 pub use crate::stable::shape;

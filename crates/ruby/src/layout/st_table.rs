@@ -42,6 +42,8 @@ pub struct StTable {
 impl StTable {
     /// The bytes of a table, without bins and entries.
     pub const BYTES: u64 = WORDS as u64 * 8;
+    /// The bytes of an entry.
+    pub const ENTRY_BYTES: u64 = ENTRY_WORDS * 8;
 
     /// The table that these bytes are; `None` if they cannot be one.
     #[must_use]

@@ -181,6 +181,7 @@ fn what_is_deployed_has_the_rights_to_copy_processes_of_other_users() {
         let capture = capture(&less);
         assert_eq!(capture.method, formats::CaptureMethod::Freeze, "{name}");
         assert!(capture.reason.contains("needs CAP_KILL"), "{}", capture.reason);
+        assert_eq!(capture.no_copy, Some(formats::NoCopy::NotSignalled), "{name}");
         let output = run(&less, "trim");
         let complaint = String::from_utf8_lossy(&output.stderr);
         assert!(complaint.contains("needs CAP_KILL"), "{complaint}");

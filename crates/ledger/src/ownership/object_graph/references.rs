@@ -4,8 +4,9 @@ use ruby::{ClassKind, DataType, ImemoType, Slot, SlotType};
 
 use crate::Cause;
 use crate::ownership::bits::{Bits, Ranks};
-use crate::ownership::graph::{Keyed, Root};
+use crate::ownership::hash_tables::Keyed;
 use crate::ownership::owner::Owner;
+use crate::ownership::root_memory::Root;
 use crate::ownership::weak::WeakReferences;
 
 use super::paths::{Level, Paths};

@@ -1,11 +1,12 @@
 //! Verdicts of `rbloat diff` on reports whose numbers the test sets.
 
-use std::ops::Range;
+mod pins;
+mod roots;
 
 use diagnosis::growth;
 use formats::{
-    CaptureMethod, Class, Confidence, Diff, DiffKind, Doubt, KeptBy, PinRow, Report, SizeClass,
-    Snapshot, Subject, Unread,
+    CaptureMethod, Class, Confidence, Diff, DiffKind, Doubt, KeptBy, Report, Snapshot, Subject,
+    Unread,
 };
 use ledger::{Area, AreaKind, Cause, Columns, MapRoot, MapRoots, MemoryMap};
 use linux::Address;
@@ -16,7 +17,7 @@ const MIB: u64 = 1 << 20;
 
 /// A report at some hour of a process's life.
 fn look(hour: u64, change: impl FnOnce(&mut Report)) -> (String, Snapshot) {
-    let mut report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
+    let mut report: Report = serde_json::from_str(include_str!("../burst.json")).unwrap();
     report.capture.unix_ms = 1_700_000_000_000 + hour * HOUR_MS;
     report.process.uptime_ms = Some(hour * HOUR_MS);
     change(&mut report);
@@ -264,149 +265,13 @@ fn the_headline_explains_the_growth_of_rss() {
     assert!(words.starts_with("Retention: RSS rose by 53.9 MiB, free memory"), "{words}");
 }
 
-const YOUNG_SLOT: u8 = 8;
-
-/// A snapshot with sessions that `Cache::STORE` keeps, and others of requests in flight.
-fn look_behind(hour: u64, kept: u64, in_flight: u64) -> (String, Snapshot) {
-    let (name, mut snapshot) = look(hour, |report| {
-        sessions(report, kept + in_flight, Some("Cache::STORE"));
-        let of_sessions = &mut report.owners.as_mut().unwrap().last_mut().unwrap().kept_by;
-        let path = Some("(threads) → Thread → Session".into());
-        let others = KeptBy { path, objects: in_flight, bytes: in_flight * 1024 };
-        let kept = KeptBy { objects: kept, bytes: kept * 1024, ..of_sessions[0].clone() };
-        *of_sessions = vec![kept, others];
-    });
-    let map = &mut snapshot.memory_map;
-    map.columns.uses[kept as usize..].fill(YOUNG_SLOT);
-    // Nothing retains them: a number for unknown would leave out their slots.
-    map.roots.of_objects[kept as usize..].fill(1);
-    map.roots.roots[0].bytes = kept * 1024;
-    (name, snapshot)
-}
-
-/// "RSS fell … and nothing in use grew", because fewer requests were in flight.
-#[test]
-fn fewer_requests_do_not_hide_what_a_root_keeps() {
-    let looks: Vec<_> =
-        (1..5).map(|hour| look_behind(hour, hour * 4_000, 40_000 - hour * 6_000)).collect();
-    let diff = growth(&looks);
-    let verdict = &diff.verdict;
-    assert_eq!((verdict.kind, verdict.doubt), (DiffKind::ManagedLeak, None), "{:?}", diff.kept);
-    assert_eq!(verdict.root.as_deref(), Some("Cache::STORE"));
-    let row = &diff.kept.as_ref().unwrap()[0];
-    assert_eq!(row.objects.at, [4_000, 8_000, 12_000]);
-    assert_eq!((row.newcomers, row.kept, row.bytes), (4_000, 4_000, 8_000 * 1024));
-    let words = diff_verdict(&diff);
-    assert_eq!(
-        words.summary,
-        "Managed leak: memory retained by Cache::STORE, most of it Session, grows by 4,000 objects/h (about 3.9 MiB/h)."
-    );
-    assert_eq!(
-        words.evidence[1],
-        "of 4,000 objects that Cache::STORE retained in the second and third snapshot, but not in the first, 4,000 are in all later \
-         ones: Cache::STORE → Hash → Session"
-    );
-    // Growth that slows down is no leak.
-    let slower = [(1, 4_000), (2, 12_000), (3, 12_100), (4, 12_200)];
-    let looks: Vec<_> = slower
-        .into_iter()
-        .map(|(hour, kept)| look_behind(hour, kept, 40_000 - hour * 6_000))
-        .collect();
-    assert_eq!(growth(&looks).verdict.kind, DiffKind::Shrank);
-}
-
-/// A leak that is little beside the growth of RSS is no verdict, but is not hidden.
-#[test]
-fn what_a_root_keeps_is_told_beside_another_verdict() {
-    let looks: Vec<_> = (1..5)
-        .map(|hour| {
-            let (name, mut snapshot) = look_behind(hour, hour * 4_000, 40_000 - hour * 4_000);
-            grow(&mut snapshot.report, "malloc.unreturned", hour * 100 * MIB);
-            snapshot.report.process.rss_bytes += hour * 100 * MIB;
-            (name, snapshot)
-        })
-        .collect();
-    let diff = growth(&looks);
-    assert_eq!((diff.verdict.kind, &diff.verdict.root), (DiffKind::Retention, &None));
-    let evidence = diff_verdict(&diff).evidence;
-    let told = "Cache::STORE keeps about 7.8 MiB more (+8,000 objects)";
-    assert!(evidence.iter().any(|it| it == told), "{evidence:?}");
-}
-
-/// Snapshots with the same 16,000 sessions, of which `Cache::STORE` retains those in the ranges.
-fn looks_at_cache(retained: [&[Range<usize>]; 4]) -> Vec<(String, Snapshot)> {
-    let look = |(hour, ranges): (u64, &[Range<usize>])| {
-        let (name, mut snapshot) = look_behind(hour, 16_000, 0);
-        let numbers = &mut snapshot.memory_map.roots.of_objects;
-        numbers.fill(1);
-        ranges.iter().for_each(|range| numbers[range.clone()].fill(2));
-        (name, snapshot)
-    };
-    (1..5).zip(retained).map(look).collect()
-}
-
-/// A cache whose size rises steadily, but whose entries are replaced.
-#[test]
-fn a_cache_that_is_replaced_is_no_leak() {
-    let (first, second, third) = (0..4_000, 4_000..8_000, 8_000..16_000);
-    let diff = growth(&looks_at_cache([
-        std::slice::from_ref(&first),
-        &[first.clone(), second.clone()],
-        &[first.clone(), second, third.clone()],
-        &[first.clone(), third],
-    ]));
-    let row = &diff.kept.as_ref().unwrap()[0];
-    assert_eq!(row.objects.at, [4_000, 8_000, 12_000]);
-    assert_eq!((row.newcomers, row.kept), (4_000, 0));
-    assert_eq!(diff.verdict.kind, DiffKind::Stable, "{:?}", diff.verdict);
-}
-
-/// More of the same objects are old at each look.
-#[test]
-fn objects_that_only_grow_old_are_no_growth() {
-    let all = 0..16_000;
-    let mut looks = looks_at_cache([(); 4].map(|()| std::slice::from_ref(&all)));
-    for ((_, snapshot), old) in looks.iter_mut().zip([0, 4_000, 8_000, 12_000]) {
-        snapshot.memory_map.columns.uses[old..].fill(YOUNG_SLOT);
-    }
-    assert_eq!(growth(&looks).kept, Some(Vec::new()));
-}
-
-/// The root of a few objects is not known, so a root would seem to grow by all of them when it has more.
-#[test]
-fn objects_of_an_unknown_root_are_not_counted() {
-    let all = 0..16_000;
-    let mut looks = looks_at_cache([(); 4].map(|()| std::slice::from_ref(&all)));
-    looks[0].1.memory_map.roots.of_objects.fill(0);
-    assert_eq!(growth(&looks).kept, Some(Vec::new()));
-}
-
-/// Objects that are there at one look only come and go, however many there are.
-#[test]
-fn what_comes_and_goes_is_not_kept() {
-    let mut looks: Vec<_> = (1..5).map(|hour| look_behind(hour, hour * 4_000, 0)).collect();
-    for (number, (_, snapshot)) in (0..).zip(&mut looks) {
-        let area = &mut snapshot.memory_map.areas[0];
-        let bytes = area.range.end - area.range.start;
-        let start = Address(0x4000_0000 + number * 0x1000_0000);
-        area.range = start..start.offset(bytes);
-    }
-    let diff = growth(&looks);
-    assert_eq!(diff.kept, Some(Vec::new()));
-    assert_ne!(diff.verdict.kind, DiffKind::ManagedLeak);
-    // At the same addresses, but young each time: other objects in the same slots.
-    let mut looks: Vec<_> = (1..5).map(|hour| look_behind(hour, hour * 4_000, 0)).collect();
-    looks.iter_mut().for_each(|(_, it)| it.memory_map.columns.uses.fill(YOUNG_SLOT));
-    assert_eq!(growth(&looks).kept, Some(Vec::new()));
-}
-
 /// "Growth: anonymous memory that rbloat cannot account for (unknown) grew by 72.4 MiB", because the last look had exceeded the limit of a
 /// pause.
 #[test]
 fn a_snapshot_that_was_not_read_is_left_out() {
     let looks = |unread: &[u64]| -> Vec<_> {
         let look = |hour| {
-            let (name, mut snapshot) = look_behind(hour, hour * 4_000, 0);
+            let (name, mut snapshot) = roots::look_behind(hour, hour * 4_000, 0);
             if unread.contains(&hour) {
                 let report = &mut snapshot.report;
                 let all = report.process.rss_bytes;
@@ -621,75 +486,6 @@ fn a_diff_fits_80_columns_and_loses_nothing() {
     }
     let expected = format!("\n     retained by {retainer} → Hash →\n     Session\n");
     assert!(text.contains(&expected), "{text}");
-}
-
-/// A size class, with regions of 1 KiB.
-fn size_class(slabs: u64, in_use: u64, free_bytes: u64) -> SizeClass {
-    SizeClass {
-        region_bytes: 1024,
-        slabs,
-        regions: slabs * 4,
-        in_use,
-        cached: 0,
-        free_bytes,
-        pinned_by: Vec::new(),
-        arenas: Vec::new(),
-    }
-}
-
-fn pin(owner: &str, kind: &str, blocks: u64, bytes: u64) -> PinRow {
-    PinRow { owner: owner.into(), kind: kind.into(), blocks, bytes }
-}
-
-/// Two reports on a process whose free memory on pages in use grew by `grown` bytes.
-fn with_pins(grown: u64) -> [(String, Snapshot); 2] {
-    [0, grown].map(|grown| {
-        look(1 + grown.min(1), |report| {
-            grow(report, "malloc.fragmented", grown);
-            let malloc = report.malloc.as_mut().unwrap();
-            let others = format!("({} others)", 3 + grown / MIB);
-            malloc.pinned_by = vec![
-                pin("String", "class", 100 + grown / 4096, MIB + grown),
-                pin(&others, "others", 7, 4096),
-            ];
-            malloc.size_classes = vec![size_class(10 + grown / 4096, 30, 5000 + grown)];
-        })
-    })
-}
-
-#[test]
-fn pins_and_size_classes_are_compared() {
-    let diff = growth(&with_pins(40 * MIB));
-    let pins = diff.pins.as_ref().unwrap();
-    // The others keep as much memory as before, but their number and therefore their name differ.
-    assert_eq!(pins.len(), 1, "{pins:?}");
-    assert_eq!((pins[0].owner.as_str(), pins[0].kind.as_str()), ("String", "class"));
-    assert_eq!(pins[0].bytes.at, [MIB, 41 * MIB]);
-    assert_eq!((pins[0].bytes.change, pins[0].blocks.change), (40 << 20, 40 << 8));
-    let classes = diff.size_classes.as_ref().unwrap();
-    assert_eq!((classes.len(), classes[0].region_bytes), (1, 1024));
-    assert_eq!(classes[0].slabs.at, [10, 10 + (40 << 8)]);
-    assert_eq!(classes[0].in_use.at, [30, 30]);
-    assert_eq!(classes[0].free_bytes.change, 40 << 20);
-
-    let text = render::diff(&diff, 100);
-    assert!(text.contains("KEEPS FREE MEMORY") && text.contains("SLABS OF"), "{text}");
-    let little = render::diff(&growth(&with_pins(4 * MIB)), 100);
-    assert!(!little.contains("KEEPS FREE MEMORY") && !little.contains("SLABS OF"), "{little}");
-}
-
-#[test]
-fn the_text_of_a_diff_of_pins() {
-    let text = render::diff(&growth(&with_pins(40 * MIB)), 100);
-    insta::assert_snapshot!(anstream::adapter::strip_str(&text).to_string());
-}
-
-#[test]
-fn nothing_is_said_of_pins_that_a_snapshot_does_not_have() {
-    let mut looks = with_pins(40 * MIB);
-    looks[0].1.report.owners = None;
-    let diff = growth(&looks);
-    assert!(diff.pins.is_none() && diff.size_classes.is_some());
 }
 
 #[test]

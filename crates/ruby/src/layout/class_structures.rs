@@ -2,27 +2,46 @@
 //! through the memory of classes, so one word of an earlier owner is enough for a false one.
 
 use linux::{Address, length};
-use ruby::{Content, Form, ID_TABLE_BYTES, ImemoType, SlotType, entries_of_id_table};
 
-use crate::ownership::address_index::{AddressIndex, Referent};
+use crate::model::content::{Content, Form};
+use crate::model::imemo::ImemoType;
+use crate::model::slot::SlotType;
+use crate::roots::{ID_TABLE_BYTES, entries_of_id_table};
+
+/// The size of `rb_subclass_entry` from 3.1 on, in bytes. Before, it has one word less.
+pub const SUBCLASS_ENTRY_BYTES: u64 = 24;
 
 /// A call site has one cache of a method. This is more than a method has.
 const MAX_CACHES: u64 = 1 << 16;
 /// `CONST_DEPRECATED` and `CONST_PRIVATE` (constant.h).
 const CONSTANT_FLAGS: u64 = 0x101;
 
+/// The memory that words refer to, as far as it distinguishes one structure from another.
+pub trait Referents {
+    /// Returns the type of the object at `at`.
+    fn type_at(&self, at: Address) -> Option<SlotType>;
+    /// Returns the type of the internal object at `at`.
+    fn imemo_at(&self, at: Address) -> Option<ImemoType>;
+    /// Returns true if `at` lies in a block of malloc's that is in use.
+    fn is_in_block(&self, at: Address) -> bool;
+    /// Returns true if malloc returned `at` for a block in use.
+    fn is_block(&self, at: Address) -> bool;
+}
+
 /// The memory behind a structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) at: Address,
+pub struct Part {
+    /// Its address.
+    pub at: Address,
     /// The bytes that were requested.
-    pub(crate) bytes: u64,
-    pub(crate) content: Content,
+    pub bytes: u64,
+    /// The words of it that are in use.
+    pub content: Content,
 }
 
 /// A structure of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ClassStructure {
+pub enum ClassStructure {
     /// `rb_id_table`: methods, constants.
     Table(Part),
     /// `rb_subclass_entry` (internal/class.h, 3.1 to 3.4): a class, the next entry, and the previous one.
@@ -35,25 +54,26 @@ pub(crate) enum ClassStructure {
 
 impl ClassStructure {
     /// The bytes of each structure.
-    pub(crate) const BYTES: usize = ID_TABLE_BYTES;
+    pub const BYTES: usize = ID_TABLE_BYTES;
     /// The words of an entry: of a key and a value, or of a call info and a `rb_callcache`.
-    pub(crate) const ENTRY_WORDS: u64 = 2;
+    pub const ENTRY_WORDS: u64 = 2;
 
     /// The structure that a block with these first bytes may be.
-    pub(crate) fn from_bytes(bytes: &[u8], addresses: &AddressIndex<'_>) -> Option<Self> {
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8], referents: &impl Referents) -> Option<Self> {
         let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         let (first, second, third) = (word(0), word(8), word(16));
         let [low, high] = [first & u64::from(u32::MAX), first >> 32];
-        let type_at = |word| addresses.type_at(Address(word));
-        let is_block = |word| matches!(addresses.at(Address(word)), Referent::Block { .. });
+        let type_at = |word| referents.type_at(Address(word));
+        let is_in_block = |word| referents.is_in_block(Address(word));
         if let Some(entries) = entries_of_id_table(bytes) {
             let bytes = length(&entries);
             let content = Content::new(Form::Words, bytes / 8);
             return Some(Self::Table(Part { at: entries.start, bytes, content }));
         }
         if let Some(SlotType::CLASS | SlotType::ICLASS) = type_at(first) {
-            return ((second == 0 || is_block(second)) && is_block(third))
+            return ((second == 0 || is_in_block(second)) && is_in_block(third))
                 .then_some(Self::Subclass);
         }
         if low & !CONSTANT_FLAGS == 0 && type_at(third) == Some(SlotType::STRING) {
@@ -62,8 +82,8 @@ impl ClassStructure {
         let are_caches = low.is_power_of_two()
             && low <= MAX_CACHES
             && high <= low
-            && addresses.imemo_at(Address(second)) == Some(ImemoType::Ment)
-            && addresses.block_at(Address(third)).is_some();
+            && referents.imemo_at(Address(second)) == Some(ImemoType::Ment)
+            && referents.is_block(Address(third));
         are_caches.then(|| {
             let content = Content::new(Form::Words, high * Self::ENTRY_WORDS);
             let bytes = low * Self::ENTRY_WORDS * 8;
@@ -72,7 +92,8 @@ impl ClassStructure {
     }
 
     /// The memory behind it.
-    pub(crate) fn part(self) -> Option<Part> {
+    #[must_use]
+    pub fn part(self) -> Option<Part> {
         match self {
             Self::Table(part) | Self::Caches(part) => Some(part),
             Self::Subclass | Self::Constant => None,
@@ -81,15 +102,12 @@ impl ClassStructure {
 
     /// Returns true if these words may be an entry of this structure. It may be an earlier owner's, and the memory behind it
     /// another one's by now.
-    pub(crate) fn may_be_entry(
-        self,
-        [first, second]: [u64; 2],
-        addresses: &AddressIndex<'_>,
-    ) -> bool {
+    #[must_use]
+    pub fn may_be_entry(self, [first, second]: [u64; 2], referents: &impl Referents) -> bool {
         match self {
             // A key, and a flag for collisions.
             Self::Table(_) => first >> 32 <= 1,
-            Self::Caches(_) => addresses.imemo_at(Address(second)) == Some(ImemoType::Callcache),
+            Self::Caches(_) => referents.imemo_at(Address(second)) == Some(ImemoType::Callcache),
             Self::Subclass | Self::Constant => false,
         }
     }
@@ -98,27 +116,43 @@ impl ClassStructure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Facts;
-    use testkit::{GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory};
+
+    const BLOCK: u64 = 0x7f00_0000_1000;
+    const CLASS: u64 = 0x7f00_0000_2000;
+    const FILE: u64 = 0x7f00_0000_2028;
+    const METHOD: u64 = 0x7f00_0000_2050;
+
+    /// A block of 48 bytes, a class, a string and a method.
+    struct Memory;
+
+    impl Referents for Memory {
+        fn type_at(&self, at: Address) -> Option<SlotType> {
+            match at.0 {
+                CLASS => Some(SlotType::CLASS),
+                FILE => Some(SlotType::STRING),
+                METHOD => Some(SlotType::IMEMO),
+                _ => None,
+            }
+        }
+
+        fn imemo_at(&self, at: Address) -> Option<ImemoType> {
+            (at.0 == METHOD).then_some(ImemoType::Ment)
+        }
+
+        fn is_in_block(&self, at: Address) -> bool {
+            (BLOCK..BLOCK + 48).contains(&at.0)
+        }
+
+        fn is_block(&self, at: Address) -> bool {
+            at.0 == BLOCK
+        }
+    }
 
     #[test]
     fn structures_of_classes_are_recognized() {
-        let mut heap = MallocHeap::new(GlibcRelease::V2_36, 1);
-        let block = heap.malloc(0, 40);
-        let mut ruby = RubyHeap::new(RubyRelease::V3_1);
-        let class = ruby.class("Base", ruby.object_class());
-        let file = ruby.string("app.rb");
-        let method = ruby.imemo("ment");
-        let mut memory = SyntheticMemory::default();
-        let threads = heap.write(&mut memory).threads;
-        ruby.write(&mut memory);
-        let mut state = memory.state();
-        state.threads = threads;
-        let image = image::Image::new(state, memory);
-        let facts = Facts::read(&image, true);
-        let addresses = AddressIndex::new(facts.heap(), facts.objects(), &[]);
+        let [block, class, file, method] = [BLOCK, CLASS, FILE, METHOD];
         let structure = |words: [u64; 3]| {
-            ClassStructure::from_bytes(&words.map(u64::to_le_bytes).concat(), &addresses)
+            ClassStructure::from_bytes(&words.map(u64::to_le_bytes).concat(), &Memory)
         };
         let part = |at, bytes, words| {
             let content = Content::new(Form::Words, words);
@@ -144,9 +178,8 @@ mod tests {
             assert_eq!(structure(words), expected, "{words:x?}");
         }
         let entries = [[5, class], [1 << 32 | 5, class], [class, class], [1, method]];
-        let are_entries = |structure: ClassStructure| {
-            entries.map(|entry| structure.may_be_entry(entry, &addresses))
-        };
+        let are_entries =
+            |structure: ClassStructure| entries.map(|entry| structure.may_be_entry(entry, &Memory));
         assert_eq!(are_entries(table(block, 64).unwrap()), [true, true, false, true]);
         assert_eq!(are_entries(caches), [false; 4]);
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ::archive::{File, Look, TABLES};
+use archive::{File, Look, TABLES};
 use examine::{Sandbox, SandboxOptions};
 use formats::{ArchiveOutcome, Archived};
 use output::Folder;
@@ -24,7 +24,7 @@ const MAX_ROWS: usize = 20_000;
 
 /// The archive, which several threads may use.
 #[derive(Clone)]
-pub(crate) struct Archive(Arc<Mutex<Waiting>>);
+pub(crate) struct ArchiveWriter(Arc<Mutex<Waiting>>);
 
 /// Snapshots that are not in the folder yet.
 struct Waiting {
@@ -43,7 +43,7 @@ struct Waiting {
     is_failing: bool,
 }
 
-impl Archive {
+impl ArchiveWriter {
     /// Opens the folder. Its files take at most `max_bytes`.
     ///
     /// # Errors
@@ -127,7 +127,7 @@ impl Waiting {
         let looks = std::mem::take(&mut self.looks);
         self.rows = 0;
         // The reports have names from foreign processes.
-        let files = Sandbox::of_analyses(self.sandbox).run(|| ::archive::files(&looks));
+        let files = Sandbox::of_analyses(self.sandbox).run(|| archive::files(&looks));
         let files =
             files.map_err(|error| Error::NotExported { path: self.folder.path_of(""), error })?;
         self.failed = (files.into(), looks.len() as u64);
@@ -248,13 +248,13 @@ mod tests {
     use super::*;
 
     /// An archive with a file of 1000 bytes for each of these days.
-    fn archive(path: &Path, days: &[&str], max_bytes: u64) -> Archive {
+    fn archive(path: &Path, days: &[&str], max_bytes: u64) -> ArchiveWriter {
         for day in days {
             let folder = path.join("causes").join(day).join("service=shop");
             std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(folder.join("0.parquet"), [0; 1000]).unwrap();
         }
-        Archive::open(
+        ArchiveWriter::open(
             path,
             max_bytes,
             SandboxOptions { is_enabled: true, complain: |_| {} },

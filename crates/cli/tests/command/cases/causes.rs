@@ -1,0 +1,123 @@
+//! Memory that is neither of Ruby's objects nor of malloc: mapped memory, tables of the interpreter, files in memory.
+
+use formats::{Action, Report};
+use ledger::{Cause, InterpreterKind};
+use testkit::Target;
+
+use super::{case, verdict, words};
+use crate::report;
+
+/// A report on an engine with its own heap had no step, and a check that could not be done.
+#[test]
+fn mapped_memory_has_its_mappings_and_a_next_step() {
+    let target = Target::scenario("growth/mapped", &[]);
+    let report = report(target.pid());
+    assert_eq!(report.verdict.cause, Some(Cause::Unknown), "{:#?}", report.causes);
+    assert_eq!(report.verdict.confidence, formats::Confidence::High);
+    let resident: u64 = report.unknown.iter().map(|row| row.resident_bytes).sum();
+    assert_eq!(resident, report.verdict.bytes);
+    let row = &report.unknown[0];
+    assert_eq!(row.permissions, "rw-");
+    assert!(row.mapped_bytes >= row.resident_bytes && row.resident_bytes * 10 > resident * 9);
+    assert_eq!(report.advice[0].action, Action::FindMapper);
+    let evidence = render::words::verdict(&report).evidence;
+    assert!(evidence.iter().any(|line| line.contains("with the permissions rw-")), "{evidence:?}");
+    assert!(target.finish());
+}
+
+/// The step stood second, and in no sentence of the verdict.
+#[test]
+fn an_allocator_that_was_not_loaded_is_named_first() {
+    if testkit::preload().is_some() {
+        return testkit::skip("another allocator is loaded");
+    }
+    let mut ruby = testkit::scenario("burst");
+    let missing = [("LD_PRELOAD", "/no/libjemalloc.so.2")];
+    let target = Target::start(ruby.args(["--scale", "0.2"]).envs(missing));
+    let report = report(target.pid());
+    let (summary, words) = words(&report);
+    let sentence = "LD_PRELOAD names jemalloc, but jemalloc was not loaded.";
+    assert!(summary.ends_with(sentence), "{summary}");
+    assert!(words.action.starts_with("Correct LD_PRELOAD"), "{words:?}");
+    assert!(target.finish());
+}
+
+/// The interpreter's tables were one row.
+#[test]
+fn tables_of_the_interpreter_are_told_apart() {
+    let (target, report) = case("object_ids", "1");
+    let kinds = |report: &Report| report.interpreter.as_ref().unwrap().kinds.clone();
+    let kind = |report: &Report, wanted: InterpreterKind| {
+        kinds(report).iter().find(|part| part.kind == wanted).unwrap().resident_bytes
+    };
+    if target.truth["ruby_version"].as_str().unwrap() >= "3.5" {
+        return testkit::skip("this Ruby has object ids in the objects");
+    }
+    let ids = kind(&report, InterpreterKind::ObjectIds);
+    assert!(ids >= target.number("ids") * 16, "{ids} {:?}", kinds(&report));
+    let words = verdict(&report);
+    assert!(words.contains("tables of object ids"), "{words}");
+    assert!(target.finish());
+
+    let mut target = Target::ruby(
+        "KEPT = Array.new(100_000) { |at| 'text'.dup.tap { |it| it.instance_variable_set(:@at, at) } }
+         3.times { GC.start }
+         puts 'ready {}'; $stdout.flush; gets
+         OTHERS = Array.new(100_000) { Object.new.tap { |it| ObjectSpace.define_finalizer(it, proc {}) } }
+         3.times { GC.start }
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)",
+    );
+    let before = crate::report(target.pid());
+    target.tell("finalizers");
+    target.next_truth();
+    let after = crate::report(target.pid());
+    let variables = kind(&before, InterpreterKind::GenericVariables);
+    assert!(variables >= 100_000 * 16, "{:?}", kinds(&before));
+    assert_eq!(kind(&before, InterpreterKind::ObjectIds), 0, "{:?}", kinds(&before));
+    let finalizers = kind(&after, InterpreterKind::Finalizers);
+    assert!(finalizers >= 100_000 * 16, "{:?} {:?}", kinds(&after), after.findings);
+}
+
+/// The report was "Healthy", and the account of the group called files in memory a cache.
+#[test]
+fn files_in_memory_are_no_cache() {
+    let Some(group) = testkit::ControlGroup::make() else { return };
+    if !std::path::Path::new("/dev/shm").is_dir() {
+        return testkit::skip("there is no /dev/shm");
+    }
+    let target = Target::start(&mut group.command(&testkit::scenario("cases/tmpfs")));
+    let report = report(target.pid());
+    let account = report.group.as_ref().unwrap();
+    let (count, each) = (target.number("files"), target.number("file_bytes"));
+    let shmem = account.unmapped_shmem_bytes;
+    // The kernel's counts of a group lag behind by some pages for each processor.
+    assert!(shmem.abs_diff(count * each) <= 4 << 20, "{account:?}");
+    assert!(account.unmapped_cache_bytes >= 16 << 20, "{account:?}");
+    assert!(account.processes == 1 && account.processes_bytes <= report.process.rss_bytes);
+    assert_eq!(account.files.len() as u64, count, "{account:?}");
+    for file in &account.files {
+        assert!(file.is_deleted && file.path.contains("/dev/shm/upload"), "{file:?}");
+        assert_eq!((file.bytes, file.pid), (each, target.pid()), "{file:?}");
+    }
+    let words = verdict(&report);
+    assert!(words.contains("The control group of this process uses"), "{words}");
+    assert!(target.finish());
+}
+
+/// The report knew only that this memory is neither malloc's nor Ruby's.
+#[test]
+fn mapped_memory_is_named_by_the_objects_that_refer_to_it() {
+    let target = Target::scenario("cases/mapped_buffers", &["--scale", "1"]);
+    if target.number("buffers") == 0 {
+        return testkit::skip("this Ruby has no IO::Buffer");
+    }
+    let report = report(target.pid());
+    assert_eq!(report.verdict.cause, Some(Cause::Unknown), "{:#?}", report.causes);
+    let row = &report.unknown[0];
+    assert_eq!(row.owner.as_deref(), Some("IO::Buffer"), "{row:?}");
+    let (summary, words) = words(&report);
+    assert!(summary.ends_with(" Objects of IO::Buffer refer to most of it."), "{summary}");
+    let step = format!("`rbloat why {} IO::Buffer` shows what retains them.", target.pid());
+    assert!(words.action.ends_with(&step), "{words:?}");
+    assert!(target.finish());
+}

@@ -1,0 +1,128 @@
+//! The settings and the state of the garbage collector as reasons.
+
+use formats::{Action, Diff, DiffKind, Doubt, Report};
+use ledger::Cause;
+use testkit::Target;
+
+use super::{case, verdict, words};
+use crate::{bytes, document, rbloat, report};
+
+/// Returns true if the layout of the garbage collector's state was verified for this release.
+fn is_layout_known(target: &Target) -> bool {
+    let version = target.truth.get("ruby_version").or_else(|| target.truth.get("version"));
+    version.and_then(|it| it.as_str()).is_some_and(|version| version < "3.5")
+}
+
+/// The report advised to run the GC, but not to enable it.
+#[test]
+fn a_disabled_gc_is_the_reason_for_garbage() {
+    let (mut target, report) = case("gc_disabled", "1");
+    let gc = |report: &Report| report.ruby.as_ref().unwrap().gc.clone();
+    let state = (gc(&report).disabled, gc(&report).stress, gc(&report).variables.len());
+    if is_layout_known(&target) {
+        assert_eq!(state, (Some(true), Some(false), 0));
+    } else {
+        return testkit::skip("the layout of this Ruby's collector is unknown");
+    }
+    let verdict = verdict(&report);
+    assert!(verdict.contains("most of which are garbage"), "{verdict}");
+    assert!(verdict.contains("because it is disabled (GC.disable)"), "{verdict}");
+    assert_eq!(report.advice[0].action, Action::EnableGc);
+
+    let folder = tempfile::tempdir().unwrap();
+    let snapshots: Vec<_> = (0..2)
+        .map(|number| {
+            let path = folder.path().join(format!("{number}.rbloat"));
+            if number > 0 {
+                target.tell("grow");
+                target.next_truth();
+            }
+            let pid = target.pid().to_string();
+            let saved = rbloat().args(["snapshot", &pid, "-o"]).arg(&path).output().unwrap();
+            assert!(saved.status.success());
+            path
+        })
+        .collect();
+    let output = rbloat().arg("diff").args(&snapshots).arg("--json").output().unwrap();
+    let diff: Diff = document(&output.stdout);
+    let (kind, doubt) = (diff.verdict.kind, diff.verdict.doubt);
+    assert_eq!((kind, doubt), (DiffKind::Growth, Some(Doubt::GcDisabled)), "{:?}", diff.verdict);
+
+    // The advice works.
+    target.tell("enable");
+    target.next_truth();
+    let after = crate::report(target.pid());
+    assert_eq!(gc(&after).disabled, Some(false));
+    // The transient heap keeps its pages.
+    let held = |report: &Report| bytes(report, "ruby.live_slots");
+    assert!(held(&after) * 4 < held(&report), "{} {}", held(&after), held(&report));
+    assert!(target.finish());
+}
+
+/// The report said that live objects pin these pages, and advised to compact the heap, which frees nothing.
+#[test]
+fn initial_slots_are_the_reason_for_free_slots() {
+    let (mut target, report) = case("init_slots", "1");
+    if !is_layout_known(&target) {
+        return testkit::skip("the settings of this Ruby's collector are unknown");
+    }
+    assert_eq!(report.verdict.cause, Some(Cause::RubyFreeSlots));
+    let variable = target.truth["variable"].as_str().unwrap().to_owned();
+    let verdict = verdict(&report);
+    assert!(verdict.contains(&variable), "{verdict}");
+    let name = variable.split('=').next().unwrap().to_owned();
+    assert_eq!(report.advice[0].action, Action::UnsetInitialSlots { variables: vec![name] });
+    assert!(report.advice.iter().all(|step| step.action != Action::Compact), "{:?}", report.advice);
+    // "GC.compact does not change that"
+    target.tell("compact");
+    let rss = target.next_truth()["rss_bytes"].as_u64().unwrap();
+    assert!(rss * 10 > report.process.rss_bytes * 9, "{rss} {}", report.process.rss_bytes);
+    assert!(target.finish());
+}
+
+/// The state of the collector as the program itself sees it, each time after a change.
+#[test]
+fn the_state_of_the_gc_is_read() {
+    let mut target = Target::ruby(
+        "require 'json'
+         state = -> { { disabled: GC.enable.tap { |was| GC.disable if was }, stress: GC.stress, full: !GC.respond_to?(:config) || GC.config[:rgengc_allow_full_mark] } }
+         tell = -> { puts \"ready #{state.call.merge(version: RUBY_VERSION).to_json}\"; $stdout.flush }
+         steps = [-> { GC.disable }, -> { GC.stress = true }, -> { GC.stress = false; GC.enable },
+                  -> { GC.config(rgengc_allow_full_mark: false) if GC.respond_to?(:config) }]
+         GC.start
+         tell.call
+         steps.each { |step| gets; step.call; tell.call }
+         gets",
+    );
+    for state in 0..5 {
+        if state > 0 {
+            target.tell("next");
+            target.truth = target.next_truth();
+        }
+        let truth = target.truth.clone();
+        if !is_layout_known(&target) {
+            return testkit::skip("the layout of this Ruby's collector is unknown");
+        }
+        let report = report(target.pid());
+        let gc = &report.ruby.as_ref().unwrap().gc;
+        assert_eq!(gc.disabled, truth["disabled"].as_bool(), "{truth}");
+        assert_eq!(gc.stress.unwrap_or(false), truth["stress"].as_bool().unwrap(), "{truth}");
+        assert_eq!(gc.allow_full_mark.unwrap_or(true), truth["full"].as_bool().unwrap(), "{truth}");
+    }
+}
+
+/// The advice was GC.start, and the settings that let garbage stay were in no sentence of the verdict.
+#[test]
+fn limits_of_malloc_are_the_reason_for_garbage() {
+    let target = Target::scenario("cases/malloc_limits", &["--scale", "1"]);
+    let report = report(target.pid());
+    let variables: Vec<String> = serde_json::from_value(target.truth["variables"].clone()).unwrap();
+    assert_eq!(report.advice[0].action, Action::UnsetMallocLimits { variables });
+    let (summary, words) = words(&report);
+    assert!(summary.contains("most of which are garbage"), "{summary}");
+    let reason =
+        "RUBY_GC_OLDMALLOC_LIMIT_MAX=2000000000 delay the GC until that much memory was allocated.";
+    assert!(summary.ends_with(reason), "{summary}");
+    assert!(words.command.starts_with("unset RUBY_GC_MALLOC_LIMIT "), "{words:?}");
+    assert!(target.finish());
+}

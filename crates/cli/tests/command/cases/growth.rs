@@ -1,0 +1,85 @@
+//! Growth between snapshots.
+
+use formats::{Action, DiffKind};
+use ledger::Cause;
+use testkit::Target;
+
+use super::{case, verdict, words};
+use crate::diffs::{diff, looks_at};
+use crate::report;
+
+/// Code that is defined again and again was called a warm-up.
+#[test]
+fn code_that_is_defined_again_and_again_is_a_leak() {
+    let target = Target::scenario("cases/inline_templates", &[]);
+    let has_cache = target.truth["ruby_version"].as_str().unwrap().starts_with("2.7");
+    let diff = diff(&looks_at(target, 3, |_| false));
+    assert_eq!(diff.verdict.kind, DiffKind::CodeLeak, "{:?} {:?}", diff.verdict, diff.code);
+    assert_eq!(diff.code[0].path, "inline template");
+    let words = render::words::diff_verdict(&diff).summary;
+    let leak = "Code leak: the code of inline template is defined again and again";
+    assert!(words.starts_with(leak), "{words}");
+    // Ruby 2.7 has all methods in a cache as well, which may come first.
+    assert!(has_cache || words.contains("again, retained by Views::Compiled."), "{words}");
+}
+
+#[test]
+fn code_that_is_evaluated_and_not_retained_is_no_leak() {
+    let target = Target::scenario("cases/eval_garbage", &[]);
+    let diff = diff(&looks_at(target, 3, |_| false));
+    assert_ne!(diff.verdict.kind, DiffKind::CodeLeak, "{:?} {:?}", diff.verdict, diff.code);
+    assert_ne!(diff.verdict.kind, DiffKind::WarmUp, "{:?}", diff.verdict);
+}
+
+#[test]
+fn anonymous_classes_are_a_leak_of_classes() {
+    let target = Target::scenario("cases/anonymous_classes", &["--scale", "10"]);
+    let report = report(target.pid());
+    // Other releases have less memory for each class.
+    if report.verdict.cause == Some(Cause::RubyVm) {
+        let words = verdict(&report);
+        assert!(words.contains("classes and modules, with their tables"), "{words}");
+        let Action::ReleaseObjects { class, path: Some(path), .. } = &report.advice[0].action
+        else {
+            panic!("{:?}", report.advice)
+        };
+        assert!(class == "Class" && path.starts_with("Tracker::DESCENDANTS"), "{path}");
+    }
+    let diff = diff(&looks_at(target, 3, |_| false));
+    let words = render::words::diff_verdict(&diff).summary;
+    let leak = "Managed leak: Class retained by Tracker::DESCENDANTS grows";
+    assert!(words.starts_with(leak), "{words}");
+}
+
+/// The verdict counted the allocated room of one Array, which doubles, so that it grew "at an uneven rate", and spoke of all 1,535
+/// Arrays.
+#[test]
+fn one_object_that_grows_is_a_leak() {
+    let (target, report) = case("growing_array", "1");
+    let (summary, words) = words(&report);
+    assert!(
+        summary.contains(", most of them by 1 of ") && summary.contains(" Array."),
+        "{summary}"
+    );
+    let step = "Release the large Array that is retained by Stats::LATENCIES → Array";
+    assert!(words.action.starts_with(step), "{words:?}");
+    let diff = diff(&looks_at(target, 3, |_| false));
+    let words = render::words::diff_verdict(&diff).summary;
+    let leak = "Managed leak: Array retained by Stats::LATENCIES grows by ";
+    assert!(words.starts_with(leak), "{words}");
+    // Each step adds three millions of numbers.
+    assert!(diff.verdict.bytes.abs_diff(2 * 3_000_000 * 8) < 4 << 20, "{:?}", diff.verdict);
+}
+
+/// The leak was that of "RubyVM", whose one object has the tables of the interpreter.
+#[test]
+fn tables_of_the_interpreter_are_no_leak_of_their_own() {
+    let target = Target::scenario("cases/weak_cache", &[]);
+    let diff = diff(&looks_at(target, 3, |_| false));
+    let class = diff.verdict.class.as_deref();
+    let is_of_cache = [None, Some("Hash"), Some("String"), Some("WeakRef"), Some("Object")];
+    assert!(is_of_cache.contains(&class), "{:?} {:?}", diff.verdict, diff.classes);
+    // Old words in patterns had the addresses of these tables.
+    let regexps = diff.classes.iter().find(|class| class.name == "Regexp");
+    assert!(regexps.is_none_or(|class| class.bytes.change < 1 << 20), "{regexps:?}");
+}

@@ -1,0 +1,131 @@
+//! Steps that release memory, each carried out.
+
+use formats::{Action, Report};
+use testkit::Target;
+
+use super::{advice, case, words};
+use crate::{bytes, report};
+
+/// The advice was RAILS_MAX_THREADS, Puma and Sidekiq, none of which started the threads.
+#[test]
+fn threads_are_advised_by_the_line_that_starts_them() {
+    let (target, report) = case("thread_per_client", "0.5");
+    let words = advice(&report, |it| matches!(it, Action::RunFewerThreads { .. }));
+    let (count, line) = (target.number("objects"), target.number("started"));
+    let started = format!("thread_per_client.rb:{line} started {count} of them.");
+    let is_right = words.action.contains(&started) && words.action.contains("run Client#run (");
+    assert!(is_right && !words.command.contains("Puma"), "{words:?}");
+    let row = report.threads.as_ref().unwrap().iter().find(|row| row.threads == count).unwrap();
+    assert_eq!(row.started_line, Some(line), "{row:?}");
+    assert!(target.finish());
+}
+
+/// The advice was to find out what retains the backtraces, below the path that says so: they refer to most of their memory
+/// indirectly.
+#[test]
+fn advice_has_the_path_that_retains_most_objects() {
+    let (target, report) = case("backtraces", "0.5");
+    let words = advice(&report, |it| matches!(it, Action::ReleaseObjects { .. }));
+    let path = "most of which are retained by Errors::RECENT → Array → RuntimeError → ";
+    assert!(words.action.contains(path), "{words:?}");
+    assert!(target.finish());
+}
+
+/// Stacks of fibers had no advice, and the check promised that RSS falls.
+#[test]
+fn fibers_are_advised_by_what_retains_them() {
+    let (target, report) = case("enumerators", "0.6");
+    let words = advice(&report, |it| matches!(it, Action::EndFibers { .. }));
+    assert!(
+        words.action.contains("retained by OPEN → Array → Feed → Enumerator → Fiber"),
+        "{words:?}"
+    );
+    assert!(words.command.starts_with("Enumerator#rewind"), "{words:?}");
+    assert!(!render::words::verdict(&report).check.contains("RSS should fall"));
+    assert!(target.finish());
+}
+
+/// Asserts that objects hold less by nearly this many bytes than in an earlier report. malloc may keep them.
+fn assert_saved(target: &Target, before: &Report, expected: u64) {
+    let held = |report: &Report| bytes(report, "ruby.malloc");
+    let saved = held(before).saturating_sub(held(&report(target.pid())));
+    assert!(saved * 10 > expected * 9, "{saved} of {expected}");
+}
+
+/// Nothing was said of the 7 KiB for which 120 MiB were kept.
+#[test]
+fn slices_that_keep_long_strings_are_named() {
+    let (mut target, report) = case("sliced_strings", "0.6");
+    let slices = target.number("slices");
+    let step = &report.advice[0].action;
+    let Action::CopySlices { slices: found, used_bytes, strings, bytes, .. } = step else {
+        panic!("{:#?}", report.advice)
+    };
+    assert_eq!((*found, *used_bytes, *strings), (slices, slices * 60, slices));
+    let (summary, words) = words(&report);
+    assert!(summary.contains(" Sessions::TOKENS retains most of this memory."), "{summary}");
+    assert!(summary.contains(&format!("in {slices} short slices of long Strings.")), "{summary}");
+    assert!(words.action.contains("retained by Sessions::TOKENS → Array → String"), "{words:?}");
+    target.tell("copy");
+    target.next_truth();
+    assert_saved(&target, &report, *bytes);
+    assert!(target.finish());
+}
+
+/// "Release the objects of class Hash": nothing was said of a Hash with 10 entries and room for two millions.
+#[test]
+fn a_hash_that_was_large_once_is_rehashed() {
+    let (mut target, report) = case("emptied_hash", "1");
+    let version = target.truth["ruby_version"].as_str().unwrap();
+    if version >= "3.3" {
+        let is_rehash = |it: &formats::Advice| matches!(it.action, Action::Rehash { .. });
+        assert!(!report.advice.iter().any(is_rehash), "its table is small: {:#?}", report.advice);
+        assert!(target.finish());
+        return testkit::skip("this Ruby makes the table of a hash smaller by itself");
+    }
+    let Action::Rehash { hashes, entries, capacity, bytes, .. } = report.advice[0].action else {
+        panic!("{:#?}", report.advice)
+    };
+    assert_eq!((hashes, entries, capacity), (1, 10, 1 << 21));
+    let (summary, words) = words(&report);
+    assert!(
+        summary.contains("are room for 2,097,152 entries in Hashes that have 10."),
+        "{summary}"
+    );
+    assert_eq!(words.command, "Dedup::SEEN.rehash");
+    target.tell("rehash");
+    target.next_truth();
+    assert_saved(&target, &report, bytes);
+    assert!(target.finish());
+}
+
+/// The headline was "59 (T_ARRAY)", and nothing was said of the room of Strings.
+#[test]
+fn buffers_that_were_large_once_are_copied() {
+    let (mut target, before) = case("emptied_buffers", "1");
+    let mut found = before.advice.iter().filter_map(|step| match &step.action {
+        Action::CopyBuffers { class, objects, used_bytes, bytes, path, .. } => {
+            Some((class.as_str(), *objects, *used_bytes, path.as_str(), *bytes))
+        }
+        _ => None,
+    });
+    let (jobs, buffers) = (target.number("jobs"), target.number("buffers"));
+    let of_arrays = found.next().unwrap();
+    let of_strings = found.next().unwrap();
+    assert_eq!(
+        (of_arrays.0, of_arrays.1, of_arrays.2, of_arrays.3),
+        ("Array", 1, jobs * 8, "Backlog::JOBS → Array")
+    );
+    assert_eq!(
+        (of_strings.0, of_strings.1, of_strings.2, of_strings.3),
+        ("String", buffers, buffers * 100, "Pool::BUFFERS → Array → String")
+    );
+    let (summary, words) = words(&before);
+    assert!(summary.contains("in Arrays that have 80 B in room for "), "{summary}");
+    assert!(!summary.contains("T_ARRAY"), "{summary}");
+    assert_eq!(words.command, "array.replace(array.map(&:itself))");
+    target.tell("copy");
+    target.next_truth();
+    assert_saved(&target, &before, of_arrays.4 + of_strings.4);
+    assert!(target.finish());
+}

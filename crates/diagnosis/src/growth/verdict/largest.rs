@@ -1,0 +1,258 @@
+//! The memory in use that grew most.
+
+use std::cmp::Reverse;
+
+use formats::{
+    ClassChange, Confidence, DiffKind, DiffPoint, DiffVerdict, Doubt, OwnerChange, Subject,
+    Trajectory,
+};
+use ledger::Cause;
+
+use super::changes::{Changes, Part, Sums, largest};
+use crate::growth::course::{Course, course, rates};
+
+/// A buffer grows as fast as before if its last rate is at least this part of its first one.
+const EVEN: f64 = 0.8;
+
+/// A class grew by the number of its objects if that rose by more than this fraction.
+const MORE_OBJECTS_FRACTION: u64 = 100;
+
+/// The part of the growth of all objects that a class needs to be named: one in four.
+pub(super) const MIN_SHARE: i64 = 4;
+/// The name of the kind of objects that bytecode is.
+const ISEQS: &str = "(imemo_iseq)";
+
+/// The class whose one object wraps the virtual machine: its memory are tables of the interpreter, whose growth follows from the
+/// growth of what is in them.
+const VM: &str = "RubyVM";
+/// The number of additional threads that is an accumulation of threads.
+const MANY_THREADS: u64 = 8;
+
+/// Causes that may hold Ruby's memory too: of another allocator than glibc's, or without a search for owners.
+pub(super) const OWNERS_UNKNOWN: [Cause; 2] = [Cause::MallocInUse, Cause::Unknown];
+
+/// The memory in use that grew most.
+pub(super) struct Largest<'a> {
+    pub(super) subject: Subject,
+    pub(super) cause: Option<Cause>,
+    pub(super) class: Option<&'a ClassChange>,
+    /// Of a class, with the memory of the objects that its objects retain.
+    pub(super) bytes: Trajectory,
+}
+
+impl<'a> Largest<'a> {
+    pub(super) fn of(diff: Changes<'a>, sums: &'a Sums) -> Self {
+        let most = sums.managed.change.max(sums.code.change).max(sums.native.change);
+        // A thread holds its stack beside the memory of its object.
+        if most == sums.native.change && new_threads(diff).is_none() {
+            let native = Self::native(diff, sums);
+            let is_most = 2 * native.bytes.change >= sums.native.change;
+            return if is_most { native } else { Self::native_cause(diff, sums) };
+        }
+        if most == sums.code.change {
+            return Self::code(diff, sums);
+        }
+        Self::managed(diff, sums, |class| match is_mostly_garbage(class) {
+            true => &class.bytes,
+            false => class.growing_bytes(),
+        })
+    }
+
+    /// Its class are the iseqs if they are most of it.
+    pub(super) fn code(diff: Changes<'a>, sums: &Sums) -> Self {
+        let iseqs = diff.classes.iter().find(|class| class.name == ISEQS);
+        let class = iseqs.filter(|iseqs| 2 * iseqs.bytes.change >= sums.code.change);
+        let cause = largest(diff, Part::Code);
+        Self { subject: Subject::Code, cause, class, bytes: sums.code.clone() }
+    }
+
+    pub(super) fn native(diff: Changes<'a>, sums: &'a Sums) -> Self {
+        let Some(owner) = native_owner(diff) else { return Self::native_cause(diff, sums) };
+        let subject = match owner.cause {
+            Some(Cause::NativeUnreachable) => Subject::Unreachable,
+            _ => Subject::Native,
+        };
+        let class = diff.classes.iter().find(|it| it.name == owner.owner);
+        Self { subject, cause: owner.cause, class, bytes: owner.bytes.clone() }
+    }
+
+    /// The cause of native memory that grew most, whoever owns it.
+    fn native_cause(diff: Changes<'a>, sums: &'a Sums) -> Self {
+        let cause = largest(diff, Part::Native);
+        let row = diff.causes.iter().find(|row| Some(row.cause) == cause);
+        let bytes = row.map_or(&sums.native, |row| &row.bytes).clone();
+        Self { subject: Subject::Native, cause, class: None, bytes }
+    }
+
+    /// The class whose objects grew most. `of` returns the memory that counts: that of all objects, or of those that something
+    /// retains.
+    pub(super) fn managed(
+        diff: Changes<'a>,
+        sums: &'a Sums,
+        of: fn(&ClassChange) -> &Trajectory,
+    ) -> Self {
+        let threads = new_threads(diff).map(|class| (class, class.growing_bytes().clone()));
+        match threads {
+            Some((class, bytes)) => Self::class(diff, Some(class), bytes),
+            None => Self::classes(diff, sums, of)
+                .next()
+                .unwrap_or_else(|| Self::class(diff, None, sums.managed.clone())),
+        }
+    }
+
+    /// The classes whose objects grew, the largest growth first.
+    pub(super) fn classes(
+        diff: Changes<'a>,
+        sums: &Sums,
+        of: fn(&ClassChange) -> &Trajectory,
+    ) -> impl Iterator<Item = Self> {
+        let least = sums.managed.change / MIN_SHARE;
+        // Kinds of internal objects, whose names are in parentheses, mean nothing to programs.
+        let is_visible = |class: &&ClassChange| !class.name.starts_with('(') && class.name != VM;
+        let mut classes: Vec<_> = diff.classes.iter().filter(is_visible).collect();
+        classes.sort_by_key(|class| Reverse(of(class).change));
+        let explains =
+            move |class: &&ClassChange| class.bytes.change > 0 && class.bytes.change >= least;
+        classes.into_iter().take_while(explains).map(move |class| {
+            let (class, bytes) = owning(diff, class, of);
+            Self::class(diff, Some(class), bytes)
+        })
+    }
+
+    fn class(diff: Changes<'a>, class: Option<&'a ClassChange>, bytes: Trajectory) -> Self {
+        Self { subject: Subject::Objects, cause: largest(diff, Part::Managed), class, bytes }
+    }
+
+    pub(super) fn course(&self, diff: Changes<'_>) -> Course {
+        let times: Vec<u64> = diff.points.iter().map(|point| point.unix_ms).collect();
+        match self.class {
+            // The number of a class's objects fluctuates less with garbage than the memory that they hold.
+            Some(class) if has_more_objects(class) && self.subject == Subject::Objects => {
+                course(class.growing_objects(), &times)
+            }
+            _ => course(&self.bytes, &times),
+        }
+    }
+
+    /// Returns true if the memory that grew lasts: most of its objects are still there, or its native owner is known.
+    pub(super) fn lasts(&self, diff: Changes<'_>) -> bool {
+        let owners_unknown = self.cause.is_some_and(|cause| OWNERS_UNKNOWN.contains(&cause));
+        match (self.subject, self.class) {
+            (Subject::Unreachable, _) => true,
+            (Subject::Native, None) => !owners_unknown && native_owner(diff).is_some(),
+            (_, Some(class)) if has_more_objects(class) => {
+                let at = &class.growing_objects().at;
+                let grown = at.iter().rev().nth(1).zip(at.first());
+                let grown = grown.map_or(0, |(before, first)| before.saturating_sub(*first));
+                class.kept_by.is_some() && 2 * class.lasting_newcomers >= grown.max(1)
+            }
+            // Objects that were there before grew.
+            (_, Some(class)) => {
+                2 * class.survivors >= class.objects.at.first().copied().unwrap_or(0).max(1)
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns true for objects that were there before if they grow more slowly than at first: a table fills the room that it has.
+    pub(super) fn may_fill_up(&self, diff: Changes<'_>) -> bool {
+        let is_buffer = self.class.is_some_and(|class| !has_more_objects(class));
+        let times: Vec<u64> = diff.points.iter().map(|point| point.unix_ms).collect();
+        let rates = rates(&self.bytes, &times);
+        let slows_down =
+            rates.last().zip(rates.first()).is_some_and(|(last, first)| last < &(EVEN * first));
+        self.subject == Subject::Objects && is_buffer && slows_down
+    }
+
+    /// Returns true if few of the objects that were new in the last but one snapshot are still there.
+    pub(super) fn is_turned_over(&self, diff: Changes<'_>) -> bool {
+        let has_newcomers = self.class.is_some_and(has_more_objects);
+        self.subject == Subject::Objects && has_newcomers && !self.lasts(diff)
+    }
+
+    pub(super) fn verdict(
+        &self,
+        kind: DiffKind,
+        doubt: Option<Doubt>,
+        confidence: Confidence,
+        hours: Option<f64>,
+    ) -> DiffVerdict {
+        let bytes = self.bytes.change;
+        let class = self.class.filter(|_| self.subject == Subject::Objects);
+        DiffVerdict {
+            kind,
+            subject: self.subject,
+            cause: self.cause,
+            class: class.map(|class| class.name.clone()),
+            root: None,
+            bytes,
+            bytes_per_hour: hours.map(|hours| bytes as f64 / hours),
+            doubt,
+            confidence,
+        }
+    }
+}
+
+/// The class Thread if many threads are new.
+pub(super) fn new_threads(diff: Changes<'_>) -> Option<&ClassChange> {
+    let threads = |point: Option<&DiffPoint>| point.map_or(0, |point| point.threads);
+    let new = threads(diff.points.last()).saturating_sub(threads(diff.points.first()));
+    let is_growing =
+        |class: &&ClassChange| class.growing_objects().change >= MANY_THREADS.cast_signed();
+    let class = || diff.classes.iter().find(|class| class.name == "Thread").filter(is_growing);
+    if new >= MANY_THREADS { class() } else { None }
+}
+
+/// Returns true if most of a class's growth is garbage.
+pub(super) fn is_mostly_garbage(class: &ClassChange) -> bool {
+    2 * class.growing_bytes().change < class.bytes.change
+}
+
+/// Classes of Ruby whose objects only refer to others. They say less about a program than the objects in them.
+const CONTAINERS: [&str; 8] =
+    ["Array", "Hash", "Set", "Proc", "Method", "Binding", "Enumerator", "Enumerator::Lazy"];
+
+/// Returns the class whose objects retain the objects of `class`, if their numbers rose alike: if each session has a
+/// string, the sessions leak. Returns `class` itself otherwise. Also returns the memory of both, and of the classes
+/// between them.
+fn owning<'a>(
+    diff: Changes<'a>,
+    class: &'a ClassChange,
+    of: fn(&ClassChange) -> &Trajectory,
+) -> (&'a ClassChange, Trajectory) {
+    let grown = |class: &ClassChange| class.growing_objects().change;
+    let (mut owning, mut bytes) = (class, of(class).clone());
+    let (mut last, mut sum) = (class, bytes.clone());
+    let path: Vec<&str> = class.kept_by.iter().flat_map(|path| path.split(" → ")).collect();
+    // The path begins with a constant or variable, and ends with the class.
+    for name in path.iter().skip(1).rev().skip(1) {
+        // A step may also have a number, or the name of a thread and its method.
+        let name = name.split(' ').next().unwrap_or(name);
+        match diff.classes.iter().find(|class| class.name == name) {
+            Some(class) if grown(class) > 0 && 2 * grown(class) >= grown(last) => {
+                last = class;
+                sum.add(of(class));
+            }
+            _ => break,
+        }
+        if !CONTAINERS.contains(&name) {
+            (owning, bytes) = (last, sum.clone());
+        }
+    }
+    (owning, bytes)
+}
+
+/// Returns true if a class grew by the number of its objects, not by the memory of existing ones.
+#[must_use]
+pub fn has_more_objects(class: &ClassChange) -> bool {
+    let objects = class.growing_objects();
+    let before = objects.at.first().unwrap_or(&0);
+    objects.change > 0 && objects.change as u64 >= before / MORE_OBJECTS_FRACTION
+}
+
+pub(super) fn native_owner(diff: Changes<'_>) -> Option<&OwnerChange> {
+    let owned = [Cause::NativeHeld, Cause::NativeGlobal, Cause::NativeUnreachable];
+    let is_native = |owner: &&OwnerChange| owner.cause.is_some_and(|it| owned.contains(&it));
+    let largest = diff.owners.iter().filter(is_native).max_by_key(|owner| owner.bytes.change);
+    largest.filter(|owner| owner.bytes.change > 0)
+}

@@ -1,0 +1,88 @@
+//! The roots that keep more and more objects.
+
+use formats::{Confidence, Diff, DiffKind, DiffVerdict, Doubt, KeptChange, Subject};
+
+use super::changes::{
+    Changes, EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, Part, largest, least, verdict,
+};
+use super::largest::has_more_objects;
+use crate::growth::course::{Course, course};
+
+/// The root of all threads.
+const THREADS: &str = "(threads)";
+
+/// The verdict on the root that keeps more and more objects: the largest leak, or else the largest growth. `None` if there is neither
+/// that is much beside the growth of RSS.
+pub(super) fn kept(diff: Changes<'_>) -> Option<DiffVerdict> {
+    let least = diff.rss_bytes.change / EXPLAINS;
+    let rows = || growing_roots(diff).filter(|row| row.bytes >= least);
+    let verdicts = || rows().filter_map(|row| verdict_on_root(diff, row));
+    verdicts().find(|it| it.kind == DiffKind::ManagedLeak).or_else(|| verdicts().next())
+}
+
+/// The roots that keep more than before, most first: without those for which that is little, and those of which most objects that were
+/// new in the second snapshot are gone.
+fn growing_roots<'a>(diff: Changes<'a>) -> impl Iterator<Item = &'a KeptChange> {
+    let least = least_kept(diff);
+    // More threads, and what they refer to, have a verdict of their own.
+    let has_more_threads =
+        diff.classes.iter().any(|it| it.name == "Thread" && has_more_objects(it));
+    diff.kept.iter().filter(move |row| {
+        row.bytes >= least
+            && 2 * row.kept >= row.newcomers.max(1)
+            && !(has_more_threads && row.root == THREADS)
+    })
+}
+
+/// `None` if the growth slows down, or was observed too shortly.
+fn verdict_on_root(diff: Changes<'_>, row: &KeptChange) -> Option<DiffVerdict> {
+    // The objects of a snapshot are compared with the next one, so the last one has no number.
+    let points = diff.points.get(..row.objects.at.len())?;
+    let times: Vec<u64> = points.iter().map(|point| point.unix_ms).collect();
+    let seconds = times.last()?.saturating_sub(*times.first()?) as f64 / 1e3;
+    if seconds < MIN_SECONDS {
+        return None;
+    }
+    let (kind, doubt, confidence) = match course(&row.objects, &times) {
+        // Variables of running methods are released when the methods return.
+        Course::Steady if row.root == THREADS => {
+            (DiffKind::Growth, Some(Doubt::Unproven), Confidence::Low)
+        }
+        Course::Steady if points.len() > MIN_SNAPSHOTS => {
+            (DiffKind::ManagedLeak, None, Confidence::High)
+        }
+        Course::Steady => (DiffKind::ManagedLeak, None, Confidence::Medium),
+        Course::TooEarly => (DiffKind::Growth, Some(Doubt::FewSnapshots), Confidence::Low),
+        Course::Uneven => (DiffKind::Growth, Some(Doubt::Uneven), Confidence::Low),
+        Course::LevelsOff => return None,
+    };
+    let verdict = verdict(diff, Some(seconds / 3600.0), kind, Subject::Objects, row.bytes);
+    Some(DiffVerdict {
+        cause: largest(diff, Part::Managed),
+        class: row.class.clone(),
+        root: Some(row.root.clone()),
+        doubt,
+        confidence,
+        ..verdict
+    })
+}
+
+/// The least memory that a root keeps more than before which is growth, in bytes. It has no garbage, so it fluctuates less than
+/// totals.
+fn least_kept(diff: Changes<'_>) -> i64 {
+    least(diff) as i64 / 4
+}
+
+/// Returns the root that keeps most more than before, if that is growth, and the verdict does not name it.
+#[must_use]
+pub fn kept_besides(diff: &Diff) -> Option<&KeptChange> {
+    let verdict = &diff.verdict;
+    if matches!(verdict.kind, DiffKind::Stable | DiffKind::Shrank) || diff.seconds < MIN_SECONDS {
+        return None;
+    }
+    let largest = growing_roots(diff.into()).next()?;
+    let class = diff.classes.iter().find(|it| Some(&it.name) == verdict.class.as_ref());
+    let path = class.and_then(|class| class.kept_by.as_deref());
+    let root = verdict.root.as_deref().or_else(|| path?.split(" → ").next());
+    (root != Some(&largest.root)).then_some(largest)
+}

@@ -1,0 +1,146 @@
+//! Objects that the same root keeps from one snapshot to the next.
+
+use std::ops::Range;
+
+use diagnosis::growth;
+use formats::{DiffKind, KeptBy, Snapshot};
+use linux::Address;
+use render::words::diff_verdict;
+
+use crate::{MIB, grow, look, sessions};
+
+const YOUNG_SLOT: u8 = 8;
+
+/// A snapshot with sessions that `Cache::STORE` keeps, and others of requests in flight.
+pub(crate) fn look_behind(hour: u64, kept: u64, in_flight: u64) -> (String, Snapshot) {
+    let (name, mut snapshot) = look(hour, |report| {
+        sessions(report, kept + in_flight, Some("Cache::STORE"));
+        let of_sessions = &mut report.owners.as_mut().unwrap().last_mut().unwrap().kept_by;
+        let path = Some("(threads) → Thread → Session".into());
+        let others = KeptBy { path, objects: in_flight, bytes: in_flight * 1024 };
+        let kept = KeptBy { objects: kept, bytes: kept * 1024, ..of_sessions[0].clone() };
+        *of_sessions = vec![kept, others];
+    });
+    let map = &mut snapshot.memory_map;
+    map.columns.uses[kept as usize..].fill(YOUNG_SLOT);
+    // Nothing retains them: a number for unknown would leave out their slots.
+    map.roots.of_objects[kept as usize..].fill(1);
+    map.roots.roots[0].bytes = kept * 1024;
+    (name, snapshot)
+}
+
+/// "RSS fell … and nothing in use grew", because fewer requests were in flight.
+#[test]
+fn fewer_requests_do_not_hide_what_a_root_keeps() {
+    let looks: Vec<_> =
+        (1..5).map(|hour| look_behind(hour, hour * 4_000, 40_000 - hour * 6_000)).collect();
+    let diff = growth(&looks);
+    let verdict = &diff.verdict;
+    assert_eq!((verdict.kind, verdict.doubt), (DiffKind::ManagedLeak, None), "{:?}", diff.kept);
+    assert_eq!(verdict.root.as_deref(), Some("Cache::STORE"));
+    let row = &diff.kept.as_ref().unwrap()[0];
+    assert_eq!(row.objects.at, [4_000, 8_000, 12_000]);
+    assert_eq!((row.newcomers, row.kept, row.bytes), (4_000, 4_000, 8_000 * 1024));
+    let words = diff_verdict(&diff);
+    assert_eq!(
+        words.summary,
+        "Managed leak: memory retained by Cache::STORE, most of it Session, grows by 4,000 objects/h (about 3.9 MiB/h)."
+    );
+    assert_eq!(
+        words.evidence[1],
+        "of 4,000 objects that Cache::STORE retained in the second and third snapshot, but not in the first, 4,000 are in all later \
+         ones: Cache::STORE → Hash → Session"
+    );
+    // Growth that slows down is no leak.
+    let slower = [(1, 4_000), (2, 12_000), (3, 12_100), (4, 12_200)];
+    let looks: Vec<_> = slower
+        .into_iter()
+        .map(|(hour, kept)| look_behind(hour, kept, 40_000 - hour * 6_000))
+        .collect();
+    assert_eq!(growth(&looks).verdict.kind, DiffKind::Shrank);
+}
+
+/// A leak that is little beside the growth of RSS is no verdict, but is not hidden.
+#[test]
+fn what_a_root_keeps_is_told_beside_another_verdict() {
+    let looks: Vec<_> = (1..5)
+        .map(|hour| {
+            let (name, mut snapshot) = look_behind(hour, hour * 4_000, 40_000 - hour * 4_000);
+            grow(&mut snapshot.report, "malloc.unreturned", hour * 100 * MIB);
+            snapshot.report.process.rss_bytes += hour * 100 * MIB;
+            (name, snapshot)
+        })
+        .collect();
+    let diff = growth(&looks);
+    assert_eq!((diff.verdict.kind, &diff.verdict.root), (DiffKind::Retention, &None));
+    let evidence = diff_verdict(&diff).evidence;
+    let told = "Cache::STORE keeps about 7.8 MiB more (+8,000 objects)";
+    assert!(evidence.iter().any(|it| it == told), "{evidence:?}");
+}
+
+/// Snapshots with the same 16,000 sessions, of which `Cache::STORE` retains those in the ranges.
+fn looks_at_cache(retained: [&[Range<usize>]; 4]) -> Vec<(String, Snapshot)> {
+    let look = |(hour, ranges): (u64, &[Range<usize>])| {
+        let (name, mut snapshot) = look_behind(hour, 16_000, 0);
+        let numbers = &mut snapshot.memory_map.roots.of_objects;
+        numbers.fill(1);
+        ranges.iter().for_each(|range| numbers[range.clone()].fill(2));
+        (name, snapshot)
+    };
+    (1..5).zip(retained).map(look).collect()
+}
+
+/// A cache whose size rises steadily, but whose entries are replaced.
+#[test]
+fn a_cache_that_is_replaced_is_no_leak() {
+    let (first, second, third) = (0..4_000, 4_000..8_000, 8_000..16_000);
+    let diff = growth(&looks_at_cache([
+        std::slice::from_ref(&first),
+        &[first.clone(), second.clone()],
+        &[first.clone(), second, third.clone()],
+        &[first.clone(), third],
+    ]));
+    let row = &diff.kept.as_ref().unwrap()[0];
+    assert_eq!(row.objects.at, [4_000, 8_000, 12_000]);
+    assert_eq!((row.newcomers, row.kept), (4_000, 0));
+    assert_eq!(diff.verdict.kind, DiffKind::Stable, "{:?}", diff.verdict);
+}
+
+/// More of the same objects are old at each look.
+#[test]
+fn objects_that_only_grow_old_are_no_growth() {
+    let all = 0..16_000;
+    let mut looks = looks_at_cache([(); 4].map(|()| std::slice::from_ref(&all)));
+    for ((_, snapshot), old) in looks.iter_mut().zip([0, 4_000, 8_000, 12_000]) {
+        snapshot.memory_map.columns.uses[old..].fill(YOUNG_SLOT);
+    }
+    assert_eq!(growth(&looks).kept, Some(Vec::new()));
+}
+
+/// The root of a few objects is not known, so a root would seem to grow by all of them when it has more.
+#[test]
+fn objects_of_an_unknown_root_are_not_counted() {
+    let all = 0..16_000;
+    let mut looks = looks_at_cache([(); 4].map(|()| std::slice::from_ref(&all)));
+    looks[0].1.memory_map.roots.of_objects.fill(0);
+    assert_eq!(growth(&looks).kept, Some(Vec::new()));
+}
+
+/// Objects that are there at one look only come and go, however many there are.
+#[test]
+fn what_comes_and_goes_is_not_kept() {
+    let mut looks: Vec<_> = (1..5).map(|hour| look_behind(hour, hour * 4_000, 0)).collect();
+    for (number, (_, snapshot)) in (0..).zip(&mut looks) {
+        let area = &mut snapshot.memory_map.areas[0];
+        let bytes = area.range.end - area.range.start;
+        let start = Address(0x4000_0000 + number * 0x1000_0000);
+        area.range = start..start.offset(bytes);
+    }
+    let diff = growth(&looks);
+    assert_eq!(diff.kept, Some(Vec::new()));
+    assert_ne!(diff.verdict.kind, DiffKind::ManagedLeak);
+    // At the same addresses, but young each time: other objects in the same slots.
+    let mut looks: Vec<_> = (1..5).map(|hour| look_behind(hour, hour * 4_000, 0)).collect();
+    looks.iter_mut().for_each(|(_, it)| it.memory_map.columns.uses.fill(YOUNG_SLOT));
+    assert_eq!(growth(&looks).kept, Some(Vec::new()));
+}
