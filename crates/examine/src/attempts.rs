@@ -9,6 +9,7 @@ use ledger::{Analyses, Facts};
 use linux::on_a_thread_of_its_own;
 use linux::proc::{ControlGroup, wait_until_untraced};
 use linux::{PauseFactors, both};
+use sampler::NoStacks;
 
 use crate::allocator_call::AllocatorCall;
 use crate::error::{Error, Purpose, reason_for};
@@ -117,11 +118,10 @@ pub(crate) fn check_room(
 ///
 /// # Errors
 /// Also if `read` fails four times.
-pub(crate) fn read_image<T: Send, E: Send>(
+pub(crate) fn read_image<T: Send>(
     pid: i32,
     how: CaptureOptions,
-    read: impl Fn(&Image<'_>) -> Result<T, E> + Sync,
-    failed: impl Fn(E) -> Error,
+    read: impl Fn(&Image<'_>) -> Result<T, NoStacks> + Sync,
 ) -> Result<T, Error> {
     let _alone = one_at_a_time();
     let target = crate::process::target(pid)?;
@@ -138,7 +138,9 @@ pub(crate) fn read_image<T: Send, E: Send>(
         Ok(Attempt { is_incomplete, found, pause: thawed.pause })
     };
     let found = examination.repeat(fork, freeze)?.found;
-    found.map_err(|unread| Error::Unread { pid, unread })?.map_err(failed)
+    found
+        .map_err(|unread| Error::Unread { pid, unread })?
+        .map_err(|reason| Error::NoStacks { pid, reason })
 }
 
 /// Returns the memory that rbloat itself needs to read a process, in bytes.

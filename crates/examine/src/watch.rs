@@ -98,7 +98,7 @@ impl Watch {
     /// # Errors
     /// Also if it cannot be captured.
     pub fn begin_with_stacks(pid: i32, capture: CaptureOptions, poll: bool) -> Result<Self, Error> {
-        let program = program_of(pid, capture)?;
+        let program = attempts::read_image(pid, capture, Program::derive)?;
         let mut watch = Self::begin(pid, capture, poll)?;
         watch.sampler.learn(&program);
         Ok(watch)
@@ -201,7 +201,8 @@ impl Watch {
             }
             *wait = (*wait * 2).min(MAX_RETRY);
             *next = now + *wait;
-            let derived = isolated(pid, || program_of(pid, self.capture));
+            let derived =
+                isolated(pid, || attempts::read_image(pid, self.capture, Program::derive));
             match derived {
                 Ok(program) => {
                     self.refusal = None;
@@ -212,11 +213,6 @@ impl Watch {
             }
         }
     }
-}
-
-/// Derives what is needed to read the stacks of a process.
-fn program_of(pid: i32, capture: CaptureOptions) -> Result<Program, Error> {
-    attempts::read_image(pid, capture, Program::derive, |reason| Error::NoStacks { pid, reason })
 }
 
 /// An observation beside a recording, on a thread of its own: a stack must be read soon after its page fault.

@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use allocator::ThreadList;
 use image::Image;
 use linux::{Address, Thread};
-use ruby::{HeapPages, OldObjects, RunningStacks, Slot, SlotState};
+use ruby::{HeapPages, ObjectSpace, OldObjects, RunningStacks, Slot, SlotState};
 
 /// Everything that is derived of a program, by which its threads are followed while it runs. Processes that it forks have the
 /// same.
@@ -24,13 +24,10 @@ pub enum NoStacks {
     /// The heap cannot be read.
     #[error(transparent)]
     NoHeap(#[from] ruby::Error),
-    /// The layout of bytecode could not be derived.
-    #[error("the files of its bytecode could not be derived")]
-    NoCodeFiles,
-    /// The layout of threads could not be derived.
-    #[error("the layout of its threads and stacks could not be derived")]
-    NoLayout,
-    /// The same, in a process without marked objects, by which the layout is checked.
+    /// This part could not be derived.
+    #[error("{0} could not be derived")]
+    NotDerived(&'static str),
+    /// The layout of threads could not be derived of a process without marked objects, by which it is checked.
     #[error(
         "the layout of its threads and stacks could not be derived: Ruby has not collected garbage yet"
     )]
@@ -41,14 +38,7 @@ impl Program {
     /// Derives everything from a captured process.
     pub fn derive(image: &Image<'_>) -> Result<Self, NoStacks> {
         let space = ruby::read(image)?;
-        let paths = ruby::code_paths(image, &space).map_err(|_| NoStacks::NoCodeFiles)?;
-        let is_marked = |slot: &Slot| slot.state() == SlotState::Marked;
-        let stacks = RunningStacks::derive(image, &space, &paths).ok_or_else(|| {
-            match space.slots.iter().any(is_marked) {
-                true => NoStacks::NoLayout,
-                false => NoStacks::NotCollected,
-            }
-        })?;
+        let stacks = stacks(image, &space)?;
         let descriptor = |thread: &Thread| (thread.tid, thread.descriptor_base());
         Ok(Self {
             stacks,
@@ -58,4 +48,17 @@ impl Program {
             threads: image.state.threads.iter().map(descriptor).collect(),
         })
     }
+}
+
+/// Derives what is needed to read the stacks of running threads.
+pub(crate) fn stacks(image: &Image<'_>, space: &ObjectSpace) -> Result<RunningStacks, NoStacks> {
+    let paths = ruby::code_paths(image, space)
+        .map_err(|_| NoStacks::NotDerived("the files of its bytecode"))?;
+    let is_marked = |slot: &Slot| slot.state() == SlotState::Marked;
+    RunningStacks::derive(image, space, &paths).ok_or_else(|| {
+        match space.slots.iter().any(is_marked) {
+            true => NoStacks::NotDerived("the layout of its threads and stacks"),
+            false => NoStacks::NotCollected,
+        }
+    })
 }
