@@ -6,6 +6,7 @@ pub(crate) mod catch_table;
 pub(crate) mod class_layout;
 pub(crate) mod class_names;
 pub(crate) mod class_structures;
+pub(crate) mod constant_path;
 pub(crate) mod context;
 pub(crate) mod heap_layout;
 pub(crate) mod imemo;

@@ -9,6 +9,7 @@ use linux::Address;
 use crate::Facts;
 use crate::ledger::owners_of;
 use crate::ownership::address_index::Referent;
+use crate::ownership::bits::Bits;
 use crate::ownership::object_graph::{EVERYTHING, Node, ObjectGraph, Paths, Reach};
 use crate::ownership::owner::Retainer;
 use crate::ownership::retained::RetainedSizes;
@@ -122,7 +123,7 @@ impl Explainer<'_> {
                 let owner = graph.table.new_account(graph.trace.owner_of(node as usize)).name;
                 let block = graph.heap.block(node as usize);
                 let start = block.map(|block| graph.heap.header.usable(block).start);
-                (owner, start, 0, block.map_or(0, allocator::Block::bytes))
+                (owner, start, 0, graph.block_bytes(node))
             }
             _ => (graph.root_name(number).to_owned(), None, 0, 0),
         };
@@ -239,6 +240,8 @@ impl Explainer<'_> {
 
     fn referrers(&self, is_in: impl Fn(u32) -> bool) -> Vec<Referrer> {
         let mut counts: HashMap<&str, (u64, u32)> = HashMap::new();
+        // An object may have several references to the others.
+        let mut counted = Bits::new(self.graph.len());
         for (from, to) in self.referring(&is_in) {
             // A block belongs to the object before it, or to a root.
             let Some(from) = std::iter::successors(Some(from), |&at| self.paths.parent(at))
@@ -246,7 +249,7 @@ impl Explainer<'_> {
             else {
                 continue;
             };
-            if from == to || is_in(from) {
+            if from == to || is_in(from) || !counted.insert(from) {
                 continue;
             }
             counts.entry(self.name(from)).or_insert((0, from)).0 += 1;

@@ -7,7 +7,7 @@ use std::ops::Range;
 use allocator::{Block, HeapMap, thread_locals};
 use image::elf::Module;
 use image::{Image, SparseRows};
-use linux::{Address, MIN_PAGE_SIZE, both};
+use linux::{Address, MIN_PAGE_SIZE, Pages, both, length};
 use ruby::{Content, Form, ObjectSpace, References, memory_of_bytecode};
 
 use crate::Finding;
@@ -71,6 +71,8 @@ pub(crate) struct PointerGraph {
     pub(crate) lists: Lists,
     /// Large objects that use a small part of their memory.
     pub(crate) spare: Spare,
+    /// The bytes of blocks that have memory, of those blocks whose pages do not all have some.
+    pub(crate) partial: HashMap<u32, u64>,
     /// Pointers in slots that were not kept.
     dropped_references: u64,
 }
@@ -221,6 +223,7 @@ impl PointerGraph {
             concurrent_sets,
             keyed_values,
             lists: Lists::default(),
+            partial: partial_blocks(heap, pages),
             dropped_references,
         };
         graph.lists = Lists::find(image, modules, heap, space, &addresses, &graph);
@@ -309,6 +312,23 @@ impl PointerGraph {
         let parts = self.parts.iter().chain(&self.corrections);
         self.dropped_references + parts.map(|part| part.dropped_words).sum::<u64>()
     }
+}
+
+/// The bytes that have memory, resident or in swap, of each block in use whose pages do not all have some. A thread that ended
+/// keeps its VM stack of 1 MiB, of which it used two pages.
+fn partial_blocks(heap: &HeapMap, pages: &Pages) -> HashMap<u32, u64> {
+    let large = heap
+        .all_blocks()
+        .filter(|(_, block)| block.state().is_in_use() && block.bytes() >= MIN_PAGE_SIZE);
+    large
+        .map(|(number, block)| {
+            let range = block.address..block.end();
+            let with_memory: u64 = pages.parts_in(&range).map(|part| length(&part)).sum();
+            (number as u32, block.bytes(), with_memory)
+        })
+        .filter(|&(_, all, with_memory)| with_memory < all)
+        .map(|(number, _, with_memory)| (number, with_memory))
+        .collect()
 }
 
 /// Returns true if one of Ruby's heap pages lies within the block.

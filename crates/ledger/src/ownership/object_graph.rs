@@ -332,7 +332,7 @@ impl<'a> ObjectGraph<'a> {
         self.names.of_thread(slot)
     }
 
-    /// The bytes of the slot or block at a node, headers included; 0 for roots.
+    /// The bytes of the slot or block at a node that have memory, headers included; 0 for roots.
     fn own_bytes(&self, number: u32) -> u64 {
         match self.node(number) {
             Node::Slot(slot) => {
@@ -341,9 +341,15 @@ impl<'a> ObjectGraph<'a> {
                 let page = after.checked_sub(1).and_then(|page| self.space.pages.get(page));
                 page.map_or(0, |page| page.slot_bytes.into())
             }
-            Node::Memory(node) => self.heap.block(node as usize).map_or(0, Block::bytes),
+            Node::Memory(node) => self.block_bytes(node),
             _ => 0,
         }
+    }
+
+    /// The bytes of a block that have memory, resident or in swap, headers included; 0 for other nodes.
+    pub(crate) fn block_bytes(&self, node: u32) -> u64 {
+        let of_block = || self.heap.block(node as usize).map_or(0, Block::bytes);
+        self.pointers.partial.get(&node).copied().unwrap_or_else(of_block)
     }
 
     /// The bytes of the blocks that each of the `wanted` objects refers to, if an object like it owns them: the object's
@@ -357,8 +363,8 @@ impl<'a> ObjectGraph<'a> {
         edges.filter_map(|(slot, edge)| {
             let its = *self.space.slots.get(slot as usize)?;
             let is_its = !edge.is_uncertain() && self.trace.is_of_slot(edge.to(), its);
-            let block = self.heap.block(edge.to() as usize).filter(|_| is_its)?;
-            Some((slot, block.bytes()))
+            is_its.then(|| self.heap.block(edge.to() as usize))?;
+            Some((slot, self.block_bytes(edge.to())))
         })
     }
 

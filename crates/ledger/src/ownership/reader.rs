@@ -6,8 +6,9 @@ use allocator::{Block, HeapMap};
 use image::{Image, Window};
 use linux::{Address, MIN_PAGE_SIZE, intersection, length};
 use ruby::{
-    CATCH_TABLE_HEAD_BYTES, ClassStructure, Content, Form, Part, REGEXP_BYTES, StTable,
-    catch_table_bytes, iseqs_of_catch_table, pointers_of_regexp,
+    CATCH_TABLE_HEAD_BYTES, ClassStructure, Content, Form, MAX_CONSTANT_PATH_BYTES, Part,
+    REGEXP_BYTES, StTable, catch_table_bytes, constant_path_bytes, iseqs_of_catch_table,
+    pointers_of_regexp,
 };
 
 use crate::ownership::address_index::AddressIndex;
@@ -181,7 +182,16 @@ impl<'a> Reader<'a> {
             self.heads.parts.extend(part);
             return ClassStructure::BYTES as u64;
         }
-        self.heap.requested_bytes(block)
+        self.constant_path_bytes(memory).unwrap_or_else(|| self.heap.requested_bytes(block))
+    }
+
+    /// The size of the names of a constant, if these are in the block.
+    fn constant_path_bytes(&mut self, memory: &Range<Address>) -> Option<u64> {
+        let usable = length(memory);
+        let bytes =
+            self.window.bytes(memory.start, (usable as usize).min(MAX_CONSTANT_PATH_BYTES)).ok()?;
+        let path = constant_path_bytes(bytes)? as u64;
+        self.heap.fits(path, usable).then_some(path)
     }
 
     /// The memory behind a structure of a class, if it has entries of this structure.
@@ -344,6 +354,15 @@ mod tests {
         assert_eq!(certain(40, &[0, 0, 0, OTHER, 0x30]), [false]);
         let none = [5 << 32 | 4, 2, OTHER, OTHER, 0x30];
         assert_eq!(certain(40, &none), [true]);
+    }
+
+    /// Behind the name of a constant in bytecode, an earlier owner's word retained a thread.
+    #[test]
+    fn words_behind_the_names_of_a_constant_are_uncertain() {
+        assert_eq!(certain(16, &[0x101b, 0, OTHER]), [false]);
+        assert_eq!(certain(40, &[0x101b, 0, OTHER]), [false]);
+        assert_eq!(certain(40, &[0x1b, 0, OTHER]), [true]);
+        assert_eq!(certain(56, &[0x101b, 0, OTHER]), [true]);
     }
 
     /// The pointer to the entries is the last word, so all methods of a class seemed to be retained by a word that may be no

@@ -39,7 +39,7 @@ pub struct Dominator {
     pub count: u64,
     /// The number of objects that would be freed, with these.
     pub objects: u64,
-    /// The bytes of the slots and blocks that would be freed, resident or not, headers included.
+    /// The bytes of the slots and blocks that would be freed, resident or in swap, headers included.
     pub retained_bytes: u64,
     /// The shortest path to one of the objects; `None` unless they are objects that several others retain together.
     pub path: Option<String>,
@@ -437,8 +437,8 @@ fn own_sizes(graph: &ObjectGraph<'_>) -> Vec<(u64, u32)> {
     }
     let is_counted =
         |block: Block| block.state().is_in_use() && !hosts_heap_page(graph.space, block);
-    for (number, block) in graph.heap.all_blocks().filter(|(_, block)| is_counted(*block)) {
-        sizes[graph.memory(number as u32) as usize].0 = block.bytes();
+    for (number, _) in graph.heap.all_blocks().filter(|(_, block)| is_counted(*block)) {
+        sizes[graph.memory(number as u32) as usize].0 = graph.block_bytes(number as u32);
     }
     sizes
 }

@@ -55,7 +55,7 @@ pub enum ClassStructure {
 impl ClassStructure {
     /// The bytes of each structure.
     pub const BYTES: usize = ID_TABLE_BYTES;
-    /// The words of an entry: of a key and a value, or of a call info and a `rb_callcache`.
+    /// The words of an entry: of a key and a value, or of a call and its `rb_callcache`.
     pub const ENTRY_WORDS: u64 = 2;
 
     /// The structure that a block with these first bytes may be.
@@ -107,7 +107,10 @@ impl ClassStructure {
         match self {
             // A key, and a flag for collisions.
             Self::Table(_) => first >> 32 <= 1,
-            Self::Caches(_) => referents.imemo_at(Address(second)) == Some(ImemoType::Callcache),
+            // A call info and a cache; from 3.4 on a cache, and the arguments and flags of the call.
+            Self::Caches(_) => [first, second]
+                .iter()
+                .any(|&word| referents.imemo_at(Address(word)) == Some(ImemoType::Callcache)),
             Self::Subclass | Self::Constant => false,
         }
     }
@@ -121,8 +124,9 @@ mod tests {
     const CLASS: u64 = 0x7f00_0000_2000;
     const FILE: u64 = 0x7f00_0000_2028;
     const METHOD: u64 = 0x7f00_0000_2050;
+    const CACHE: u64 = 0x7f00_0000_2078;
 
-    /// A block of 48 bytes, a class, a string and a method.
+    /// A block of 48 bytes, a class, a string, a method and a cache of it.
     struct Memory;
 
     impl Referents for Memory {
@@ -130,13 +134,17 @@ mod tests {
             match at.0 {
                 CLASS => Some(SlotType::CLASS),
                 FILE => Some(SlotType::STRING),
-                METHOD => Some(SlotType::IMEMO),
+                METHOD | CACHE => Some(SlotType::IMEMO),
                 _ => None,
             }
         }
 
         fn imemo_at(&self, at: Address) -> Option<ImemoType> {
-            (at.0 == METHOD).then_some(ImemoType::Ment)
+            match at.0 {
+                METHOD => Some(ImemoType::Ment),
+                CACHE => Some(ImemoType::Callcache),
+                _ => None,
+            }
         }
 
         fn is_in_block(&self, at: Address) -> bool {
@@ -178,6 +186,8 @@ mod tests {
             assert_eq!(structure(words), expected, "{words:x?}");
         }
         let entries = [[5, class], [1 << 32 | 5, class], [class, class], [1, method]];
+        let of_calls = [[0x1_0000_0001, CACHE], [CACHE, 0x14_0000_0001], [method, class]];
+        assert_eq!(of_calls.map(|it| caches.may_be_entry(it, &Memory)), [true, true, false]);
         let are_entries =
             |structure: ClassStructure| entries.map(|entry| structure.may_be_entry(entry, &Memory));
         assert_eq!(are_entries(table(block, 64).unwrap()), [true, true, false, true]);
