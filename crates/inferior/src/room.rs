@@ -157,7 +157,8 @@ impl MemoryGuard {
         let ended_copy = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&ended_copy);
         let thread = std::thread::Builder::new().spawn(move || {
-            let _priority = RealTimePriority::raise();
+            // Else it would wait for a turn of the threads that read, on each processor.
+            let _priority = RealTimePriority::raise_above_reading();
             let mut groups = GroupCounts::of(&limits);
             while stopped.recv_timeout(BETWEEN_CHECKS) == Err(RecvTimeoutError::Timeout) {
                 if groups.are_nearly_full(&limits, room_bytes / RESERVE) {

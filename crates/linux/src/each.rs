@@ -1,6 +1,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, Builder};
 
+use crate::stop::HelperPriority;
+
 /// The maximum number of threads of [`each`]. Its work is memory-bound, so more threads do not help.
 const MAX_WORKERS: usize = 4;
 
@@ -22,9 +24,14 @@ pub fn each<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     };
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let helpers = count.min(processors).min(MAX_WORKERS).saturating_sub(1);
+    let priority = HelperPriority::of_this_thread();
+    let help = || {
+        let _turn = priority.take();
+        take()
+    };
     let mut done = thread::scope(|scope| {
         // If a thread cannot be started, the others do its part.
-        let helper = |_| Builder::new().spawn_scoped(scope, take).ok();
+        let helper = |_| Builder::new().spawn_scoped(scope, help).ok();
         let helpers: Vec<_> = (0..helpers).filter_map(helper).collect();
         let mut done = take();
         for helper in helpers {

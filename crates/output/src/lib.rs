@@ -8,7 +8,7 @@ mod new_file;
 mod walk;
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, ReadDir};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -148,36 +148,35 @@ impl Folder {
     /// # Errors
     /// If it is no folder, cannot be created, or another user might have planted it.
     pub fn create(path: &Path) -> Result<Self, Error> {
-        let create = || loop {
-            match walk(path)? {
-                End::Folder(folder) => {
-                    let outer = rustix::fs::openat(&folder, "..", FOLDER, Mode::empty())?;
-                    check(&rustix::fs::fstat(&folder)?, &rustix::fs::fstat(&outer)?)?;
-                    return Ok(folder);
-                }
-                End::Entry { folder, name, existing: None, .. } => {
-                    match rustix::fs::mkdirat(&folder, &name, NEW_FOLDER) {
-                        Err(error) if error != Errno::EXIST => return Err(error.into()),
-                        _ => {}
-                    }
-                }
-                End::Entry { .. } | End::Open(_) => return Err(Errno::NOTDIR.into()),
-            }
-        };
-        let folder = create().map_err(|source| unwritable(path, source))?;
+        let start = rustix::fs::open(".", FOLDER, Mode::empty());
+        let folder = start.map_err(io::Error::from).and_then(|start| create_below(&start, path));
+        let folder = folder.map_err(|source| unwritable(path, source))?;
         Ok(Self { path: path.into(), folder })
     }
 
-    /// Opens the folder at this path inside it, and creates it and those above it first if necessary.
+    /// Opens the folder at this path inside it, and creates it and those above it first if necessary. The path of this folder may
+    /// lead elsewhere by now. If this folder was removed, it is created again.
     ///
     /// # Errors
     /// As for [`Folder::create`].
     pub fn inner(&self, path: &Path) -> Result<Self, Error> {
-        let mut folder = Self::create(&self.path)?;
+        let again = || match rustix::fs::fstat(&self.folder) {
+            Ok(stat) if stat.st_nlink == 0 => Ok(Self::create(&self.path)?.folder),
+            _ => self.folder.try_clone().map_err(|source| unwritable(&self.path, source)),
+        };
+        let mut inner = Self { path: self.path.clone(), folder: again()? };
         for part in path {
-            folder = Self::create(&folder.path.join(part))?;
+            let path = inner.path.join(part);
+            let folder = create_below(&inner.folder, Path::new(part));
+            let folder = folder.map_err(|source| unwritable(&path, source))?;
+            inner = Self { path, folder };
         }
-        Ok(folder)
+        Ok(inner)
+    }
+
+    /// Returns what is in it. Its path may lead elsewhere by now.
+    fn entries(&self) -> io::Result<ReadDir> {
+        std::fs::read_dir(format!("/proc/self/fd/{}", self.folder.as_raw_fd()))
     }
 
     /// Returns the names of what is in it.
@@ -185,7 +184,8 @@ impl Folder {
     /// # Errors
     /// If it cannot be read.
     pub fn names(&self) -> Result<Vec<OsString>, Error> {
-        let names = std::fs::read_dir(&self.path)
+        let names = self
+            .entries()
             .and_then(|entries| entries.map(|entry| Ok(entry?.file_name())).collect());
         names.map_err(|source| unwritable(&self.path, source))
     }
@@ -216,13 +216,11 @@ impl Folder {
 
     /// The files in it: names and sizes.
     pub fn files(&self) -> io::Result<Vec<(String, u64)>> {
-        // The path may lead elsewhere by now.
-        let entries = std::fs::read_dir(format!("/proc/self/fd/{}", self.folder.as_raw_fd()))?;
         let file = |entry: std::fs::DirEntry| {
             let metadata = entry.metadata().ok().filter(std::fs::Metadata::is_file)?;
             Some((entry.file_name().into_string().ok()?, metadata.len()))
         };
-        Ok(entries.flatten().filter_map(file).collect())
+        Ok(self.entries()?.flatten().filter_map(file).collect())
     }
 
     /// The names of the folders in it.
@@ -230,8 +228,7 @@ impl Folder {
     /// # Errors
     /// If it cannot be read.
     pub fn folders(&self) -> Result<Vec<String>, Error> {
-        let entries = std::fs::read_dir(format!("/proc/self/fd/{}", self.folder.as_raw_fd()))
-            .map_err(|source| unwritable(&self.path, source))?;
+        let entries = self.entries().map_err(|source| unwritable(&self.path, source))?;
         let folder = |entry: std::fs::DirEntry| {
             entry.file_type().ok().filter(std::fs::FileType::is_dir)?;
             entry.file_name().into_string().ok()
@@ -247,6 +244,26 @@ impl Folder {
     /// Removes an empty folder in it.
     pub fn remove_folder(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.folder, name, AtFlags::REMOVEDIR)?)
+    }
+}
+
+/// Opens the folder at this path from `start`, and creates it first if necessary.
+fn create_below(start: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
+    loop {
+        match walk_from(start.try_clone()?, path)? {
+            End::Folder(folder) => {
+                let outer = rustix::fs::openat(&folder, "..", FOLDER, Mode::empty())?;
+                check(&rustix::fs::fstat(&folder)?, &rustix::fs::fstat(&outer)?)?;
+                return Ok(folder);
+            }
+            End::Entry { folder, name, existing: None, .. } => {
+                match rustix::fs::mkdirat(&folder, &name, NEW_FOLDER) {
+                    Err(error) if error != Errno::EXIST => return Err(error.into()),
+                    _ => {}
+                }
+            }
+            End::Entry { .. } | End::Open(_) => return Err(Errno::NOTDIR.into()),
+        }
     }
 }
 
@@ -449,5 +466,31 @@ mod tests {
         folder.remove("c").unwrap();
         assert!(names(&path).is_empty());
         assert!(Folder::create(&path).is_ok());
+    }
+
+    /// Names were read, and inner folders opened, by the path again.
+    #[test]
+    fn a_folder_stays_the_same_when_its_path_leads_elsewhere() {
+        let outer = tempfile::tempdir().unwrap();
+        let [path, moved, other] = ["a", "b", "c"].map(|name| outer.path().join(name));
+        let folder = Folder::create(&path).unwrap();
+        folder.output("file").unwrap().write(b"1").unwrap();
+        fs::rename(&path, &moved).unwrap();
+        fs::create_dir(&other).unwrap();
+        symlink(&other, &path).unwrap();
+        assert_eq!(folder.names().unwrap(), ["file"]);
+        folder.inner(Path::new("d/e")).unwrap().output("f").unwrap().write(b"2").unwrap();
+        assert_eq!(fs::read(moved.join("d/e/f")).unwrap(), b"2");
+        assert!(names(&other).is_empty());
+    }
+
+    #[test]
+    fn an_inner_folder_of_a_removed_folder_is_created_with_it() {
+        let outer = tempfile::tempdir().unwrap();
+        let path = outer.path().join("a");
+        let folder = Folder::create(&path).unwrap();
+        fs::remove_dir(&path).unwrap();
+        folder.inner(Path::new("b")).unwrap().output("c").unwrap().write(b"1").unwrap();
+        assert_eq!(fs::read(path.join("b/c")).unwrap(), b"1");
     }
 }

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use image::{Image, Memory, Window};
+use image::{Image, Window};
 use linux::{Address, MIN_PAGE_SIZE, length};
 
 use crate::candidate_mappings::{mmapped_memory, touched_pages};
@@ -111,7 +111,7 @@ impl Search<'_, '_> {
             let mut from = gap.start;
             for page in touched_pages(self.image, gap) {
                 // Of most pages no more is read than the word that would be a size.
-                let size = |page: Address| self.image.read_u64(page.offset(8)).unwrap_or(0);
+                let size = |page: Address| self.image.peek_u64(page.offset(8)).unwrap_or(0);
                 if page < from || size(page) & 0xf != IS_MMAPPED {
                     continue;
                 }

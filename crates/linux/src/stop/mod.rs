@@ -4,6 +4,7 @@ mod blocked_signals;
 mod end_watch;
 mod pause;
 mod priority;
+mod reading;
 mod thread;
 pub mod tracee;
 
@@ -23,7 +24,9 @@ pub use blocked_signals::{BlockedSignals, unblock_signals};
 use end_watch::EndWatch;
 pub use pause::PauseFactors;
 use priority::PiBoosters;
-pub use priority::{ReadingPriority, RealTimePriority};
+pub use priority::RealTimePriority;
+pub(crate) use reading::HelperPriority;
+pub use reading::ReadingPriority;
 pub use thread::Thread;
 use tracee::{Event, Resume, Wait, wait};
 

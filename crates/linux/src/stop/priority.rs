@@ -19,14 +19,15 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
 use nix::time::ClockId;
-use rustix::process::{getpriority_process, setpriority_process};
 
 use crate::proc::time_of;
 
 /// The lowest real-time priority: above all that compute, below all that were given one on purpose.
-const REAL_TIME: libc::sched_param = libc::sched_param { sched_priority: 1 };
-/// The nice value of threads that read a forked copy: each gets about three times the processor time of an ordinary thread.
-const READING_NICE: i32 = -5;
+const LOWEST: i32 = 1;
+/// The priority of threads that read a forked copy, in their turns.
+pub(super) const READING: i32 = LOWEST;
+/// The priority of threads that must run while others read.
+pub(super) const ABOVE_READING: i32 = READING + 1;
 /// Bytes of a helper's stack.
 const STACK: usize = 64 << 10;
 /// The longest time for which a thread of the target keeps a raised priority.
@@ -40,18 +41,19 @@ fn set_scheduler(tid: i32, policy: i32, parameters: libc::sched_param) -> Result
     Errno::result(set).map(drop)
 }
 
-/// Sets a real-time priority; returns true if the kernel allowed it.
-fn raise(tid: i32) -> bool {
-    set_scheduler(tid, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, REAL_TIME).is_ok()
+/// Sets a real-time priority, if the kernel allows it. Threads that this thread starts are ordinary ones.
+pub(super) fn raise(tid: i32, sched_priority: i32) -> Result<(), Errno> {
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    set_scheduler(tid, policy, libc::sched_param { sched_priority })
 }
 
-fn lower(tid: i32) {
+pub(super) fn lower(tid: i32) {
     let _ = set_scheduler(tid, libc::SCHED_OTHER, libc::sched_param { sched_priority: 0 });
 }
 
 /// Returns true if our threads may have a real-time priority.
 pub(crate) fn may_be_raised() -> bool {
-    let raised = raise(0);
+    let raised = raise(0, LOWEST).is_ok();
     if raised {
         lower(0);
     }
@@ -74,7 +76,14 @@ impl RealTimePriority {
     /// Raises the priority of the calling thread.
     #[must_use]
     pub fn raise() -> Self {
-        Self { raised: raise(0), not_send: PhantomData }
+        Self { raised: raise(0, LOWEST).is_ok(), not_send: PhantomData }
+    }
+
+    /// Raises the priority of the calling thread above that of threads with a [`ReadingPriority`](crate::ReadingPriority), which may
+    /// use all processors.
+    #[must_use]
+    pub fn raise_above_reading() -> Self {
+        Self { raised: raise(0, ABOVE_READING).is_ok(), not_send: PhantomData }
     }
 }
 
@@ -82,35 +91,6 @@ impl Drop for RealTimePriority {
     fn drop(&mut self) {
         if self.raised {
             lower(0);
-        }
-    }
-}
-
-/// More processor time for the calling thread, and for threads that it starts, than ordinary threads get, until this value is
-/// dropped on the same thread. Without the right to it (CAP_SYS_NICE) nothing changes.
-///
-/// While a forked copy exists, the kernel copies each page that the target changes. So on a busy machine, the sooner the copy is
-/// read, the less is copied. The processor time that reading takes stays the same.
-pub struct ReadingPriority {
-    raised: bool,
-    /// A priority belongs to one thread.
-    not_send: PhantomData<*const ()>,
-}
-
-impl ReadingPriority {
-    /// Raises the priority of the calling thread, unless the user has set one (nice(1)).
-    #[must_use]
-    pub fn raise() -> Self {
-        let is_ordinary = getpriority_process(None) == Ok(0);
-        let raised = is_ordinary && setpriority_process(None, READING_NICE).is_ok();
-        Self { raised, not_send: PhantomData }
-    }
-}
-
-impl Drop for ReadingPriority {
-    fn drop(&mut self) {
-        if self.raised {
-            let _ = setpriority_process(None, 0);
         }
     }
 }
@@ -171,7 +151,7 @@ impl PiBooster {
         let spawned = std::thread::Builder::new().stack_size(STACK).spawn(move || {
             // SAFETY: gettid takes nothing.
             own.tid.store(unsafe { libc::gettid() }, Ordering::SeqCst);
-            let raised = raise(0);
+            let raised = raise(0, LOWEST).is_ok();
             let _ = started.send(raised);
             if raised && let Ok(tid) = receiver.recv() {
                 own.wait_for(tid);
@@ -260,26 +240,6 @@ mod tests {
         let before = priority(own);
         drop(RealTimePriority::raise());
         assert_eq!(priority(own), before);
-    }
-
-    #[test]
-    fn reading_threads_have_a_higher_priority_for_the_time_of_the_reading_only() {
-        // SAFETY: gettid takes nothing.
-        let own = || priority(unsafe { libc::gettid() });
-        std::thread::spawn(move || {
-            let before = own();
-            let raised = ReadingPriority::raise();
-            if !raised.raised {
-                testkit::skip("this user may have no higher priority, or was given another one");
-                return;
-            }
-            assert_eq!(own(), before + READING_NICE);
-            assert_eq!(std::thread::spawn(own).join().unwrap(), before + READING_NICE);
-            drop(raised);
-            assert_eq!(own(), before);
-        })
-        .join()
-        .unwrap();
     }
 
     #[test]

@@ -313,7 +313,7 @@ impl<'a> PageFinder<'a> {
 
     /// The descriptor of the page at `base`, if there is one and it is in a list.
     fn stray_at(&mut self, base: Address) -> Option<Address> {
-        let at = self.image.read_address(base).ok()?;
+        let at = Address(self.image.peek_u64(base).ok()?);
         let mapping = self.image.state.mappings.find(at)?;
         if !is_private(mapping) {
             return None;
