@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use formats::RecordingError;
 
-use crate::remedy::{remedy, remedy_of_agent};
+use crate::remedy::{remedy, remedy_of_agent, remedy_of_recording};
 
 /// The reason why a command failed. Each message states the event, the reason, and a remedy.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +38,7 @@ pub(crate) enum Failure {
     NoSetting { needs: String },
     #[error("cannot read {}: {source}; give a file that `rbloat record` wrote", path.display())]
     UnreadableRecording { path: PathBuf, source: io::Error },
-    #[error("cannot read {}: {error}", path.display())]
+    #[error("cannot read {}: {error}{}", path.display(), remedy_of_recording(error))]
     NotARecording { path: PathBuf, error: RecordingError },
     #[error("cannot write {}: its name must end in .html, .svg or .png", path.display())]
     NoFormat { path: PathBuf },

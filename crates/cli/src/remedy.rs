@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use examine::{NoStacks, Purpose, Refusal};
-use formats::{SnapshotError, SnapshotKind};
+use formats::{RecordingError, SnapshotError, SnapshotKind};
 use image::CoreError;
 use ledger::Finding;
 use linux::proc::Obstacle;
@@ -18,6 +18,13 @@ const MORE_FILES: &str = "; raise the limit (ulimit -n 64)";
 /// Returns the sentence on an error, with what the user can do about it.
 pub(crate) fn explained(error: &examine::Error) -> String {
     format!("{error}{}", remedy(error))
+}
+
+pub(crate) fn remedy_of_recording(error: &RecordingError) -> &'static str {
+    match error {
+        RecordingError::OtherVersion(_) => ": read it with the rbloat that wrote it",
+        _ => "",
+    }
 }
 
 pub(crate) fn remedy_of_agent(error: &agent::Error) -> &'static str {
@@ -45,6 +52,9 @@ pub(crate) fn remedy(error: &examine::Error) -> Cow<'static, str> {
         E::Unread { unread, .. } => return format!(": {}", words::unread(unread)).into(),
         E::NoStacks { reason: NoStacks::NoHeap(error), .. } => of_heap(&error.clone().into()),
         E::NoStacks { reason: NoStacks::NotCollected, .. } => ". Try again later",
+        E::NotASnapshot { error: SnapshotError::OtherVersion(_), .. } => {
+            ": read it with that version"
+        }
         E::NotASnapshot { error: SnapshotError::OtherKind(kind), .. } => match kind {
             SnapshotKind::Family => ", which report and diff read with --tree",
             SnapshotKind::Process => ": leave out --tree",
@@ -192,6 +202,10 @@ mod tests {
             (
                 E::NoStacks { pid: 7, reason: NoStacks::NotCollected },
                 "Ruby has not collected garbage yet. Try again later",
+            ),
+            (
+                E::NotASnapshot { path: file(), error: SnapshotError::OtherVersion(2) },
+                "this version reads format 3): read it with that version",
             ),
             (other(SnapshotKind::Family), "of a family, which report and diff read with --tree"),
             (other(SnapshotKind::Process), "of one process: leave out --tree"),

@@ -188,7 +188,7 @@ fn the_drawn_ladder_is_the_real_one() {
 const WITHOUT_REMEDIES: [&str; 9] =
     ["linux", "image", "inferior", "allocator", "ruby", "sampler", "ledger", "formats", "examine"];
 /// Parts of sentences on remedies.
-const REMEDIES: [&str; 9] = [
+const REMEDIES: [&str; 10] = [
     " --",
     "(--",
     "in Docker",
@@ -198,6 +198,7 @@ const REMEDIES: [&str; 9] = [
     "sudo",
     "nsenter",
     "ry again",
+    "read it with",
 ];
 
 #[test]

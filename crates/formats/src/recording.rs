@@ -30,9 +30,7 @@ pub enum RecordingError {
     #[error("it is not a recording: its first line is not that of `rbloat record`")]
     NotARecording,
     /// The recording has another version.
-    #[error(
-        "the recording has version {0}, but this rbloat reads version {SCHEMA}: read it with the rbloat that wrote it"
-    )]
+    #[error("the recording has version {0}, but this rbloat reads version {SCHEMA}")]
     OtherVersion(u64),
     /// The recording is larger than any that rbloat writes.
     #[error("it is larger than {} GiB", MAX_BYTES >> 30)]

@@ -15,9 +15,7 @@ pub enum SnapshotError {
     #[error("it is not a snapshot that rbloat wrote")]
     Foreign,
     /// Another version of rbloat wrote it.
-    #[error(
-        "another version of rbloat wrote it (format {0}; this version reads format {FORMAT}): read it with that version"
-    )]
+    #[error("another version of rbloat wrote it (format {0}; this version reads format {FORMAT})")]
     OtherVersion(u32),
     /// The checksum is wrong.
     #[error("it is truncated or damaged: its checksum is wrong")]
