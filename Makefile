@@ -29,8 +29,9 @@ reproduce: ## check that two builds of it from two folders are the same
 	@scripts/setup ruby gcc libc6-dev
 	@scripts/reproduce
 
-demo: build ## report on a process that went through a burst of threads
-	@scripts/setup ruby
+demo: ## report on a process that went through a burst of threads; a build without optimization takes half as long
+	@scripts/setup ruby gcc libc6-dev
+	cargo build --locked --package rbloat
 	@scripts/demo
 
 test: ## run all tests, the gem's too; those of live processes need ptrace
