@@ -68,11 +68,11 @@ pub fn made_by(snapshot: &Snapshot, who: &Who) -> Vec<MadeBy> {
         rows.extend(row(Some(cause), None, bytes, sums.get(&Part::Free(cause)), &makers));
     }
     let mut owners: Vec<(usize, &Owner)> = report.owners.iter().flatten().enumerate().collect();
-    owners.sort_by_key(|(_, owner)| Reverse(resident(owner)));
+    owners.sort_by_key(|(_, owner)| Reverse(owner.bytes()));
     for (index, owner) in owners.into_iter().take(MAX_OWNERS) {
         let sums = u32::try_from(index).ok().and_then(|index| sums.get(&Part::Owner(index)));
         let name = Some(owner.owner.clone());
-        rows.extend(row(owner.cause, name, resident(owner), sums, &makers));
+        rows.extend(row(owner.cause, name, owner.bytes(), sums, &makers));
     }
     rows
 }
@@ -125,13 +125,6 @@ pub fn touched_by(pid: i32, started_ticks: Option<u64>, who: &Who) -> Option<&Wh
     who.touched
         .iter()
         .find(|it| it.pid == pid && it.started_ticks.zip(started_ticks).is_none_or(|(a, b)| a == b))
-}
-
-/// The resident memory of an owner.
-fn resident(owner: &Owner) -> u64 {
-    let malloced =
-        owner.resident_bytes.unwrap_or(owner.exclusive_bytes.saturating_add(owner.shared_bytes));
-    owner.slot_bytes.saturating_add(malloced)
 }
 
 fn touches(report: &Report, who: &Who, makers: &Makers) -> Vec<Touch> {

@@ -191,11 +191,9 @@ pub fn managed(report: &Report) -> impl Iterator<Item = &Owner> {
     owners.filter(|owner| owner.cause == Some(Cause::RubyMalloc))
 }
 
-/// The least number of resident bytes of the objects that a root retains. The bytes of the root are allocated ones.
+/// The resident bytes of the objects that a root retains.
 fn resident(owner: &Owner, kept: &KeptBy) -> u64 {
-    let allocated = owner.exclusive_bytes.saturating_add(owner.shared_bytes);
-    let absent = allocated.saturating_sub(owner.resident_bytes.unwrap_or(allocated));
-    kept.bytes.min(allocated.saturating_add(owner.slot_bytes)).saturating_sub(absent)
+    kept.bytes.min(owner.bytes())
 }
 
 /// The first step of a path. The next step is a part of it if the first one is not a place in the program, such as

@@ -93,6 +93,11 @@ fn closures_have_a_place_in_paths() {
 #[test]
 fn long_paths_do_not_give_way_to_words_of_earlier_owners() {
     let target = Target::scenario("cases/successors", &["--scale", "1"]);
+    if target.truth["ruby_version"].as_str().is_some_and(|version| version < "3") {
+        return testkit::skip(
+            "call caches of Ruby 2.7 keep methods that were freed, whose slots may have other objects",
+        );
+    }
     let (path, objects, all) = path_to(&target, "Worker");
     assert!(path.starts_with("POOL → Pool → Array → Worker"), "{path}");
     assert_eq!([objects, all], [target.number("objects"); 2], "{path}");
@@ -160,7 +165,8 @@ fn singleton_classes_are_retained_by_their_objects() {
     for class in ["OpenStruct", "Class", "Proc"] {
         let (objects, roots) = retained(&report, class);
         let root = roots[0].0.as_deref().unwrap_or("(garbage)");
-        let is_right = root.starts_with(path) && roots[0].1 >= target.number("objects");
+        // The newest are on the stack, too.
+        let is_right = root.starts_with(path) && roots[0].1 + 10 >= target.number("objects");
         assert!(is_right, "{class}: {objects}, {roots:?}");
     }
     let owner = report.owners.iter().flatten().find(|owner| owner.owner == "OpenStruct").unwrap();
@@ -235,7 +241,8 @@ fn local_variables_of_threads_come_before_old_words() {
     let (path, objects, all) = path_to(&target, "Result");
     let is_right = path.starts_with("(threads) → Thread in ExportJob#perform (")
         && path.ends_with(" → Connection → Hash → Result");
-    assert!(is_right && objects == all, "{path}: {objects} of {all}");
+    // The newest are on the stack, too.
+    assert!(is_right && objects + 10 >= all, "{path}: {objects} of {all}");
     let (path, objects, all) = path_to(&target, "Array");
     let rows = target.number("results") * 52;
     let is_right = path.contains(" → Connection → Hash → Result → Array");
@@ -251,5 +258,31 @@ fn variables_with_different_names_are_not_named() {
     let is_right =
         path.starts_with("(threads) → Thread in ") && path.ends_with(" → […] → Array → Client");
     assert!(is_right && objects * 10 >= all * 9, "{path}: {objects} of {all}");
+    assert!(target.finish());
+}
+
+/// `$~` of a method that never returns is in no variable of the program.
+#[test]
+fn the_last_match_of_a_method_retains_its_text() {
+    let (target, report) = case("last_match", "1");
+    let summary = verdict(&report);
+    let root = "(threads) → Thread \"tailer\" in Tailer#run (";
+    assert!(summary.contains(root) && summary.contains(" of this memory"), "{summary}");
+    let owner = report.owners.iter().flatten().find(|owner| owner.owner == "String").unwrap();
+    let path = owner.kept_by[0].path.as_deref().unwrap();
+    assert!(path.starts_with(root) && path.ends_with(" → MatchData → String"), "{path}");
+    assert!(owner.resident_bytes >= Some(target.number("text_bytes")), "{owner:?}");
+    assert!(target.finish());
+}
+
+/// The path ends at the block that is subscribed, with its line: that is what to unsubscribe.
+#[test]
+fn a_subscriber_for_each_request_is_named_by_its_block() {
+    let target = Target::scenario("cases/notifications", &["--scale", "0.3"]);
+    let (path, objects, all) = path_to(&target, "Dashboard");
+    let is_right = path.starts_with("ActiveSupport::Notifications")
+        && path.contains(&format!("notifications.rb:{}) → Dashboard", target.number("line")));
+    let requests = target.number("requests");
+    assert!(is_right && objects * 10 >= requests * 9, "{path}: {objects} of {all}, {requests}");
     assert!(target.finish());
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use allocator::HeapMap;
 use image::elf::Module;
-use linux::{Address, PageRun, Pages, intersection, length};
+use linux::{Address, Pages, length};
 use ruby::{Class, ClassKind, CodePaths, ImemoType, NamedRoot, ObjectSpace, Slot};
 
 use crate::Cause;
@@ -20,6 +20,7 @@ use crate::ownership::retainers::Retainers;
 use crate::ownership::spare::SpareAccount;
 use crate::ownership::table::{ANONYMOUS, OwnerTable};
 use crate::ownership::trace::Trace;
+use crate::pages::Residents;
 
 /// The number of classes whose retainers are found.
 const MAX_RETAINED_CLASSES: usize = 20;
@@ -220,7 +221,7 @@ impl<'a> Owners<'a> {
                 sum.slot_bytes += slot_bytes;
             }
         });
-        let mut residents = Residents { runs: pages.iter().as_slice() };
+        let mut residents = Residents::new(pages);
         let in_use = self.heap.all_blocks().filter(|(_, block)| block.state().is_in_use());
         for (number, block) in in_use {
             let sum = &mut sums[self.trace.code_of(number) as usize];
@@ -249,26 +250,6 @@ struct Sum {
     exclusive_bytes: u64,
     shared_bytes: u64,
     resident_bytes: u64,
-}
-
-/// Runs of pages that are looked up in ascending order.
-struct Residents<'a> {
-    runs: &'a [PageRun],
-}
-
-impl Residents<'_> {
-    /// The resident bytes of `range`.
-    fn within(&mut self, range: &Range<Address>) -> u64 {
-        while let Some((first, rest)) = self.runs.split_first() {
-            if first.range.end > range.start {
-                break;
-            }
-            self.runs = rest;
-        }
-        let touching = self.runs.iter().take_while(|run| run.range.start < range.end);
-        let resident = touching.filter(|run| run.state.is_resident());
-        resident.map(|run| length(&intersection(&run.range, range))).sum()
-    }
 }
 
 /// Accounts while they are added up.

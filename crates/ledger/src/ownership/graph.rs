@@ -22,7 +22,7 @@ use crate::ownership::slot_edges::edges_and_contents;
 use crate::ownership::spare::Spare;
 use crate::ownership::structures::{Lists, concurrent_sets, of_structures};
 use crate::ownership::threads::StackOwners;
-use crate::pages::pages_of;
+use crate::pages::{Residents, pages_of};
 
 /// There are more nodes or slots than an edge can distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub(crate) struct PointerGraph {
     pub(crate) lists: Lists,
     /// Large objects that use a small part of their memory.
     pub(crate) spare: Spare,
-    /// The bytes of blocks that have memory, of those blocks whose pages do not all have some.
+    /// The resident bytes of blocks that are not resident as a whole.
     pub(crate) partial: HashMap<u32, u64>,
     /// Pointers in slots that were not kept.
     dropped_references: u64,
@@ -223,7 +223,7 @@ impl PointerGraph {
             concurrent_sets,
             keyed_values,
             lists: Lists::default(),
-            partial: partial_blocks(heap, pages),
+            partial: partial_blocks(heap, image.state.pages.as_ref()),
             dropped_references,
         };
         graph.lists = Lists::find(image, modules, heap, space, &addresses, &graph);
@@ -314,20 +314,19 @@ impl PointerGraph {
     }
 }
 
-/// The bytes that have memory, resident or in swap, of each block in use whose pages do not all have some. A thread that ended
-/// keeps its VM stack of 1 MiB, of which it used two pages.
-fn partial_blocks(heap: &HeapMap, pages: &Pages) -> HashMap<u32, u64> {
-    let large = heap
-        .all_blocks()
-        .filter(|(_, block)| block.state().is_in_use() && block.bytes() >= MIN_PAGE_SIZE);
-    large
-        .map(|(number, block)| {
-            let range = block.address..block.end();
-            let with_memory: u64 = pages.parts_in(&range).map(|part| length(&part)).sum();
-            (number as u32, block.bytes(), with_memory)
-        })
-        .filter(|&(_, all, with_memory)| with_memory < all)
-        .map(|(number, _, with_memory)| (number, with_memory))
+/// The resident bytes of each block in use that is not resident as a whole. A thread that ended keeps its VM stack of 1 MiB, of
+/// which it used two pages.
+fn partial_blocks(heap: &HeapMap, pages: Option<&Pages>) -> HashMap<u32, u64> {
+    let Some(pages) = pages else { return HashMap::new() };
+    let mut residents = Residents::new(pages);
+    let in_use = heap.all_blocks().filter(|(_, block)| block.state().is_in_use());
+    let sizes = in_use.map(|(number, block)| {
+        let range = block.address..block.end();
+        (number as u32, residents.within(&range), length(&range))
+    });
+    sizes
+        .filter(|&(_, resident, all)| resident < all)
+        .map(|(number, resident, _)| (number, resident))
         .collect()
 }
 

@@ -332,7 +332,7 @@ impl<'a> ObjectGraph<'a> {
         self.names.of_thread(slot)
     }
 
-    /// The bytes of the slot or block at a node that have memory, headers included; 0 for roots.
+    /// The bytes of the slot, or the resident ones of the block, at a node, headers included; 0 for roots.
     fn own_bytes(&self, number: u32) -> u64 {
         match self.node(number) {
             Node::Slot(slot) => {
@@ -346,7 +346,7 @@ impl<'a> ObjectGraph<'a> {
         }
     }
 
-    /// The bytes of a block that have memory, resident or in swap, headers included; 0 for other nodes.
+    /// The resident bytes of a block, headers included; 0 for other nodes.
     pub(crate) fn block_bytes(&self, node: u32) -> u64 {
         let of_block = || self.heap.block(node as usize).map_or(0, Block::bytes);
         self.pointers.partial.get(&node).copied().unwrap_or_else(of_block)

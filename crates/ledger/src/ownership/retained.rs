@@ -39,7 +39,7 @@ pub struct Dominator {
     pub count: u64,
     /// The number of objects that would be freed, with these.
     pub objects: u64,
-    /// The bytes of the slots and blocks that would be freed, resident or in swap, headers included.
+    /// The bytes of the slots, and the resident bytes of the blocks, that would be freed, headers included.
     pub retained_bytes: u64,
     /// The shortest path to one of the objects; `None` unless they are objects that several others retain together.
     pub path: Option<String>,

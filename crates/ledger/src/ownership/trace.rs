@@ -6,7 +6,7 @@ use allocator::{Block, BlockState, HeapMap};
 use image::SparseRows;
 use image::elf::Module;
 use linux::both;
-use ruby::{ObjectSpace, Slot, SlotType};
+use ruby::{DataType, ObjectSpace, Slot, SlotType};
 
 use crate::Cause;
 use crate::ownership::bits::Bits;
@@ -313,11 +313,17 @@ impl<'a> Tracer<'a> {
     }
 
     fn start_from_slots<'e>(&mut self, slot_edges: impl Iterator<Item = (u32, &'e [Edge])>) {
-        for (slot, edges) in slot_edges {
-            let slot = self.space.slots.get(slot as usize);
+        // A TracePoint refers to the data that its hook is called with, which another object owns.
+        let mut lent = Vec::new();
+        for (number, edges) in slot_edges {
+            let slot = self.space.slots.get(number as usize);
             let Some(owner) = slot.and_then(|slot| self.trace.code_of_slot(*slot)) else {
                 continue;
             };
+            if self.space.data_type_of(number).is_some_and(DataType::is_trace_point) {
+                lent.extend(edges.iter().map(|edge| (*edge, owner)));
+                continue;
+            }
             for edge in edges {
                 if edge.is_uncertain() {
                     self.interior_of_slots.push((edge.to(), owner));
@@ -326,6 +332,11 @@ impl<'a> Tracer<'a> {
                 }
             }
         }
+        let shares = std::mem::replace(&mut self.shares, false);
+        lent.iter()
+            .filter(|(edge, _)| !edge.is_uncertain())
+            .for_each(|(edge, owner)| self.reach(edge.to(), *owner, false, 1));
+        self.shares = shares;
     }
 
     fn start_from_root(&mut self, index: usize) {

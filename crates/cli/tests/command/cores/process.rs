@@ -121,7 +121,10 @@ fn assert_same_parts(core: &Report, alive: &Report) {
                     it.exclusive_bytes,
                     it.shared_bytes,
                     it.memsize,
-                    it.kept_by,
+                    it.kept_by
+                        .into_iter()
+                        .map(|kept| (kept.path, kept.objects))
+                        .collect::<Vec<_>>(),
                 )
             })
             .collect();
