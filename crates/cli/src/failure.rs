@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use examine::{Purpose, Refusal};
 use formats::RecordingError;
+use linux::page_faults::is_forbidden;
 use linux::proc::Obstacle;
 use nix::errno::Errno;
 
@@ -129,6 +130,11 @@ fn remedy(error: &examine::Error) -> Cow<'static, str> {
         E::Capture(K::Faults { source, .. }) if source.raw_os_error() == Some(Errno::EMFILE as i32) => {
             "; it takes a descriptor for each thread and processor: raise the limit of open files (ulimit -Hn)"
         }
+        E::Capture(K::Clocks { source, .. }) if is_forbidden(source) => {
+            "; run rbloat as root; in Docker: --cap-add BPF --cap-add PERFMON; in Kubernetes: securityContext.capabilities.add: \
+             [\"BPF\", \"PERFMON\"]. Without --kept, `rbloat who` needs less"
+        }
+        E::Capture(K::Clocks { .. }) => "; it needs Linux 5.13",
         E::NotRuby { .. } | E::NoSuchCommand { .. } => "; `rbloat` lists the Ruby processes",
         E::NotInContainer { .. } => "; `rbloat` lists the Ruby processes with both ids",
         E::Ambiguous { .. } => "; give one of these ids without --namespace-pid",
@@ -277,7 +283,7 @@ fn status_of(error: &examine::Error) -> u8 {
         | E::OtherSamples { .. }
         | E::NothingAt(_)
         | E::NoObjects(_) => 3,
-        E::Capture(K::NotPermitted { .. } | K::Faults { .. }) => 4,
+        E::Capture(K::NotPermitted { .. } | K::Faults { .. } | K::Clocks { .. }) => 4,
         E::Capture(
             K::Traced { .. } | K::DoesNotStop { .. } | K::NewThreads { .. } | K::Ended { .. },
         )
