@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use allocator::ThreadList;
 use image::Image;
 use linux::{Address, Thread};
-use ruby::{HeapPages, OldObjects, RunningStacks, Slot, SlotState};
+use ruby::{HeapPages, ObjectSpace, OldObjects, RunningStacks, Slot, SlotState};
 
 /// Everything that is derived of a program, by which its threads are followed while it runs. Processes that it forks have the
 /// same.
@@ -25,16 +25,7 @@ impl Program {
     /// A sentence that says which part could not be derived.
     pub fn derive(image: &Image<'_>) -> Result<Self, String> {
         let space = ruby::read(image).map_err(|error| error.to_string())?;
-        let paths = ruby::code_paths(image, &space)
-            .map_err(|_| "the files of its bytecode could not be derived")?;
-        let is_marked = |slot: &Slot| slot.state() == SlotState::Marked;
-        let stacks = RunningStacks::derive(image, &space, &paths).ok_or_else(|| {
-            let hint = match space.slots.iter().any(is_marked) {
-                true => "",
-                false => ": Ruby has not collected garbage yet. Try again later",
-            };
-            format!("the layout of its threads and stacks could not be derived{hint}")
-        })?;
+        let stacks = stacks(image, &space)?;
         let descriptor = |thread: &Thread| (thread.tid, thread.descriptor_base());
         Ok(Self {
             stacks,
@@ -44,4 +35,18 @@ impl Program {
             threads: image.state.threads.iter().map(descriptor).collect(),
         })
     }
+}
+
+/// Derives what is needed to read the stacks of running threads.
+pub(crate) fn stacks(image: &Image<'_>, space: &ObjectSpace) -> Result<RunningStacks, String> {
+    let paths = ruby::code_paths(image, space)
+        .map_err(|_| "the files of its bytecode could not be derived")?;
+    let is_marked = |slot: &Slot| slot.state() == SlotState::Marked;
+    RunningStacks::derive(image, space, &paths).ok_or_else(|| {
+        let hint = match space.slots.iter().any(is_marked) {
+            true => "",
+            false => ": Ruby has not collected garbage yet. Try again later",
+        };
+        format!("the layout of its threads and stacks could not be derived{hint}")
+    })
 }
