@@ -190,7 +190,7 @@ fn status_of(error: &examine::Error) -> u8 {
         | E::OtherSamples { .. }
         | E::NothingAt(_)
         | E::NoObjects(_) => 3,
-        E::Capture(K::NotPermitted { .. } | K::Faults { .. }) => 4,
+        E::Capture(K::NotPermitted { .. } | K::Faults { .. } | K::Clocks { .. }) => 4,
         E::Capture(
             K::Traced { .. } | K::DoesNotStop { .. } | K::NewThreads { .. } | K::Ended { .. },
         )

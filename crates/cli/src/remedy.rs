@@ -6,6 +6,7 @@ use examine::{NoStacks, Purpose, Refusal};
 use formats::{RecordingError, SnapshotError, SnapshotKind};
 use image::CoreError;
 use ledger::Finding;
+use linux::page_faults::is_forbidden;
 use linux::proc::Obstacle;
 use nix::errno::Errno;
 use render::words;
@@ -101,6 +102,11 @@ fn of_capture(error: &linux::Error) -> Cow<'static, str> {
         E::Faults { source, .. } if source.raw_os_error() == Some(Errno::EMFILE as i32) => {
             "; it takes a descriptor for each thread and processor: raise the limit of open files (ulimit -Hn)"
         }
+        E::Clocks { source, .. } if is_forbidden(source) => {
+            "; run rbloat as root; in Docker: --cap-add BPF --cap-add PERFMON; in Kubernetes: securityContext.capabilities.add: \
+             [\"BPF\", \"PERFMON\"]. Without --kept, `rbloat who` needs less"
+        }
+        E::Clocks { .. } => "; it needs Linux 5.13",
         _ => "",
     }
     .into()

@@ -7,7 +7,7 @@
 //! - `process` finds the process that a name means, and `source` opens it, a snapshot or a core.
 //! - `attempts` chooses a method of capture, and the next one if that fails. `exclusion` lets one capture run at a time.
 //! - `sandbox` gives up rights before an analysis. `isolation` turns a panic into the failure of one process.
-//! - `family` accounts for processes that were forked from each other, `watch` observes growth by code, `trimming` trims.
+//! - `family` accounts for processes that were forked from each other, `watch` observes growth by code, `kept` new objects that stay, `trimming` trims.
 //! - `rubies` and `list` have the Ruby processes of this machine.
 
 mod allocator_call;
@@ -18,6 +18,7 @@ mod exclusion;
 mod family;
 mod interruption;
 mod isolation;
+mod kept;
 mod list;
 mod name;
 mod options;
@@ -39,6 +40,7 @@ pub use family::{FamilyAccount, FamilyMembers};
 pub use inferior::Refusal;
 pub use interruption::handle_signals;
 pub use isolation::{defect, isolated, set_panic_hook};
+pub use kept::KeptWatch;
 pub use list::list;
 pub use name::{ProcessName, SourceName};
 pub use options::{CaptureMode, CaptureOptions, Detail};

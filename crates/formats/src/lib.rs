@@ -12,6 +12,7 @@ mod deployment;
 mod diff;
 mod family;
 mod growth_sample;
+mod kept;
 mod line;
 mod made_by;
 mod names;
@@ -54,6 +55,7 @@ pub use family::{
     WriteRow, WrittenOwner,
 };
 pub use growth_sample::GrowthSample;
+pub use kept::{Kept, KeptClass, KeptJudgement, KeptLine, KeptRoot};
 pub use line::{
     Arrival, CauseSample, Departure, EndReason, Group, Line, ProcessSample, ReadFailure,
     RecordingEnd, RecordingStart, Sample,
@@ -108,7 +110,7 @@ pub trait Content: Serialize {
 pub type Schema = fn() -> serde_json::Value;
 
 /// The kind of each document, and its schema.
-pub const SCHEMAS: [(&str, Schema); 10] = [
+pub const SCHEMAS: [(&str, Schema); 11] = [
     (Processes::KIND, schema::<Processes>),
     (Report::KIND, schema::<Report>),
     (Diff::KIND, schema::<Diff>),
@@ -118,6 +120,7 @@ pub const SCHEMAS: [(&str, Schema); 10] = [
     (TrimReport::KIND, schema::<TrimReport>),
     (FamilyTrim::KIND, schema::<FamilyTrim>),
     (Who::KIND, schema::<Who>),
+    (Kept::KIND, schema::<Kept>),
     (Why::KIND, schema::<Why>),
 ];
 

@@ -1,29 +1,27 @@
-//! Programs that the kernel runs at page faults, by bpf(2).
+//! Programs that the kernel runs at page faults and at ticks of a clock, by bpf(2).
 //!
 //! A stack that is read after a fault may have changed meanwhile. A program that the kernel runs at the fault itself copies it
 //! before the thread goes on. The kernel proves first that the program ends, and writes nothing but its own ring. It reads
 //! memory of the process that is resident, and maps nothing in.
 //!
 //! [`Assembler`] writes such a program: it follows pointers from the thread's descriptor, and copies memory into a record.
-//! [`StackCopies`] loads it, and takes the records out of the ring.
+//! [`StackCopies`] loads it for page faults, and [`Clocks`](crate::Clocks) for a clock.
+
+mod ring;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::Address;
-use crate::arch::page_size;
 use crate::arch::{REGISTERS_BYTES, own_thread_pointer};
+use crate::bpf::ring::Ring;
 
 /// Commands of bpf(2).
-const CREATE_MAP: i64 = 0;
 const LOAD_PROGRAM: i64 = 5;
 const RUN_PROGRAM: i64 = 10;
 /// The words of `union bpf_attr` that Linux 5.11 has.
 const ATTRIBUTES: usize = 15;
-/// `BPF_MAP_TYPE_RINGBUF`.
-const RING: u32 = 27;
 /// `BPF_PROG_TYPE_PERF_EVENT` and `BPF_PROG_TYPE_RAW_TRACEPOINT`.
 const AT_EVENTS: u32 = 7;
 const ON_REQUEST: u32 = 17;
@@ -34,7 +32,7 @@ const READ_USER: i32 = 112;
 const READ_KERNEL: i32 = 113;
 const RESERVE: i32 = 131;
 const SUBMIT: i32 = 132;
-/// `BPF_RB_NO_WAKEUP`: the record of the fault wakes us.
+/// `BPF_RB_NO_WAKEUP`: the record of the fault wakes us, and ticks are looked at from time to time.
 const NO_WAKEUP: i32 = 1;
 /// The functions that read memory are for programs with a license of this kind. Ours is also the MIT license.
 const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
@@ -44,12 +42,6 @@ const RING_BYTES: usize = 4 << 20;
 /// bytes that are read at once.
 const TASK_BYTES: i32 = 16 << 10;
 const PIECE: i32 = 512;
-/// The header of a record of the ring, and its flags.
-const HEADER_BYTES: usize = 8;
-const BUSY: u32 = 1 << 31;
-const DISCARDED: u32 = 1 << 30;
-/// How often we look at a record that another processor is writing.
-const MAX_LOOKS: usize = 100_000;
 /// The time between a record of a program and the sample of the same fault, at most.
 const MAX_DISTANCE: Duration = Duration::from_millis(10);
 /// The time for which records are kept, by that of the latest.
@@ -86,7 +78,7 @@ pub const RECORD_HEADER: i16 = 24;
 /// The place of the length of a record.
 const LENGTH: i16 = 16;
 
-/// A program for page faults. It uses R6 itself; R7 to R9 keep their value.
+/// A program for page faults or ticks of a clock. It uses R6 itself; R7 to R9 keep their value.
 #[derive(Debug, Clone, Default)]
 pub struct Assembler {
     instructions: Vec<u64>,
@@ -161,6 +153,13 @@ impl Assembler {
         self.instructions.push(instruction(0xb7, to, 0, 0, number));
     }
 
+    /// Sets a register to a word.
+    pub fn set_word(&mut self, to: Register, word: u64) {
+        let halves = [word as u32, (word >> 32) as u32].map(u32::cast_signed);
+        self.instructions.push(instruction(0x18, to, 0, 0, halves[0]));
+        self.instructions.push(instruction(0, R0, 0, 0, halves[1]));
+    }
+
     /// Copies a register.
     pub fn copy(&mut self, to: Register, from: Register) {
         self.instructions.push(instruction(0xbf, to, from as u8, 0, 0));
@@ -197,7 +196,12 @@ impl Assembler {
         self.instructions.push(instruction(0x79, to, base as u8, offset, 0));
     }
 
-    /// Stores a word in the record.
+    /// Loads a word of the registers that the thread had (`struct pt_regs`).
+    pub fn load_context(&mut self, to: Register, offset: i16) {
+        self.load(to, R6, offset);
+    }
+
+    /// Stores a word in the record or in the program's own memory.
     pub fn store(&mut self, base: Register, offset: i16, from: Register) {
         self.instructions.push(instruction(0x7b, base, from as u8, offset, 0));
     }
@@ -239,15 +243,15 @@ impl Assembler {
         self.instructions.push(instruction(comparison, register, 0, 0, 0));
     }
 
-    /// The instructions, for this ring. The result 1 keeps the sample.
-    fn link(mut self, ring: &Ring) -> Vec<u64> {
+    /// The instructions, for this ring. With the result 1, the kernel writes its own sample, too.
+    fn link(mut self, ring: &Ring, result: i32) -> Vec<u64> {
         for exit in std::mem::take(&mut self.exits) {
             self.land(Jump(exit));
         }
         for ring_at in self.rings {
             self.instructions[ring_at] |= u64::from(ring.map.as_raw_fd().cast_unsigned()) << 32;
         }
-        self.instructions.extend([instruction(0xb7, R0, 0, 0, 1), EXIT]);
+        self.instructions.extend([instruction(0xb7, R0, 0, 0, result), EXIT]);
         self.instructions
     }
 }
@@ -272,9 +276,49 @@ struct FaultCopy {
 }
 
 /// A program that was loaded, and its ring.
-pub struct StackCopies {
+pub(crate) struct Program {
     program: OwnedFd,
     ring: Ring,
+}
+
+impl Program {
+    /// Loads the program that `write` adds, with this result. It begins with the descriptor of the thread in [`POINTER`].
+    pub(crate) fn load(result: i32, write: impl FnOnce(&mut Assembler)) -> io::Result<Self> {
+        let ring = Ring::new(RING_BYTES)?;
+        let mut code = Assembler::default();
+        code.copy(R6, R1);
+        code.call(CURRENT_TASK);
+        code.copy(R3, R0);
+        code.add_number(R3, thread_pointer_at()?);
+        code.read_word(READ_KERNEL);
+        write(&mut code);
+        let program = load(&code.link(&ring, result), AT_EVENTS)?;
+        Ok(Self { program, ring })
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+
+    /// Takes the records out of the ring: the time of each by CLOCK_MONOTONIC, the address of the fault, and the contents.
+    pub(crate) fn take(&mut self, mut each: impl FnMut(Duration, Address, &[u8])) {
+        self.ring.take(|record| {
+            let word = |at: usize| {
+                record.get(at..at + 8).map(|it| u64::from_le_bytes(it.try_into().expect("8 bytes")))
+            };
+            let length = word(LENGTH as usize).unwrap_or(0).min(record.len() as u64) as usize;
+            if let (Some(time), Some(address), Some(bytes)) =
+                (word(0), word(8), record.get(RECORD_HEADER as usize..length))
+            {
+                each(Duration::from_nanos(time), Address(address), bytes);
+            }
+        });
+    }
+}
+
+/// The copies of stacks that a program makes at page faults.
+pub struct StackCopies {
+    program: Program,
     unclaimed: Vec<FaultCopy>,
 }
 
@@ -284,20 +328,11 @@ impl StackCopies {
     /// # Errors
     /// If the kernel refuses: it needs CAP_BPF and CAP_PERFMON, and Linux 5.11.
     pub fn load(write: impl FnOnce(&mut Assembler)) -> io::Result<Self> {
-        let ring = Ring::new(RING_BYTES)?;
-        let mut code = Assembler::default();
-        code.copy(R6, R1);
-        code.call(CURRENT_TASK);
-        code.copy(R3, R0);
-        code.add_number(R3, thread_pointer_at()?);
-        code.read_word(READ_KERNEL);
-        write(&mut code);
-        let program = load(&code.link(&ring), AT_EVENTS)?;
-        Ok(Self { program, ring, unclaimed: Vec::new() })
+        Ok(Self { program: Program::load(1, write)?, unclaimed: Vec::new() })
     }
 
     pub(crate) fn program(&self) -> BorrowedFd<'_> {
-        self.program.as_fd()
+        self.program.descriptor()
     }
 
     /// Takes the records out of the ring. Those that no one claims are dropped after a while.
@@ -306,17 +341,8 @@ impl StackCopies {
         if let Some(newest) = copies.last().map(|copy| copy.time) {
             copies.retain(|copy| newest.saturating_sub(copy.time) < CLAIMED_WITHIN);
         }
-        self.ring.take(|record| {
-            let word = |at: usize| {
-                record.get(at..at + 8).map(|it| u64::from_le_bytes(it.try_into().expect("8 bytes")))
-            };
-            let length = word(LENGTH as usize).unwrap_or(0).min(record.len() as u64) as usize;
-            if let (Some(time), Some(address), Some(bytes)) =
-                (word(0), word(8), record.get(RECORD_HEADER as usize..length))
-            {
-                let (time, address) = (Duration::from_nanos(time), Address(address));
-                copies.push(FaultCopy { time, address, bytes: bytes.to_vec() });
-            }
+        self.program.take(|time, address, bytes| {
+            copies.push(FaultCopy { time, address, bytes: bytes.to_vec() });
         });
     }
 
@@ -370,7 +396,7 @@ fn thread_pointer_at() -> io::Result<i32> {
         code.call(READ_KERNEL);
     }
     code.submit();
-    let program = load(&code.link(&ring), ON_REQUEST)?;
+    let program = load(&code.link(&ring, 1), ON_REQUEST)?;
     bpf(RUN_PROGRAM, &[u64::from(program.as_raw_fd().cast_unsigned())])?;
     let own = own_thread_pointer().to_le_bytes();
     let mut found = Vec::new();
@@ -380,95 +406,6 @@ fn thread_pointer_at() -> io::Result<i32> {
     match found[..] {
         [at] => Ok(at),
         _ => Err(io::Error::other("the thread pointer was not found in the kernel's memory")),
-    }
-}
-
-/// A ring into which programs of all processors write, mapped twice behind each other.
-struct Ring {
-    map: OwnedFd,
-    bytes: usize,
-    consumer: Mapping,
-    producer: Mapping,
-}
-
-impl Ring {
-    fn new(bytes: usize) -> io::Result<Self> {
-        let map = descriptor(bpf(CREATE_MAP, &[RING.into(), (bytes as u64) << 32])?)?;
-        let page = page_size() as usize;
-        let consumer = Mapping::new(&map, page, libc::PROT_READ | libc::PROT_WRITE, 0)?;
-        let producer = Mapping::new(&map, page + 2 * bytes, libc::PROT_READ, page_size())?;
-        Ok(Self { map, bytes, consumer, producer })
-    }
-
-    /// Takes all records that are complete.
-    fn take(&mut self, mut each: impl FnMut(&[u8])) {
-        // SAFETY: both pages are mapped as long as `self`, and begin with the position.
-        let [consumer, producer] =
-            [&self.consumer, &self.producer].map(|it| unsafe { &*it.start.cast::<AtomicU64>() });
-        let mut position = consumer.load(Ordering::Relaxed);
-        while position < producer.load(Ordering::Acquire) {
-            let at = page_size() as usize + (position as usize & (self.bytes - 1));
-            // SAFETY: the ring is mapped twice, so a record lies within the mapping. Headers are aligned to 8 bytes.
-            let header = unsafe { &*self.producer.start.add(at).cast::<AtomicU32>() };
-            let mut length = header.load(Ordering::Acquire);
-            for _ in 0..MAX_LOOKS {
-                if length & BUSY == 0 {
-                    break;
-                }
-                std::hint::spin_loop();
-                length = header.load(Ordering::Acquire);
-            }
-            let bytes = (length & !(BUSY | DISCARDED)) as usize;
-            if length & BUSY != 0 || bytes + HEADER_BYTES > self.bytes {
-                break;
-            }
-            if length & DISCARDED == 0 {
-                // SAFETY: the record is complete, is not written any more before the position is behind it, and lies within
-                // the mapping.
-                each(unsafe {
-                    std::slice::from_raw_parts(self.producer.start.add(at + HEADER_BYTES), bytes)
-                });
-            }
-            position += (bytes + HEADER_BYTES).next_multiple_of(8) as u64;
-            consumer.store(position, Ordering::Release);
-        }
-    }
-}
-
-/// A part of a ring that is mapped.
-struct Mapping {
-    start: *mut u8,
-    bytes: usize,
-}
-
-// SAFETY: the memory is used by one thread at a time, through `&mut Ring`, and by the kernel.
-unsafe impl Send for Mapping {}
-
-impl Mapping {
-    fn new(map: &OwnedFd, bytes: usize, protection: i32, offset: u64) -> io::Result<Self> {
-        // SAFETY: a new mapping, which `drop` removes.
-        let start = unsafe {
-            let offset = offset.cast_signed() as libc::off_t;
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                protection,
-                libc::MAP_SHARED,
-                map.as_raw_fd(),
-                offset,
-            )
-        };
-        match start {
-            libc::MAP_FAILED => Err(io::Error::last_os_error()),
-            start => Ok(Self { start: start.cast(), bytes }),
-        }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`, to which nothing refers any more.
-        unsafe { libc::munmap(self.start.cast(), self.bytes) };
     }
 }
 

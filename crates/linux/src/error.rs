@@ -72,6 +72,14 @@ pub enum Error {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// The clocks of its threads cannot be used.
+    #[error("cannot run a program at ticks of the clocks of process {pid}: {source}")]
+    Clocks {
+        /// The requested id.
+        pid: i32,
+        /// The kernel's answer.
+        source: io::Error,
+    },
     /// A thread did not stop in time. The target runs on.
     #[error(
         "thread {tid} of process {pid} did not stop within {milliseconds} ms (state {state}: D waits for a disk or \

@@ -27,9 +27,9 @@ const MINOR_FAULTS: u64 = 5;
 /// fault (`perf_swevent_event` in kernel/events/core.c).
 const SAMPLE: u64 = 1 | 2 | 4 | 8;
 /// Bits of the flags of `perf_event_attr`.
-const INHERIT: u64 = 1 << 1;
+pub(crate) const INHERIT: u64 = 1 << 1;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
-const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
+pub(crate) const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
 const COMM: u64 = 1 << 9;
 const TASK: u64 = 1 << 13;
 /// All records end with thread and time (`sample_id_all`).
@@ -37,11 +37,11 @@ const TIME_OF_ALL: u64 = 1 << 18;
 const COMM_EXEC: u64 = 1 << 24;
 const USE_CLOCK_ID: u64 = 1 << 25;
 /// `PERF_FLAG_FD_CLOEXEC`.
-const CLOSE_ON_EXEC: u64 = 8;
+pub(crate) const CLOSE_ON_EXEC: u64 = 8;
 /// `PERF_EVENT_IOC_SET_OUTPUT`.
 const SET_OUTPUT: libc::c_ulong = 0x2405;
 /// `PERF_EVENT_IOC_SET_BPF`.
-const SET_PROGRAM: libc::c_ulong = 0x4004_2408;
+pub(crate) const SET_PROGRAM: libc::c_ulong = 0x4004_2408;
 /// Types of records.
 const LOST: u32 = 2;
 const COMM_RECORD: u32 = 3;
@@ -58,14 +58,14 @@ const AFTER_END: Duration = Duration::from_millis(5);
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
 /// Attempts to open the counters of all threads while the process starts new ones.
-const MAX_LISTS: usize = 5;
+pub(crate) const MAX_LISTS: usize = 5;
 /// Bytes of the header of a record: its type, flags, and size.
 const HEADER_BYTES: u64 = 8;
 
 /// `perf_event_attr`, up to its fourth published size.
 #[repr(C)]
 #[derive(Default)]
-struct Attributes {
+pub(crate) struct Attributes {
     kind: u32,
     size: u32,
     config: u64,
@@ -81,6 +81,14 @@ struct Attributes {
     registers: u64,
     stack_bytes: u32,
     clock: i32,
+}
+
+impl Attributes {
+    /// Those of a software event that happens every `period` times.
+    pub(crate) fn of_software(config: u64, period: u64, flags: u64) -> Self {
+        let size = size_of::<Self>() as u32;
+        Self { kind: SOFTWARE, size, config, period, flags, ..Self::default() }
+    }
 }
 
 /// A record of the kernel.
@@ -392,23 +400,13 @@ fn open_counter(
     Counting { period, sees_system_calls, .. }: Counting<'_>,
 ) -> io::Result<OwnedFd> {
     let scope = if sees_system_calls { 0 } else { EXCLUDE_KERNEL };
+    let records = COMM | TASK | TIME_OF_ALL | COMM_EXEC | USE_CLOCK_ID;
+    let flags = scope | INHERIT | EXCLUDE_HYPERVISOR | records;
     let attributes = Attributes {
-        kind: SOFTWARE,
-        size: size_of::<Attributes>() as u32,
-        config: MINOR_FAULTS,
-        period,
         sample: SAMPLE,
-        flags: scope
-            | INHERIT
-            | EXCLUDE_HYPERVISOR
-            | COMM
-            | TASK
-            | TIME_OF_ALL
-            | COMM_EXEC
-            | USE_CLOCK_ID,
         wakeup_events: 1,
         clock: libc::CLOCK_MONOTONIC,
-        ..Attributes::default()
+        ..Attributes::of_software(MINOR_FAULTS, period, flags)
     };
     // SAFETY: the attributes have the layout of linux/perf_event.h, and outlive the call.
     unsafe {

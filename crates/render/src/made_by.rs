@@ -60,9 +60,14 @@ pub(crate) fn maker(code: &Maker) -> String {
     if let Some(calls) = calls {
         text += &format!(" → {calls}");
     }
+    in_file(text, path.as_deref(), *line)
+}
+
+/// Adds the file and line of code, if they are known.
+pub(crate) fn in_file(code: String, path: Option<&str>, line: Option<u64>) -> String {
     match (path, line) {
-        (Some(path), Some(line)) => text + &format!(" ({path}:{line})"),
-        (Some(path), None) => text + &format!(" ({path})"),
-        (None, _) => text,
+        (Some(path), Some(line)) => code + &format!(" ({path}:{line})"),
+        (Some(path), None) => code + &format!(" ({path})"),
+        (None, _) => code,
     }
 }

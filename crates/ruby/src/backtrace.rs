@@ -7,7 +7,7 @@
 //! | `methods` | the names of methods and of their owners |
 //! | `running` | the stacks of processes that run |
 //! | `closures` | the code of Procs and Methods |
-//! | `at_fault` | the copy of a stack that the kernel makes at a page fault |
+//! | `at_fault` | the copy of a stack that the kernel makes at a page fault or a tick |
 
 mod at_fault;
 mod closures;
@@ -19,9 +19,13 @@ mod stacks;
 use image::Image;
 use linux::Address;
 
+pub(crate) use crate::backtrace::at_fault::write_after;
 pub use crate::backtrace::closures::closures;
+pub(crate) use crate::backtrace::closures::structure;
 use crate::backtrace::code::CodeReader;
-pub use crate::backtrace::running::{ContextPath, NoStack, RunningStack, RunningStacks};
+pub use crate::backtrace::running::{
+    ContextPath, CopiedStack, NoStack, RunningStack, RunningStacks,
+};
 pub(crate) use crate::backtrace::stacks::StackLayout;
 use crate::backtrace::stacks::{ControlFrame, Environment};
 use crate::layout::class_names::ObjectReader;

@@ -42,6 +42,16 @@ impl HeapPages {
         Some(Self { page_bytes, start: (0..WORDS).find(is_start)? })
     }
 
+    /// The bytes of a page.
+    pub(crate) fn page_bytes(self) -> u64 {
+        self.page_bytes
+    }
+
+    /// The beginning of the heap page that has the slot at `at`.
+    pub(crate) fn page_of(self, at: Address) -> Address {
+        at.align_down(self.page_bytes)
+    }
+
     /// Returns true if `at` lies in a heap page: the page refers to its descriptor, and that to its first slot. A group of musl's
     /// malloc refers to its meta, and that to the beginning of the group.
     #[must_use]

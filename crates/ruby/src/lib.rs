@@ -21,6 +21,7 @@
 //! | `roots` | constants, variables of classes, global variables |
 //! | `code_paths` | the files that bytecode was compiled from |
 //! | `collector` | the state of the garbage collector |
+//! | `allocation` | new objects, their ages, and collections of processes that run |
 //! | `heap_pages` | heap pages of processes that run |
 //! | `backtrace` | the VM stacks of threads, and the methods that they run, with their files and lines |
 //!
@@ -33,6 +34,7 @@
 //! ```
 
 mod address_classifier;
+mod allocation;
 mod areas;
 mod backtrace;
 mod code_paths;
@@ -53,8 +55,13 @@ mod roots;
 mod tests;
 mod word;
 
+pub use allocation::{
+    Ages, CollectionCounts, Collections, CollectionsSearch, FreeListSearch, FreeLists, OLD_AGE,
+    Sighting, Tick, TickProgram,
+};
 pub use backtrace::{
-    ContextPath, NoStack, RunningStack, RunningStacks, backtraces, closures, map_backtraces,
+    ContextPath, CopiedStack, NoStack, RunningStack, RunningStacks, backtraces, closures,
+    map_backtraces,
 };
 pub use code_paths::{code_paths, memory_of_bytecode};
 pub use collector::Collector;

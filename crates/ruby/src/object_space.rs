@@ -8,6 +8,7 @@ use crate::backtrace::StackLayout;
 use crate::code_paths::Iseq;
 use crate::finding::Finding;
 use crate::interpreter::Interpreter;
+use crate::layout::bitmaps::Bitmaps;
 use crate::layout::class_names::{ClassNames, ObjectReader};
 use crate::layout::imemo::ImemoTypes;
 use crate::layout::shape_tree::ShapeTree;
@@ -68,6 +69,8 @@ pub struct ObjectSpace {
     pub(crate) class_names: Option<ClassNames>,
     pub(crate) imemo_types: Option<ImemoTypes>,
     pub(crate) shape_tree: Option<ShapeTree>,
+    /// The bitmaps of page descriptors.
+    pub(crate) bitmaps: Option<Bitmaps>,
     /// All iseqs with a body, by its address.
     pub(crate) iseqs: Vec<Iseq>,
     pub(crate) stack_layout: Option<StackLayout>,

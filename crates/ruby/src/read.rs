@@ -124,6 +124,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
         class_names: names,
         imemo_types: Some(imemo_types),
         shape_tree: basics.shape_tree,
+        bitmaps: Some(bitmaps),
         iseqs: Vec::new(),
         stack_layout: None,
         vm_stacks: Vec::new(),

@@ -1,5 +1,7 @@
 //! The object spaces of real Ruby processes, compared with the processes' own reports.
 
+#[path = "live/allocation.rs"]
+mod allocation;
 #[path = "live/backtraces.rs"]
 mod backtraces;
 #[path = "live/named_roots.rs"]

@@ -21,11 +21,13 @@
 //! | `touched` | the pages that were sampled |
 //! | `profile` | the result |
 //! | `budget` | the CPU time for everything but stacks |
+//! | `kept` | which code allocates what stays |
 
 mod account;
 mod book;
 mod budget;
 mod events;
+mod kept;
 mod kind;
 mod polling;
 mod process;
@@ -36,6 +38,7 @@ mod sampler;
 mod shared;
 mod touched;
 
+pub use kept::{KeptObject, KeptProfile, KeptProgram, KeptSampler, KeptSearch, MAX_RATE};
 pub use kind::Kind;
 pub use profile::{
     Growth, MachineCode, Method, ProcessGrowth, Profile, Touched, TouchedPage, UnknownStacks,

@@ -3,7 +3,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use image::Image;
-use linux::arch::page_size;
+use linux::arch::{is_of_kernel, page_size};
 use linux::{Address, Backing, Mapping, proc};
 use linux::{MappingQuery, Pagemap, page_faults};
 use ruby::{ContextPath, NoStack, RunningStack};
@@ -242,7 +242,7 @@ impl Process {
     }
 
     fn is_code_unknown(&self, Access { instruction, .. }: Access) -> bool {
-        !is_kernel(instruction) && self.mapping(instruction).is_none()
+        !is_of_kernel(instruction) && self.mapping(instruction).is_none()
     }
 
     /// Its page states; opened when they are needed first.
@@ -275,7 +275,7 @@ impl Process {
 
     /// The code that has the instruction at `at`.
     fn machine_code(&self, at: Address) -> MachineCode {
-        if is_kernel(at) {
+        if is_of_kernel(at) {
             return MachineCode::Kernel;
         }
         match self.mapping(at).map(|mapping| &mapping.backing) {
@@ -397,9 +397,4 @@ impl Process {
         self.old_objects.clear();
         self.ended_threads = 0;
     }
-}
-
-/// Returns true if the address belongs to the kernel.
-fn is_kernel(at: Address) -> bool {
-    at.0 >> 63 != 0
 }

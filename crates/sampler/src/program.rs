@@ -32,6 +32,14 @@ pub enum NoStacks {
         "the layout of its threads and stacks could not be derived: Ruby has not collected garbage yet"
     )]
     NotCollected,
+    /// The ages of objects are told by those that are old.
+    #[error("the ages of its objects could not be derived: fewer than 100 are old")]
+    FewOldObjects,
+    /// Ruby 4.1 and later.
+    #[error(
+        "each of its Ractors has an object space of its own, as from Ruby 4.1 on: which code allocates what stays is not known there"
+    )]
+    SpaceOfEachRactor,
 }
 
 impl Program {

@@ -9,6 +9,7 @@ mod family;
 mod family_diff;
 pub(crate) mod fix;
 pub(crate) mod fleet;
+mod kept;
 pub(crate) mod list;
 pub(crate) mod map;
 pub(crate) mod plot;

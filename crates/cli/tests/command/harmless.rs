@@ -129,7 +129,7 @@ fn memory(pid: i32) -> BTreeMap<String, u64> {
 /// Each way to examine a process, with `PID` in place of its id.
 fn ways(folder: &Path) -> Vec<Vec<String>> {
     let file = |name: &str| folder.join(name).display().to_string();
-    let ways: [&[&str]; 17] = [
+    let ways: [&[&str]; 18] = [
         &["report", "--capture", "freeze", "--max-pause", "10s"],
         &["report", "--capture", "fork", "--max-pause", "10s"],
         &["report", "--tree", "--identical", "--max-pause", "10s"],
@@ -155,6 +155,7 @@ fn ways(folder: &Path) -> Vec<Vec<String>> {
         &["trim", "--max-pause", "10s", "--dry-run"],
         &["why", "--max-pause", "10s", "PID", "String"],
         &["who", "--max-pause", "10s", "--for", "2s"],
+        &["who", "--kept", "--max-pause", "10s", "--for", "2s"],
         // On a terminal, with a report.
         &["top"],
         // Causes and owners of each, several times.

@@ -9,7 +9,8 @@
 //! | [`page_size`] | the bytes of a page of the kernel that rbloat runs on |
 //! | [`Registers`] | a stopped thread's registers: reading and setting them, and what the ABI keeps in them |
 //! | [`CLONE_FUNCTION`], [`copy_stack`] | how a thread creates a process, and the stack of that process, which is to call a function without arguments and end |
-//! | [`own_thread_pointer`], [`REGISTERS_BYTES`] | the address of our own `struct pthread`, and the size of the kernel's `struct pt_regs` |
+//! | [`own_thread_pointer`] | the address of our own `struct pthread` |
+//! | [`REGISTERS_BYTES`], [`GENERAL_REGISTERS`], [`INSTRUCTION_AT`] | the size of the kernel's `struct pt_regs`, and what is where in it |
 //! | [`SIGNAL_FRAME_BYTES`] | the use of the stack by a signal handler |
 //! | [`SYSTEM_CALL_RETURN`], [`SYSTEM_CALL_BYTES`] | the instruction that calls the kernel |
 //! | [`system_calls`] | numbers of system calls that not every CPU has |
@@ -47,6 +48,12 @@ pub const USER_SPACE_END: u64 = 1 << 48;
 pub const MAX_USER_SPACE_END: u64 = 1 << 56;
 /// Bytes of code that [`Cpu::returned_address`] needs.
 pub const RETURN_ADDRESS_BYTES: usize = 12;
+
+/// Returns true for addresses of the kernel's half.
+#[must_use]
+pub const fn is_of_kernel(at: Address) -> bool {
+    at.0 >> 63 != 0
+}
 
 /// The CPU that a program runs on, or ran on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

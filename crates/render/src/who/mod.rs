@@ -125,9 +125,15 @@ fn write(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
     let diff = match &who.old_objects {
         Some(WhoOldObjects { pid, first, last }) => format!(
             "The number of old objects of process {pid} rose steadily, from {first} to {last}, so a part of the growth is probably \
-             kept. `rbloat diff {pid} --every 60s` shows which objects stay."
+             kept. `rbloat diff {pid} --every 60s` shows which objects stay, and `rbloat who {pid} --kept` which lines allocate \
+             them."
         ),
-        None => "`rbloat diff` shows which objects stay.".into(),
+        None => {
+            format!(
+                "`rbloat diff` shows which objects stay, and `rbloat who {} --kept` which lines allocate them.",
+                who.pid
+            )
+        }
     };
     write_wrapped(out, "", &format!("{note} {diff}"), width)
 }

@@ -1,4 +1,4 @@
-//! The copy of a VM stack that the kernel makes at a page fault.
+//! The copy of a VM stack that the kernel makes at a page fault, or at a tick of a clock.
 
 use image::{Image, Memory};
 use linux::Address;
@@ -25,6 +25,11 @@ const EARLY_FRAME: i16 = -56;
 
 /// Adds instructions that copy the stack of the context in [`POINTER`].
 pub(crate) fn write(code: &mut Assembler) {
+    write_after(code, 0, |_| {});
+}
+
+/// Like [`write`], but the record begins with so many bytes that `fill` writes. It keeps R7 to R9.
+pub(crate) fn write_after(code: &mut Assembler, bytes: i16, fill: impl Fn(&mut Assembler)) {
     code.copy_to_locals(EARLY_HEAD, HEAD_BYTES as i32, POINTER);
     let (frames, innermost) = (POINTER, R9);
     code.load(innermost, LOCALS, EARLY_HEAD + 16);
@@ -40,15 +45,20 @@ pub(crate) fn write(code: &mut Assembler) {
     code.subtract(R2, R1);
     let jumps = [(frames, SMALL[0]), (R2, SMALL[1])];
     let jumps = jumps.map(|(bytes, max)| code.jump_if_more(bytes, max));
-    write_record(code, SMALL);
+    write_record(code, (bytes, &fill), SMALL);
     jumps.into_iter().for_each(|jump| code.land(jump));
-    write_record(code, LARGE);
+    write_record(code, (bytes, &fill), LARGE);
 }
 
-fn write_record(code: &mut Assembler, [max_frames, max_values]: [i32; 2]) {
-    let at = |place: i16| RECORD_HEADER + place;
+fn write_record(
+    code: &mut Assembler,
+    (before, fill): (i16, impl Fn(&mut Assembler)),
+    [max_frames, max_values]: [i32; 2],
+) {
+    let at = |place: i16| RECORD_HEADER + before + place;
     let (frames, from) = (POINTER, R9);
     code.begin_record(i32::from(at(FRAMES)) + max_frames + max_values);
+    fill(code);
     for word in (0..HEAD_BYTES as i16).step_by(8) {
         code.load(R1, LOCALS, EARLY_HEAD + word);
         code.store(RECORD, at(HEAD + word), R1);

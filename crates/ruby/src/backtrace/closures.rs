@@ -132,7 +132,7 @@ impl Finder<'_> {
 }
 
 /// The structure of a T_DATA object, which may be in its slot (from 3.3 on).
-fn structure(image: &Image<'_>, object: Address) -> Option<Address> {
+pub(crate) fn structure(image: &Image<'_>, object: Address) -> Option<Address> {
     let flags = image.read_u64(object.offset(FLAGS)).ok()?;
     // Up to 3.4 the flags are 1 or 3. From 4.0 on the lowest bit of the type has the same meaning as bit 1 before.
     let is_embedded = if flags < 8 { flags & 2 != 0 } else { flags & 1 != 0 };

@@ -68,10 +68,30 @@ pub struct ContextPath(Vec<i64>);
 impl ContextPath {
     /// Writes a program that copies a stack at a page fault.
     pub fn write(&self, code: &mut Assembler) {
+        self.follow(code);
+        at_fault::write(code);
+    }
+
+    /// Writes the part of a program that finds the context.
+    pub(crate) fn follow(&self, code: &mut Assembler) {
         for &offset in &self.0 {
             code.follow(i32::try_from(offset).expect("it is near the descriptor"));
         }
-        at_fault::write(code);
+    }
+}
+
+/// The copy of a stack that the kernel made.
+pub struct CopiedStack(StackCopy);
+
+impl CopiedStack {
+    /// The values that were copied, and their addresses.
+    pub(crate) fn values(&self) -> impl Iterator<Item = (Address, u64)> + '_ {
+        self.0.values()
+    }
+
+    /// The number of the frame that has the value at `at`, from the innermost one.
+    pub(crate) fn holder(&self, at: Address) -> Option<usize> {
+        self.0.holder(at)
     }
 }
 
@@ -145,18 +165,47 @@ impl RunningStacks {
     /// If it is none.
     pub fn read_copy(&mut self, image: &Image<'_>, copy: &[u8]) -> Result<RunningStack, NoStack> {
         let copy = self.layout.copied(image, copy).ok_or(NoStack::Unreadable)?;
+        self.forget_old();
+        self.stack(image, &copy, |stacks, frame| stacks.recent_frame_of(image, &copy, frame))
+    }
+
+    /// The stack in a part of a record; `None` if it is none.
+    #[must_use]
+    pub fn copied(&self, image: &Image<'_>, copy: &[u8]) -> Option<CopiedStack> {
+        self.layout.copied(image, copy).map(CopiedStack)
+    }
+
+    /// The numbers of all frames of a copy, innermost first; `None` for those without a name.
+    pub fn frames_of(
+        &mut self,
+        image: &Image<'_>,
+        CopiedStack(copy): &CopiedStack,
+    ) -> Vec<Option<u32>> {
+        self.forget_old();
+        let frames = copy.all_frames(image);
+        frames.map(|frame| self.recent_frame_of(image, copy, &frame?)).collect()
+    }
+
+    fn forget_old(&mut self) {
         if self.recent.0.elapsed() > RECOGNIZED_FOR {
             self.recent = (Instant::now(), HashMap::new());
         }
-        self.stack(image, &copy, |stacks, frame| {
-            let identity = copy.identity(frame);
-            if let Some(&known) = stacks.recent.1.get(&identity) {
-                return known;
-            }
-            let number = stacks.frame_of(image, &copy, frame);
-            stacks.recent.1.insert(identity, number);
-            number
-        })
+    }
+
+    /// The number of a frame of this copy, which may have been recognized a short time ago.
+    fn recent_frame_of(
+        &mut self,
+        image: &Image<'_>,
+        copy: &StackCopy,
+        frame: &ControlFrame,
+    ) -> Option<u32> {
+        let identity = copy.identity(frame);
+        if let Some(&known) = self.recent.1.get(&identity) {
+            return known;
+        }
+        let number = self.frame_of(image, copy, frame);
+        self.recent.1.insert(identity, number);
+        number
     }
 
     /// The stack whose frames have the numbers that `number` returns.

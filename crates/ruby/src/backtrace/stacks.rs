@@ -349,6 +349,29 @@ impl StackCopy {
         })
     }
 
+    /// All frames, innermost first; `None` for those that are not valid.
+    pub(crate) fn all_frames<'a>(
+        &'a self,
+        image: &'a Image<'_>,
+    ) -> impl Iterator<Item = Option<ControlFrame>> + 'a {
+        self.frames
+            .chunks_exact(self.frame_bytes)
+            .map(move |frame| ControlFrame::of(frame, &self.all, |at| self.environment(image, at)))
+    }
+
+    /// The values that were copied, and their addresses.
+    pub(crate) fn values(&self) -> impl Iterator<Item = (Address, u64)> + '_ {
+        let addresses = (0..).map(|index| self.values_start.offset(index * 8));
+        addresses.zip(words(&self.values))
+    }
+
+    /// The number of the frame that has the value at `at`, from the innermost one: the outermost one whose stack pointer is above.
+    pub(crate) fn holder(&self, at: Address) -> Option<usize> {
+        let mut tops =
+            self.frames.chunks_exact(self.frame_bytes).map(|frame| word(frame, 8)).enumerate();
+        tops.rfind(|&(_, top)| top > at.0).map(|it| it.0)
+    }
+
     /// The environment at `at`: on this stack, or in memory after it left the stack.
     pub(crate) fn environment(&self, image: &Image<'_>, at: Address) -> Option<Environment> {
         if self.has(at) { self.own_environment(at) } else { Environment::read(image, at) }

@@ -16,7 +16,7 @@ pub(crate) const MAX_WORDS: usize = 64;
 const SAMPLED_PAGES: usize = 128;
 /// The flag of old objects in all versions (`FL_PROMOTED0` or `FL_PROMOTED`, bit 5). Objects that are
 /// kept like old ones because they have no write barrier do not have it.
-const PROMOTED: u64 = 1 << 5;
+pub(crate) const PROMOTED: u64 = 1 << 5;
 
 /// The number of a slot's bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,6 +177,16 @@ impl Bitmaps {
             rest -= if rest >= unit { unit } else { 0 };
             own
         })
+    }
+
+    /// The bytes of a slot's offset that a bit stands for; `None` if bits are numbered as slots are.
+    pub(crate) fn offset_unit(&self) -> Option<u32> {
+        (self.bit_index == BitIndex::Offset).then_some(self.unit)
+    }
+
+    /// The offset of the bitmap with this number, counted from the first, in a descriptor.
+    pub(crate) fn place(&self, number: usize) -> u64 {
+        (self.at + number * self.words * 8) as u64
     }
 
     /// Reads the bitmaps of a page.

@@ -2,6 +2,7 @@
 
 mod free_memory;
 mod growth;
+mod kept;
 mod processes;
 mod stacks;
 

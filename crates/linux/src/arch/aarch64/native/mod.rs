@@ -24,6 +24,10 @@ pub const AUDIT_ARCH: u32 = 0xc000_00b7;
 pub const LIBRARY_TRIPLET: &str = "aarch64-linux-gnu";
 /// Bytes of the registers that the kernel shows to its programs (`struct user_pt_regs`).
 pub const REGISTERS_BYTES: i16 = 272;
+/// The number of registers among them that a program computes with, from the first on (x0 to x30).
+pub const GENERAL_REGISTERS: i16 = 31;
+/// The offset of the instruction pointer.
+pub const INSTRUCTION_AT: i16 = 256;
 /// The function of the C library by which a thread creates a process with another stack. The return address is in a register,
 /// so after the instruction alone the new process would return to where its parent returns.
 pub const CLONE_FUNCTION: Option<&str> = Some("clone");

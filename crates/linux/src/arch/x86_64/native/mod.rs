@@ -22,6 +22,10 @@ pub const AUDIT_ARCH: u32 = 0xc000_003e;
 pub const LIBRARY_TRIPLET: &str = "x86_64-linux-gnu";
 /// Bytes of the registers that the kernel saves (`struct pt_regs`).
 pub const REGISTERS_BYTES: i16 = 168;
+/// The number of registers among them that a program computes with, from the first on (r15 to rdi).
+pub const GENERAL_REGISTERS: i16 = 15;
+/// The offset of the instruction pointer.
+pub const INSTRUCTION_AT: i16 = 128;
 /// `ARCH_GET_FS` of asm/prctl.h.
 const ARCH_GET_FS: i32 = 0x1003;
 

@@ -1,0 +1,47 @@
+//! `rbloat who --kept`.
+
+use std::time::{Duration, Instant};
+
+use diagnosis::KeptSampling;
+use examine::{KeptWatch, Sandbox};
+use formats::to_json;
+use supervise::{Event, Signals};
+
+use crate::commands::who::WhoArguments;
+use crate::failure::{Failure, Outcome};
+use crate::progress::{Progress, with_time_left};
+use crate::terminal;
+
+/// The time for which a process is watched, if the user gives none.
+const WATCHED: Duration = Duration::from_secs(120);
+
+/// Watches the process, and prints the lines that allocate what stays.
+pub(crate) fn run(
+    pid: i32,
+    arguments: &WhoArguments,
+    signals: &Signals,
+) -> Result<Outcome, Failure> {
+    let WhoArguments { rate, older_than, .. } = *arguments;
+    let how = arguments.capture.options();
+    let watch = KeptWatch::begin(pid, how, KeptSampling { rate, older_than })?;
+    let duration = arguments.duration.unwrap_or(WATCHED);
+    let progress = Progress::new();
+    let (begin, mut shown) = (Instant::now(), None);
+    let kept = watch.run(duration, || {
+        let seconds = begin.elapsed().as_secs();
+        if shown.replace(seconds) != Some(seconds) {
+            let what = format!("watching the new objects of process {pid}; ^C ends it");
+            progress.show(&with_time_left(&what, duration.saturating_sub(begin.elapsed())));
+        }
+        Ok(matches!(signals.next(Duration::ZERO)?, Event::Signal { .. }))
+    });
+    progress.erase();
+    let kept = kept?;
+    Sandbox::new(arguments.capture.sandbox.options(), []).begin();
+    let text = match arguments.json {
+        true => to_json(&kept, &render::kept_summary(&kept)),
+        false => render::kept(&kept, terminal::width()),
+    };
+    terminal::print(&text)?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,303 @@
+//! The lines of code that allocate what stays: samples that outlived the observation, joined with the objects that a snapshot
+//! at its end has.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use formats::{Kept, KeptClass, KeptJudgement, KeptLine, KeptRoot, Snapshot, milliseconds};
+use ledger::{Gem, MapBlock, RetainedBy, Use};
+use linux::Address;
+use sampler::{Frame, KeptObject, KeptProfile};
+
+/// The samples of a class that are needed to name lines.
+const MIN_SAMPLES: u64 = 10;
+/// The roots and the lines of a class, at most.
+const MAX_ROOTS: usize = 5;
+const MAX_LINES: usize = 20;
+/// The number of objects of a class must grow by this multiple of its square root: as much as one that does not grow varies by chance
+/// in 1 of 700 observations.
+const MIN_DEVIATIONS: f64 = 3.0;
+/// The samples of the second half of the time for each one of the first half, at most.
+const MAX_SHIFT: u64 = 4;
+/// The root of objects that only threads refer to: they are in use.
+const STACKS: &str = "(stacks)";
+
+/// How the objects were sampled.
+#[derive(Debug, Clone, Copy)]
+pub struct KeptSampling {
+    /// The ticks of a second of a thread's processor time.
+    pub rate: u32,
+    /// The age at which objects count, at the end.
+    pub older_than: Duration,
+}
+
+/// The number of objects of each class that something retains.
+pub type RetainedObjects = BTreeMap<String, u64>;
+
+/// Counts the objects of each class that something but a thread's stack retains; `None` if it is not known what retains objects.
+#[must_use]
+pub fn retained_objects(snapshot: &Snapshot) -> Option<RetainedObjects> {
+    let mut counts = RetainedObjects::new();
+    let mut by_owner: HashMap<u32, u64> = HashMap::new();
+    for (block, by) in objects(snapshot)? {
+        if is_kept(snapshot, by)
+            && let Some(owner) = block.owner
+        {
+            *by_owner.entry(owner).or_default() += 1;
+        }
+    }
+    for (owner, count) in by_owner {
+        if let Some(class) = class(snapshot, owner) {
+            *counts.entry(class.to_owned()).or_default() += count;
+        }
+    }
+    Some(counts)
+}
+
+/// Sums up the objects of the process `pid`, which runs `command`, that stayed: those of the profile that are older than a limit
+/// and that something retains in the snapshot `after`. `before` has the objects at the beginning.
+#[must_use]
+pub fn kept(
+    (pid, command): (i32, &str),
+    sampling: KeptSampling,
+    profile: &KeptProfile,
+    before: &RetainedObjects,
+    after: &Snapshot,
+) -> Kept {
+    let KeptProfile { ticks, seen, ambiguous, collections, major_collections, .. } = *profile;
+    let mut kept = Kept {
+        pid,
+        command: command.to_owned(),
+        elapsed_ms: milliseconds(profile.elapsed),
+        rate: sampling.rate,
+        older_than_ms: milliseconds(sampling.older_than),
+        ticks,
+        seen,
+        ambiguous,
+        collections,
+        major_collections,
+        younger: profile.young,
+        ..Kept::default()
+    };
+    let (Some(retained), Some(objects)) = (retained_objects(after), objects(after)) else {
+        kept.unknown = Some("the references between its objects could not be read".into());
+        return kept;
+    };
+    let samples: HashMap<Address, &KeptObject> =
+        profile.objects.iter().map(|it| (it.slot, it)).collect();
+    let mut classes: BTreeMap<&str, Class<'_>> = BTreeMap::new();
+    let mut found = 0;
+    for (block, by) in objects {
+        let Some(&object) = samples.get(&block.address) else { continue };
+        found += 1;
+        let class = block.owner.and_then(|owner| class(after, owner));
+        match class.filter(|_| block.used == Use::OldSlot && is_kept(after, by)) {
+            Some(_) if object.age < sampling.older_than => kept.younger += 1,
+            Some(class) => classes.entry(class).or_default().add(object, root(after, by)),
+            None => kept.unreachable += 1,
+        }
+    }
+    // Their slots are free by now.
+    kept.unreachable += samples.len() as u64 - found;
+    let longest = profile.objects.iter().map(|it| it.age).max().unwrap_or_default();
+    let middle = (longest + sampling.older_than) / 2;
+    let count = |counts: &RetainedObjects, class: &str| counts.get(class).copied().unwrap_or(0);
+    kept.classes = classes
+        .into_iter()
+        .map(|(name, class)| {
+            let (before, after) = (count(before, name), count(&retained, name));
+            class.finish(name, (before, after), middle, profile)
+        })
+        .collect();
+    kept.samples = kept.classes.iter().map(|it| it.samples).sum();
+    kept.classes.sort_by_key(|it| (it.judgement != KeptJudgement::Named, Reverse(it.samples)));
+    kept
+}
+
+/// The samples of a class.
+#[derive(Default)]
+struct Class<'a> {
+    samples: Vec<&'a KeptObject>,
+    roots: BTreeMap<&'a str, u64>,
+}
+
+impl<'a> Class<'a> {
+    fn add(&mut self, object: &'a KeptObject, root: Option<&'a str>) {
+        self.samples.push(object);
+        if let Some(root) = root {
+            *self.roots.entry(root).or_default() += 1;
+        }
+    }
+
+    fn finish(
+        self,
+        name: &str,
+        (objects_before, objects_after): (u64, u64),
+        middle: Duration,
+        profile: &KeptProfile,
+    ) -> KeptClass {
+        let samples = self.samples.len() as u64;
+        let early = self.samples.iter().filter(|it| it.age > middle).count() as u64;
+        let growth = objects_after.saturating_sub(objects_before);
+        let least = (MIN_DEVIATIONS * (objects_before as f64).sqrt()) as u64;
+        let judgement = if samples < MIN_SAMPLES {
+            KeptJudgement::FewSamples
+        } else if growth < samples.max(least) {
+            KeptJudgement::Replaced
+        } else if early * MAX_SHIFT < samples - early {
+            KeptJudgement::Passing
+        } else {
+            KeptJudgement::Named
+        };
+        let lines = lines(self.samples.iter().filter_map(|it| line(profile, it.stack)));
+        let root = |(name, samples): (&str, u64)| KeptRoot { name: name.to_owned(), samples };
+        let mut roots: Vec<KeptRoot> = self.roots.into_iter().map(root).collect();
+        roots.sort_by_key(|it| Reverse(it.samples));
+        roots.truncate(MAX_ROOTS);
+        let class = name.to_owned();
+        KeptClass { class, samples, objects_before, objects_after, judgement, roots, lines }
+    }
+}
+
+/// The objects of a snapshot, and what retains each; `None` if that is not known.
+fn objects(snapshot: &Snapshot) -> Option<impl Iterator<Item = (MapBlock, RetainedBy)> + '_> {
+    let map = &snapshot.memory_map;
+    (!map.roots.of_objects.is_empty()).then(|| {
+        let blocks = map.areas.iter().flat_map(|area| map.blocks(area));
+        blocks.filter(|block| block.used.is_object()).zip(map.roots.of_objects())
+    })
+}
+
+fn class(snapshot: &Snapshot, owner: u32) -> Option<&str> {
+    let owners = snapshot.report.owners.as_ref()?;
+    owners.get(owner as usize).map(|it| it.owner.as_str())
+}
+
+fn root(snapshot: &Snapshot, by: RetainedBy) -> Option<&str> {
+    match by {
+        RetainedBy::Root(root) => {
+            snapshot.memory_map.roots.roots.get(root).map(|it| it.name.as_str())
+        }
+        RetainedBy::Nothing | RetainedBy::Unknown => None,
+    }
+}
+
+/// Returns true unless the object is garbage, or in use by a thread alone.
+fn is_kept(snapshot: &Snapshot, by: RetainedBy) -> bool {
+    by != RetainedBy::Nothing && root(snapshot, by) != Some(STACKS)
+}
+
+/// The lines that made objects, those of a method together, the most samples first.
+fn lines<'a>(made: impl Iterator<Item = (&'a Frame, Option<&'a str>)>) -> Vec<KeptLine> {
+    type Method<'a> = (&'a str, Option<&'a str>);
+    type Places<'a> = Vec<(Option<u32>, Option<&'a str>)>;
+    let mut methods: BTreeMap<Method<'_>, Places<'_>> = BTreeMap::new();
+    for (frame, calls) in made {
+        let method = (frame.label.as_str(), frame.path.as_deref());
+        methods.entry(method).or_default().push((frame.line, calls));
+    }
+    let line = |((method, path), places): (Method<'_>, Places<'_>)| {
+        let mut callees: BTreeMap<&str, usize> = BTreeMap::new();
+        for callee in places.iter().filter_map(|it| it.1) {
+            *callees.entry(callee).or_default() += 1;
+        }
+        let most = callees.into_iter().max_by_key(|it| it.1);
+        KeptLine {
+            samples: places.len() as u64,
+            method: method.to_owned(),
+            calls: most.filter(|it| it.1 * 2 > places.len()).map(|it| it.0.to_owned()),
+            path: path.map(str::to_owned),
+            line: places.iter().filter_map(|it| it.0).min().map(u64::from),
+        }
+    };
+    let mut lines: Vec<KeptLine> = methods.into_iter().map(line).collect();
+    lines.sort_by_key(|it| Reverse(it.samples));
+    lines.truncate(MAX_LINES);
+    lines
+}
+
+/// The frame that made an object, and what it called: the innermost frame of the application from the one on that held it, else the
+/// innermost one.
+fn line(profile: &KeptProfile, stack: u32) -> Option<(&Frame, Option<&str>)> {
+    let frames = profile.stacks.get(stack as usize)?.iter();
+    let frames: Vec<&Frame> =
+        frames.filter_map(|&frame| profile.frames.get(frame as usize)).collect();
+    let is_application =
+        |it: &&Frame| it.path.is_some() && Gem::of(it.path.as_deref()).is_application();
+    let index = frames
+        .iter()
+        .position(is_application)
+        .or_else(|| frames.iter().position(|frame| frame.path.is_some()))
+        .or((!frames.is_empty()).then_some(0))?;
+    let calls = index.checked_sub(1).map(|callee| frames[callee].label.as_str());
+    Some((frames[index], calls))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(label: &str, line: u32) -> Frame {
+        let path = if line == 0 { None } else { Some("/srv/app/audit.rb".into()) };
+        Frame { label: label.into(), path, line: Some(line).filter(|&line| line > 0) }
+    }
+
+    /// Samples of the ages 10 to 60 s, in `Audit#note` at two lines, and in Array.new.
+    fn profile(count: u64) -> KeptProfile {
+        let object = |number: u64| KeptObject {
+            slot: Address(number * 40),
+            stack: (number % 3) as u32,
+            age: Duration::from_secs(10 + number * 50 / count),
+        };
+        KeptProfile {
+            frames: vec![frame("Audit#note", 9), frame("Audit#note", 8), frame("Array.new", 0)],
+            stacks: vec![vec![0], vec![1], vec![2, 1]],
+            objects: (0..count).map(object).collect(),
+            ..KeptProfile::default()
+        }
+    }
+
+    fn class(profile: &KeptProfile, before: u64, after: u64) -> KeptClass {
+        let mut class = Class::default();
+        profile.objects.iter().for_each(|it| class.add(it, Some("Audit::LOG")));
+        class.finish("Audit", (before, after), Duration::from_secs(35), profile)
+    }
+
+    #[test]
+    fn a_class_with_enough_samples_and_more_objects_than_before_is_named() {
+        let row = class(&profile(30), 1000, 5000);
+        assert_eq!((row.judgement, row.samples), (KeptJudgement::Named, 30));
+        let line = KeptLine {
+            samples: 30,
+            method: "Audit#note".into(),
+            calls: None,
+            path: Some("/srv/app/audit.rb".into()),
+            line: Some(8),
+        };
+        assert_eq!(row.lines, [line]);
+        assert_eq!(row.roots, [KeptRoot { name: "Audit::LOG".into(), samples: 30 }]);
+    }
+
+    #[test]
+    fn nine_samples_name_nothing() {
+        assert_eq!(class(&profile(9), 0, 5000).judgement, KeptJudgement::FewSamples);
+        assert_eq!(class(&profile(10), 0, 5000).judgement, KeptJudgement::Named);
+    }
+
+    #[test]
+    fn objects_that_replace_others_name_nothing() {
+        assert_eq!(class(&profile(30), 5000, 5029).judgement, KeptJudgement::Replaced);
+        assert_eq!(class(&profile(30), 5000, 4000).judgement, KeptJudgement::Replaced);
+        // A number varies by its square root.
+        assert_eq!(class(&profile(30), 10_000, 10_299).judgement, KeptJudgement::Replaced);
+        assert_eq!(class(&profile(30), 10_000, 10_300).judgement, KeptJudgement::Named);
+    }
+
+    #[test]
+    fn objects_of_the_last_moments_name_nothing() {
+        let mut profile = profile(30);
+        profile.objects.iter_mut().take(26).for_each(|it| it.age = Duration::from_secs(12));
+        assert_eq!(class(&profile, 0, 5000).judgement, KeptJudgement::Passing);
+    }
+}

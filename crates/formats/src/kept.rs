@@ -1,0 +1,77 @@
+//! The lines of code that allocate what stays.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Content;
+
+/// The document of `rbloat who --kept`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
+pub struct Kept {
+    pub pid: i32,
+    pub command: String,
+    pub elapsed_ms: f64,
+    pub rate: u32,
+    pub older_than_ms: f64,
+    pub unknown: Option<String>,
+    pub ticks: u64,
+    pub seen: u64,
+    pub collections: u64,
+    pub major_collections: u64,
+    pub samples: u64,
+    pub younger: u64,
+    pub unreachable: u64,
+    pub ambiguous: u64,
+    pub classes: Vec<KeptClass>,
+}
+
+impl Content for Kept {
+    const KIND: &'static str = "kept";
+}
+
+/// The objects of one class that stayed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Kept")]
+pub struct KeptClass {
+    pub class: String,
+    pub samples: u64,
+    pub objects_before: u64,
+    pub objects_after: u64,
+    pub judgement: KeptJudgement,
+    pub roots: Vec<KeptRoot>,
+    pub lines: Vec<KeptLine>,
+}
+
+/// Whether the lines of a class can be named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum KeptJudgement {
+    /// There are more and more objects of the class, and enough samples of those that stay.
+    Named,
+    /// There are fewer than ten samples.
+    FewSamples,
+    /// There are enough samples, but not more objects than before: they replace others.
+    Replaced,
+    /// Most samples are of the last part of the time: objects of the class do not stay for long.
+    Passing,
+}
+
+/// A root that retains objects of a class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Kept")]
+pub struct KeptRoot {
+    pub name: String,
+    pub samples: u64,
+}
+
+/// A method that made objects of a class, the first line at which it was seen with one, and what it mostly called then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Kept")]
+pub struct KeptLine {
+    pub samples: u64,
+    pub method: String,
+    pub calls: Option<String>,
+    pub path: Option<String>,
+    pub line: Option<u64>,
+}

@@ -1,0 +1,185 @@
+//! The lines of code that allocate what stays, as text.
+
+use std::fmt::Write;
+
+use formats::{Kept, KeptClass, KeptJudgement, KeptLine};
+use ledger::Count;
+
+use crate::made_by::in_file;
+use crate::text::{BOLD, DIM, RED, write_paragraph, write_wrapped};
+
+/// Classes and lines that are shown, at most.
+const MAX_CLASSES: usize = 12;
+const MAX_LINES: usize = 3;
+/// The samples that a line needs before it is named, as `diagnosis::MIN_SAMPLES`.
+const MIN_SAMPLES: u64 = 10;
+
+/// One sentence on the result.
+#[must_use]
+pub fn kept_summary(kept: &Kept) -> String {
+    let (pid, time) = (kept.pid, seconds(kept.elapsed_ms));
+    if let Some(reason) = &kept.unknown {
+        return format!("It is not known what process {pid} keeps: {reason}.");
+    }
+    if kept.collections == 0 {
+        return format!(
+            "Process {pid} collected no garbage in {time}, so it is not known which objects stay."
+        );
+    }
+    match named(kept).next() {
+        Some(class) => {
+            let line = class.lines.first().map_or("unknown code".into(), place);
+            let samples = class.lines.first().map_or(0, |it| it.samples);
+            format!(
+                "Process {pid} keeps {} more {} than {time} ago; about {samples} of {} samples of them were made in {line}.",
+                Count(class.objects_after.saturating_sub(class.objects_before)),
+                objects(&class.class),
+                class.samples,
+            )
+        }
+        None if kept.samples > 0 && is_few(kept) => format!(
+            "Too few of the objects that stay in process {pid} were seen to name their lines: {} in {time}.",
+            kept.samples
+        ),
+        None => format!("No line of process {pid} was seen to allocate what stays, in {time}."),
+    }
+}
+
+/// The report as text.
+///
+/// # Panics
+/// Never: a string takes all text.
+#[must_use]
+pub fn kept(kept: &Kept, width: usize) -> String {
+    let mut text = String::new();
+    write(kept, &mut text, width).expect("a string takes all text");
+    text
+}
+
+fn write(kept: &Kept, out: &mut String, width: usize) -> std::fmt::Result {
+    writeln!(out, "{DIM}{}{DIM:#}", kept.command)?;
+    write_paragraph(out, RED, &kept_summary(kept), "", width)?;
+    if kept.unknown.is_some() {
+        return Ok(());
+    }
+    for fact in facts(kept) {
+        write_wrapped(out, " · ", &fact, width)?;
+    }
+    for class in kept.classes.iter().take(MAX_CLASSES) {
+        if class.judgement == KeptJudgement::Named {
+            write_class(class, out, width)?;
+        }
+    }
+    let others: Vec<&KeptClass> =
+        kept.classes.iter().filter(|it| it.judgement != KeptJudgement::Named).collect();
+    if !others.is_empty() {
+        writeln!(out, "\n{BOLD}NOT NAMED{BOLD:#}")?;
+        for class in others.into_iter().take(MAX_CLASSES) {
+            write_wrapped(out, " · ", &not_named(kept, class), width)?;
+        }
+    }
+    writeln!(out)
+}
+
+fn write_class(class: &KeptClass, out: &mut String, width: usize) -> std::fmt::Result {
+    let growth = Count(class.objects_after.saturating_sub(class.objects_before));
+    let mut head = format!("+{growth} {}", objects(&class.class));
+    let most = class.roots.first().filter(|it| it.samples * 2 > class.samples);
+    if let Some(root) = most {
+        head += &format!(", kept by {}", root.name);
+    }
+    writeln!(out)?;
+    write_paragraph(out, BOLD, &head, "", width)?;
+    for line in class.lines.iter().take(MAX_LINES) {
+        let text = format!("about {} of {} samples: {}", line.samples, class.samples, place(line));
+        write_wrapped(out, " · ", &text, width)?;
+    }
+    Ok(())
+}
+
+fn facts(kept: &Kept) -> Vec<String> {
+    let time = seconds(kept.older_than_ms);
+    let mut facts = vec![format!(
+        "{} of {} new objects that were seen in the hands of running code were kept, for at least {time}; {} ({} major) happened meanwhile",
+        kept.samples,
+        Count(kept.seen),
+        collections(kept.collections),
+        kept.major_collections,
+    )];
+    if kept.younger > 0 {
+        facts.push(format!("{} are still there, but younger than {time}", Count(kept.younger)));
+    }
+    if kept.unreachable > 0 {
+        facts.push(format!(
+            "{} are garbage that waits for a major collection, or only in use by a thread",
+            Count(kept.unreachable)
+        ));
+    }
+    if kept.ambiguous > 0 {
+        let text = "were lost: too many collections at once, or objects were moved";
+        facts.push(format!("{} {text}", Count(kept.ambiguous)));
+    }
+    if named(kept).next().is_none() {
+        facts.push(format!(
+            "a slow leak may have had no sample: {MIN_SAMPLES} samples take thousands of leaked objects, and fewer the longer you watch \
+             (--for) and the more often (--rate)"
+        ));
+    }
+    facts
+}
+
+/// A class whose lines are not named, and the reason.
+fn not_named(kept: &Kept, class: &KeptClass) -> String {
+    let (name, samples) = (&class.class, class.samples);
+    match class.judgement {
+        KeptJudgement::FewSamples => {
+            let needed = kept.elapsed_ms * MIN_SAMPLES as f64 / samples.max(1) as f64;
+            let minutes = (needed / 60e3).ceil().max(1.0);
+            format!(
+                "{name}: {samples} of {MIN_SAMPLES} samples; watch for about {minutes:.0} min (--for {minutes:.0}m)"
+            )
+        }
+        KeptJudgement::Replaced => format!(
+            "{name}: {samples} samples, but the number of these objects went from {} to {}: they replace others",
+            Count(class.objects_before),
+            Count(class.objects_after)
+        ),
+        KeptJudgement::Passing => format!(
+            "{name}: {samples} samples, most of them of the last half of the time: these objects do not stay for long"
+        ),
+        KeptJudgement::Named => name.clone(),
+    }
+}
+
+fn named(kept: &Kept) -> impl Iterator<Item = &KeptClass> {
+    kept.classes.iter().filter(|it| it.judgement == KeptJudgement::Named)
+}
+
+fn is_few(kept: &Kept) -> bool {
+    kept.classes.iter().all(|it| it.judgement == KeptJudgement::FewSamples)
+}
+
+fn objects(class: &str) -> String {
+    format!("objects of {class}")
+}
+
+fn collections(count: u64) -> String {
+    match count {
+        1 => "1 collection".into(),
+        count => format!("{} collections", Count(count)),
+    }
+}
+
+fn seconds(milliseconds: f64) -> String {
+    format!("{:.0} s", milliseconds / 1e3)
+}
+
+/// "Audit#note → Array.new (/srv/app/audit.rb:8)".
+fn place(line: &KeptLine) -> String {
+    let KeptLine { method, calls, path, line, .. } = line;
+    let mut text = method.clone();
+    if let Some(calls) = calls {
+        text += &format!(" → {calls}");
+    }
+    in_file(text, path.as_deref(), *line)
+}

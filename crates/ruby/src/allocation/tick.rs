@@ -1,0 +1,181 @@
+//! The copy of a thread's registers, free lists and stack that the kernel makes at a tick of a clock.
+//!
+//! A page's list is built in descending order when it is swept (`gc_sweep_page` in gc.c), so what was allocated a moment ago lies
+//! just above the first free slot. A word in a register or on the VM stack that refers to such a slot is a new object in the
+//! hands of the code that made it. Leftovers on the machine stack would name code that ran before.
+
+use std::cmp::Reverse;
+
+use image::Image;
+use linux::Address;
+use linux::arch::{GENERAL_REGISTERS, INSTRUCTION_AT, is_of_kernel};
+use linux::bpf::Register::{R1, R2, R3, R9};
+use linux::bpf::{Assembler, LOCALS, POINTER, RECORD, RECORD_HEADER};
+
+use crate::allocation::collections::Collections;
+use crate::allocation::free_lists::{FreeLists, Place};
+use crate::backtrace::{ContextPath, CopiedStack, RunningStacks, write_after};
+use crate::word::{word, words};
+
+/// The place of the address of the lists before a record begins.
+const LISTS_AT: i16 = -64;
+/// The slots above the first free one in which new objects are, at most.
+const RECENT_SLOTS: u64 = 64;
+/// The new objects of a tick, at most. Code has few in its hands; a program can write what it likes there.
+const MAX_SIGHTINGS: usize = 64;
+/// The places in a record: the number of collections, the instruction, the registers, and the lists.
+const COUNT: i16 = 0;
+const INSTRUCTION: i16 = 8;
+const REGISTERS: i16 = 16;
+const LISTS: i16 = REGISTERS + 8 * GENERAL_REGISTERS;
+
+/// Writes the program that the kernel runs at a tick, and reads its records.
+#[derive(Debug, Clone)]
+pub struct TickProgram {
+    context: ContextPath,
+    lists: FreeLists,
+    collections: Collections,
+}
+
+/// A record.
+pub struct Tick<'a> {
+    /// The number of collections at the tick.
+    pub collections: u64,
+    /// The stack at the tick.
+    pub stack: CopiedStack,
+    program: &'a TickProgram,
+    lists: &'a [u8],
+    registers: &'a [u8],
+    is_in_kernel: bool,
+}
+
+/// A new object in the hands of the code that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sighting {
+    /// Its slot.
+    pub slot: Address,
+    /// The frame that holds it, by its number from the innermost one.
+    pub frame: usize,
+}
+
+impl TickProgram {
+    /// The program for threads whose contexts this path leads to.
+    #[must_use]
+    pub fn new(context: ContextPath, lists: FreeLists, collections: Collections) -> Self {
+        Self { context, lists, collections }
+    }
+
+    /// Writes the program.
+    pub fn write(&self, code: &mut Assembler) {
+        self.context.follow(code);
+        match &self.lists.place {
+            Place::OfRactor { path, at } => {
+                code.copy(R9, POINTER);
+                for &offset in path {
+                    code.follow(offset as i32);
+                }
+                code.add_number(POINTER, *at as i32);
+                code.store(LOCALS, LISTS_AT, POINTER);
+                code.copy(POINTER, R9);
+            }
+            Place::Fixed(at) => {
+                code.set_word(R1, at.0);
+                code.store(LOCALS, LISTS_AT, R1);
+            }
+        }
+        write_after(code, self.prefix(), |code| {
+            code.set_word(R3, self.collections.all().0);
+            copy(code, COUNT, 8);
+            code.load_context(R1, INSTRUCTION_AT);
+            code.store(RECORD, RECORD_HEADER + INSTRUCTION, R1);
+            for register in 0..GENERAL_REGISTERS {
+                code.load_context(R1, register * 8);
+                code.store(RECORD, RECORD_HEADER + REGISTERS + register * 8, R1);
+            }
+            code.load(R3, LOCALS, LISTS_AT);
+            copy(code, LISTS, self.lists.bytes() as i32);
+        });
+    }
+
+    /// The bytes of a record before the stack.
+    fn prefix(&self) -> i16 {
+        LISTS + self.lists.bytes() as i16
+    }
+
+    /// Reads a record; `None` if it is none, or has no stack.
+    #[must_use]
+    pub fn read<'a>(
+        &'a self,
+        image: &Image<'_>,
+        stacks: &RunningStacks,
+        record: &'a [u8],
+    ) -> Option<Tick<'a>> {
+        let (own, stack) = record.split_at_checked(self.prefix() as usize)?;
+        Some(Tick {
+            collections: word(own, COUNT as usize),
+            stack: stacks.copied(image, stack)?,
+            program: self,
+            lists: &own[LISTS as usize..],
+            registers: &own[REGISTERS as usize..LISTS as usize],
+            is_in_kernel: is_of_kernel(Address(word(own, INSTRUCTION as usize))),
+        })
+    }
+}
+
+impl Tick<'_> {
+    /// The new objects, each once, with the outermost frame that holds it: code that made an object passes it on to what it calls.
+    #[must_use]
+    pub fn sightings(&self) -> Vec<Sighting> {
+        let heads: Vec<(u64, u64)> = self.program.lists.heads(self.lists).collect();
+        let page_bytes = self.program.lists.page_bytes;
+        let is_new = |&at: &u64| heads.iter().any(|&head| is_new(head, page_bytes, at));
+        let sighting = |(slot, frame)| Sighting { slot: Address(slot), frame };
+        // In a system call these are the kernel's own.
+        let registers = if self.is_in_kernel { &[] } else { self.registers };
+        let in_registers = words(registers).filter(is_new).map(|word| (word, 0));
+        let values = self.stack.values().filter(|it| is_new(&it.1));
+        let on_stack = values.filter_map(|(at, word)| Some((word, self.stack.holder(at)?)));
+        let mut found: Vec<Sighting> = in_registers.chain(on_stack).map(sighting).collect();
+        found.sort_unstable_by_key(|it| (it.slot, Reverse(it.frame)));
+        found.dedup_by_key(|it| it.slot);
+        found.truncate(MAX_SIGHTINGS);
+        found
+    }
+}
+
+/// Returns true if a slot of this size was in front of the list with this head a short time ago.
+fn is_new((head, slot_bytes): (u64, u64), page_bytes: u64, at: u64) -> bool {
+    let page = |at: u64| at & !(page_bytes - 1);
+    let distance = at.wrapping_sub(head);
+    page(at) == page(head)
+        && (slot_bytes..=RECENT_SLOTS * slot_bytes).contains(&distance)
+        && distance.is_multiple_of(slot_bytes)
+}
+
+/// Copies memory of the process at R3 to a place of the record.
+fn copy(code: &mut Assembler, place: i16, bytes: i32) {
+    code.copy(R1, RECORD);
+    code.add_number(R1, (RECORD_HEADER + place).into());
+    code.set(R2, bytes);
+    code.copy_memory(R1, R2, R3);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_objects_are_just_above_the_first_free_slot_of_its_page() {
+        const PAGE: u64 = 0x7f00_0001_0000;
+        let head = PAGE + 40 * 100;
+        let is_new = |at: u64| is_new((head, 40), 1 << 16, at);
+        assert!(is_new(head + 40) && is_new(head + 64 * 40));
+        // The free slot itself, one below, one too far above, and a word inside of one.
+        assert!(!is_new(head) && !is_new(head - 40) && !is_new(head + 65 * 40));
+        assert!(!is_new(head + 44) && !is_new(0) && !is_new(u64::MAX));
+        // Words of a hostile process: the next page, and heads at the ends of the addresses.
+        assert!(!super::is_new((PAGE + 65_480, 40), 1 << 16, PAGE + 65_560));
+        assert!(!super::is_new((u64::MAX - 7, 640), 1 << 16, 632));
+        assert!(!super::is_new((8, 40), 1 << 16, u64::MAX - 31));
+    }
+}

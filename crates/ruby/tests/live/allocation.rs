@@ -1,0 +1,161 @@
+//! Ages, collections and free lists, compared with what the process itself says.
+
+use image::{Image, freeze};
+use linux::{Address, PATIENCE};
+use ruby::{Ages, CollectionCounts, CollectionsSearch, FreeListSearch, FreeLists, ObjectSpace};
+use testkit::Target;
+
+use super::{STAND_STILL, WAIT, standing};
+
+/// Calls `check` with an image of the stopped target and its object space.
+fn examine<T>(target: &Target, check: impl FnOnce(&Image<'_>, &ObjectSpace) -> T) -> T {
+    let frozen = freeze(target.pid(), PATIENCE).unwrap();
+    let space = ruby::read(frozen.image()).unwrap();
+    let found = check(frozen.image(), &space);
+    frozen.thaw().unwrap();
+    found
+}
+
+#[test]
+fn an_object_is_as_old_as_the_collections_that_it_survived() {
+    let (target, _) = standing(
+        // An object to which an old one refers would be old at once. A thread's stack is not old.
+        "class Aged3; end; class Aged2; end; class Aged1; end; class Aged0; end
+         def hold
+           a = Aged3.new; 4.times { GC.start }
+           b = Aged2.new; GC.start
+           c = Aged1.new; GC.start(full_mark: false)
+           d = Aged0.new
+           stand_still
+           [a, b, c, d]
+         end
+         hold; $stdin.read; exit",
+    );
+    let ages = examine(&target, |image, space| {
+        let ages = Ages::derive(image, space).expect("ages are derived");
+        let age = |name: &str| {
+            let class = space.classes.iter().position(|it| it.name.as_deref() == Some(name));
+            let class = class.unwrap() as u32;
+            let mut slots =
+                (0..).zip(&space.slots).filter(|it| it.1.class() == class && it.1.is_live());
+            let at = space.slot_address(slots.next().expect(name).0).unwrap();
+            let mut flags = [0; 8];
+            image::Memory::read_exact(image, at, &mut flags).unwrap();
+            ages.of(image, at, u64::from_le_bytes(flags))
+        };
+        ["Aged0", "Aged1", "Aged2", "Aged3"].map(age)
+    });
+    assert_eq!(ages, [0, 1, 2, 3].map(|age| Some((age, age == 3))));
+}
+
+#[test]
+fn collections_are_those_of_gc_stat() {
+    let source = format!(
+        "{STAND_STILL}
+         GC.start; 3.times {{ GC.start(full_mark: false) }}
+         stand_still
+         while $stdin.gets
+           4.times {{ GC.start(full_mark: false) }}; 2.times {{ GC.start }}
+           stat = GC.stat; stat = GC.stat
+           values = [:count, :major_gc_count, :compact_count].map {{ |it| stat[it] || 0 }}
+           puts \"ready {{\\\"counts\\\": #{{values}}}}\"
+           $stdout.flush
+         end"
+    );
+    let mut target = Target::ruby(&source);
+    target.wait_until_stopped();
+    let mut search = examine(&target, |image, space| {
+        let mut search = CollectionsSearch::begin(image, space).expect("there are such words");
+        assert_eq!(search.look(image), None, "nothing has grown yet");
+        search
+    });
+    target.go_on();
+    target.next_truth();
+    let image = image::look(target.pid()).unwrap();
+    let mut found = None;
+    // Numbers of pages may be such words, too, and have grown sometimes.
+    for _ in 0..12 {
+        target.tell("");
+        let truth = target.next_truth();
+        let numbers = [0, 1, 2].map(|index| truth["counts"][index].as_u64().unwrap());
+        let [all, major, compacting] = numbers;
+        found = search.look(&image);
+        let read = found.map(|found| found.read(&image).unwrap());
+        assert!(
+            read.is_none_or(|read| read == CollectionCounts { all, major, compacting }),
+            "{read:?} {numbers:?}"
+        );
+    }
+    assert!(found.is_some(), "{search:?}");
+    assert!(target.finish());
+}
+
+/// Stops itself, and then allocates: one object first, and then others. Returns the addresses in their order.
+const ALLOCATE: &str = r##"
+    require 'objspace'
+    def address(object)
+      ObjectSpace.dump(object)[/"address":"(0x\h+)"/, 1].to_i(16)
+    end
+    def stop_and_allocate
+      pid = $$
+      GC.disable
+      # The first rounds run the same code, so that the caches of all call sites exist.
+      made = nil
+      # From 3.2 on each size of slots has a list.
+      [16, 60, 140, 300, 620].each { |size| "x" * size }
+      [0, 0, 19].each { |signal| Process.kill(signal, pid); made = [Object.new, Object.new, Object.new] }
+      puts "ready {\"made\": #{made.map { |it| address(it) }}}"
+      $stdout.flush
+    end
+"##;
+
+/// The slots that the main thread allocates next, by what was derived, and the objects that it allocated next.
+fn next_and_made(before: &str) -> (Vec<Address>, Vec<u64>) {
+    let source = format!("{before}\nputs 'ready {{}}'; $stdout.flush; stop_and_allocate{WAIT}");
+    let mut target = Target::ruby(&source);
+    target.wait_until_stopped();
+    let next = examine(&target, |image, space| {
+        let lists = lists(image, space);
+        let paths = ruby::code_paths(image, space).unwrap();
+        let backtraces = ruby::backtraces(image, space, &paths);
+        let is_main = |thread: u32| {
+            let its = backtraces.iter().filter(|it| it.thread == thread);
+            its.flat_map(|it| &it.frames).any(|it| it.label.ends_with("stop_and_allocate"))
+        };
+        let main = space.vm_stacks.iter().find(|it| is_main(it.thread)).unwrap();
+        lists.next_slots(image, main.context).into_iter().map(|it| it.0).collect()
+    });
+    target.go_on();
+    let truth = target.next_truth();
+    assert!(target.finish());
+    let made = truth["made"].as_array().unwrap().iter();
+    (next, made.map(|it| it.as_u64().unwrap()).collect())
+}
+
+fn lists(image: &Image<'_>, space: &ObjectSpace) -> FreeLists {
+    let mut search = FreeListSearch::begin(image, space).expect("there are threads");
+    search.look(image);
+    search.found(image).unwrap_or_else(|| panic!("{:?}", search))
+}
+
+#[test]
+fn the_next_object_is_made_in_the_slot_that_is_next() {
+    let (next, made) = next_and_made(ALLOCATE);
+    assert!(made.iter().any(|&it| next.contains(&Address(it))), "{next:x?} {made:x?}");
+}
+
+#[test]
+fn ractors_have_lists_of_their_own() {
+    // Up to 2.7 there are none.
+    let ractors = r##"
+        $VERBOSE = nil
+        if defined?(Ractor)
+          $ractors = Array.new(3) do
+            Ractor.new { kept = Array.new(2000) { |i| "item #{i}" }; Ractor.yield(1); Ractor.receive; kept }
+          end
+          $ractors.each(&:take)
+        end
+    "##;
+    let (next, made) = next_and_made(&format!("{ALLOCATE}\n{ractors}"));
+    assert!(made.iter().any(|&it| next.contains(&Address(it))), "{next:x?} {made:x?}");
+}

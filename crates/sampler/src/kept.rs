@@ -1,0 +1,321 @@
+//! Which code allocates what stays.
+//!
+//! A clock of each thread ticks while the thread runs. At each tick the kernel copies registers, stack and free lists
+//! ([`ruby::TickProgram`]), in which new objects are seen in the hands of the code that made them. Each is followed by reads of its
+//! slot, after collections, until it is gone or the observation ends. A program that makes much garbage and keeps little
+//! is sampled like any other: what is gone is forgotten.
+
+mod followed;
+mod looks;
+mod program;
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use image::Image;
+use linux::page_faults::now;
+use linux::{Address, Clocks, Error, proc};
+use ruby::{CollectionCounts, Frame, RunningStacks, TickProgram};
+
+use crate::kept::followed::{Followed, Majors, Verdict};
+use crate::kept::looks::Looks;
+pub use crate::kept::program::{KeptProgram, KeptSearch};
+
+/// The ticks of a second of a thread's processor time, at most: more cost the process several percent.
+pub const MAX_RATE: u32 = 1000;
+/// The time between two looks at the ring, and at the number of collections. It adapts to the time between collections.
+const NAP: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(2)..=Duration::from_millis(40);
+/// The looks between two collections.
+const LOOKS_PER_COLLECTION: u32 = 3;
+/// The objects that are followed at the same time, at most; further ones are not.
+const MAX_FOLLOWED: usize = 1 << 15;
+/// Attempts of the last look, which a collection can disturb.
+const LAST_LOOKS: usize = 50;
+/// Different stacks that are kept, and their innermost frames.
+const MAX_STACKS: usize = 1 << 14;
+const MAX_FRAMES: usize = 128;
+
+/// Samples the new objects of a process, and follows them.
+pub struct KeptSampler {
+    pid: i32,
+    image: Image<'static>,
+    stacks: RunningStacks,
+    looks: Looks,
+    tick: TickProgram,
+    clocks: Option<Clocks>,
+    followed: HashMap<Address, Sample>,
+    majors: Majors,
+    /// The counts at the beginning, and at the last look.
+    first: CollectionCounts,
+    last: CollectionCounts,
+    /// The number of collections when all objects were looked at, if all could be.
+    looked: u64,
+    started: Instant,
+    nap: Duration,
+    stack_numbers: HashMap<Vec<u32>, u32>,
+    profile: KeptProfile,
+}
+
+/// An object that is followed, when it was seen, and by whom it was made.
+struct Sample {
+    followed: Followed,
+    time: Duration,
+    stack: u32,
+}
+
+/// The result: objects that were seen when they were new, and are still there.
+#[derive(Debug, Clone, Default)]
+pub struct KeptProfile {
+    /// The frames of all stacks.
+    pub frames: Vec<Frame>,
+    /// Stacks as indices into `frames`, innermost first, from the frame on that held an object.
+    pub stacks: Vec<Vec<u32>>,
+    /// The objects that are old now.
+    pub objects: Vec<KeptObject>,
+    /// The objects that may still be there, but are not old yet.
+    pub young: u64,
+    /// The ticks.
+    pub ticks: u64,
+    /// The new objects that were seen.
+    pub seen: u64,
+    /// Those that could not be followed to the end, since too many collections passed between two looks or objects were moved.
+    pub ambiguous: u64,
+    /// Collections during the observation, and the major ones among them.
+    pub collections: u64,
+    /// The major ones, which free old objects.
+    pub major_collections: u64,
+    /// The time of the observation.
+    pub elapsed: Duration,
+}
+
+/// An object that stayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptObject {
+    /// Its slot.
+    pub slot: Address,
+    /// The stack of the code that made it.
+    pub stack: u32,
+    /// The time since it was new.
+    pub age: Duration,
+}
+
+impl KeptSampler {
+    /// Starts clocks that tick `rate` times in a second of each thread's processor time.
+    ///
+    /// # Errors
+    /// If the process has ended, or the kernel refuses: it needs CAP_BPF, CAP_PERFMON, and Linux 5.13.
+    pub fn begin(pid: i32, program: KeptProgram, rate: u32) -> Result<Self, Error> {
+        let image = image::look(pid)?;
+        let KeptProgram { stacks, lists, ages, collections } = program;
+        let tick = TickProgram::new(stacks.context_path(), lists, collections);
+        let clocks = Clocks::start(pid, rate.min(MAX_RATE), |code| tick.write(code))?;
+        let looks = Looks { ages, collections };
+        let first = looks.counts(&image).ok_or(Error::NoSuchProcess { pid })?;
+        let mut majors = Majors::default();
+        majors.add(first);
+        Ok(Self {
+            pid,
+            image,
+            stacks,
+            looks,
+            tick,
+            clocks: Some(clocks),
+            followed: HashMap::new(),
+            majors,
+            first,
+            last: first,
+            looked: first.all,
+            started: Instant::now(),
+            nap: *NAP.start(),
+            stack_numbers: HashMap::new(),
+            profile: KeptProfile::default(),
+        })
+    }
+
+    /// Waits for a short time, `time` at most, and takes what has arrived.
+    pub fn step(&mut self, time: Duration) {
+        std::thread::sleep(self.nap.min(time));
+        self.count_collections();
+        self.take_ticks();
+        if self.last.all != self.looked {
+            self.look();
+        }
+    }
+
+    /// Returns false if the process has ended, or runs another program.
+    ///
+    /// # Errors
+    /// If /proc cannot be read.
+    pub fn is_alive(&self) -> Result<bool, Error> {
+        Ok(proc::lives(self.pid)? && self.stacks.is_of(&self.image))
+    }
+
+    /// Stops the clocks. Objects are followed on.
+    pub fn stop(&mut self) {
+        self.take_ticks();
+        self.clocks = None;
+        self.profile.elapsed = self.started.elapsed();
+        self.profile.collections = self.last.all.saturating_sub(self.first.all);
+        self.profile.major_collections = self.last.major.saturating_sub(self.first.major);
+    }
+
+    /// Looks at all objects for the last time.
+    #[must_use]
+    pub fn end(mut self) -> KeptProfile {
+        for _ in 0..LAST_LOOKS {
+            self.count_collections();
+            self.looked = u64::MAX;
+            self.look();
+            if self.looked != u64::MAX {
+                break;
+            }
+            std::thread::sleep(*NAP.start());
+        }
+        let (now, is_sure) = (now(), self.looked != u64::MAX);
+        let mut profile = self.profile;
+        for (slot, sample) in self.followed {
+            match sample.followed.is_old() {
+                true if is_sure => profile.objects.push(KeptObject {
+                    slot,
+                    stack: sample.stack,
+                    age: now.saturating_sub(sample.time),
+                }),
+                true => profile.ambiguous += 1,
+                false => profile.young += 1,
+            }
+        }
+        profile.objects.sort_by_key(|it| it.slot);
+        let frames = (0..).map_while(|number| self.stacks.frame(number).cloned());
+        profile.frames = frames.collect();
+        profile
+    }
+
+    /// Reads the number of collections, and adapts the time between two looks to it.
+    fn count_collections(&mut self) {
+        let Some(counts) = self.looks.counts(&self.image) else { return };
+        if counts.compacting != self.last.compacting {
+            // Any object may be elsewhere, and others with their age in its slot.
+            self.profile.ambiguous += self.followed.len() as u64;
+            self.followed.clear();
+        }
+        self.majors.add(counts);
+        self.last = counts;
+        let collections = counts.all.saturating_sub(self.first.all);
+        let each = self.started.elapsed() / u32::try_from(collections).unwrap_or(u32::MAX).max(1);
+        self.nap = (each / LOOKS_PER_COLLECTION).clamp(*NAP.start(), *NAP.end());
+    }
+
+    /// Takes the records of ticks, and begins to follow the new objects in them.
+    fn take_ticks(&mut self) {
+        let Some(mut clocks) = self.clocks.take() else { return };
+        clocks.take(|time, record| self.take(time, record));
+        self.clocks = Some(clocks);
+    }
+
+    fn take(&mut self, time: Duration, record: &[u8]) {
+        self.profile.ticks += 1;
+        let Some(tick) = self.tick.read(&self.image, &self.stacks, record) else { return };
+        let sightings = tick.sightings();
+        if sightings.is_empty() || self.followed.len() >= MAX_FOLLOWED {
+            return;
+        }
+        let slots: Vec<Address> = sightings.iter().map(|it| it.slot).collect();
+        let Some((counts, contents)) = self.looks.at(&self.image, &slots) else { return };
+        let mut begun = Vec::new();
+        for (sighting, contents) in sightings.into_iter().zip(contents) {
+            let Some(contents) = contents else { continue };
+            // Code often has an object in its hands at more than one tick: it is the first one's.
+            let known = self.followed.get_mut(&sighting.slot).map(|it| &mut it.followed);
+            let is_known = known.is_some_and(|known| {
+                !known.is_old() && known.look(counts.all, None, contents) == Verdict::Same
+            });
+            let followed = Followed::begin(sighting.slot, tick.collections, counts.all, contents);
+            begun.extend(followed.filter(|_| !is_known).map(|it| (it, sighting.frame)));
+        }
+        if begun.is_empty() {
+            return;
+        }
+        let frames = self.stacks.frames_of(&self.image, &tick.stack);
+        for (followed, frame) in begun {
+            let named = frames.iter().skip(frame).flatten().copied();
+            let stack = named.take(MAX_FRAMES).collect();
+            self.profile.seen += 1;
+            let has_unused = self.followed.len() < MAX_STACKS / 2;
+            if has_unused && self.profile.stacks.len() >= MAX_STACKS {
+                self.forget_stacks();
+            }
+            if let Some(stack) = stack_number(&mut self.stack_numbers, &mut self.profile, stack) {
+                self.followed.insert(followed.slot, Sample { followed, time, stack });
+            }
+        }
+    }
+
+    /// Forgets the stacks of objects that are gone.
+    fn forget_stacks(&mut self) {
+        let stacks = std::mem::take(&mut self.profile.stacks);
+        self.stack_numbers.clear();
+        for sample in self.followed.values_mut() {
+            let stack = stacks.get(sample.stack as usize).cloned().unwrap_or_default();
+            let number = stack_number(&mut self.stack_numbers, &mut self.profile, stack);
+            sample.stack = number.unwrap_or_default();
+        }
+    }
+
+    /// Looks at the objects about which the latest collections tell something: young ones, and after a major one also old ones.
+    fn look(&mut self) {
+        let has_majors = self.majors.any();
+        let is_due = |it: &&Sample| has_majors || !it.followed.is_old();
+        let due = self.followed.values().filter(is_due);
+        let due: Vec<Address> = due.map(|it| it.followed.slot).collect();
+        let mut looked = self.last.all;
+        for slots in due.chunks(Looks::MAX_SLOTS) {
+            // Too many collections begin: the next look may find a pause.
+            let Some((counts, contents)) = self.looks.at(&self.image, slots) else { return };
+            self.majors.add(counts);
+            self.last = counts;
+            for (slot, contents) in slots.iter().zip(contents) {
+                self.judge(*slot, counts.all, contents);
+            }
+            looked = looked.min(counts.all);
+        }
+        if has_majors {
+            self.looked = looked;
+            self.majors.forget_until(looked);
+        } else if !self.majors.any() {
+            self.looked = looked;
+            self.followed.values_mut().for_each(|it| it.followed.pass(looked));
+        }
+        // Otherwise a major collection began meanwhile, and the next look is at old objects, too.
+    }
+
+    fn judge(&mut self, slot: Address, now: u64, contents: Option<followed::Contents>) {
+        let Some(sample) = self.followed.get_mut(&slot) else { return };
+        let major = self.majors.first_after(sample.followed.survived());
+        let verdict = match contents {
+            Some(contents) => sample.followed.look(now, major, contents),
+            // Its page was returned.
+            None => Verdict::Gone,
+        };
+        if verdict != Verdict::Same {
+            self.profile.ambiguous += u64::from(verdict == Verdict::Ambiguous);
+            self.followed.remove(&slot);
+        }
+    }
+}
+
+/// The number of a stack; `None` if there are too many.
+fn stack_number(
+    numbers: &mut HashMap<Vec<u32>, u32>,
+    profile: &mut KeptProfile,
+    stack: Vec<u32>,
+) -> Option<u32> {
+    if let Some(&number) = numbers.get(&stack) {
+        return Some(number);
+    }
+    let number = profile.stacks.len();
+    (number < MAX_STACKS).then_some(())?;
+    profile.stacks.push(stack.clone());
+    numbers.insert(stack, number as u32);
+    Some(number as u32)
+}

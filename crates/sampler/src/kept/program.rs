@@ -1,0 +1,75 @@
+use image::Image;
+use ruby::{Ages, Collections, CollectionsSearch, FreeListSearch, FreeLists, RunningStacks};
+
+use crate::program::{NoStacks, stacks};
+
+/// Everything that is derived of a program whose new objects are to be followed.
+pub struct KeptProgram {
+    pub(super) stacks: RunningStacks,
+    pub(super) lists: FreeLists,
+    pub(super) ages: Ages,
+    pub(super) collections: Collections,
+}
+
+/// What a capture tells of a program. The rest is told by what the process does afterwards: see [`KeptSearch::look`].
+pub struct KeptSearch {
+    stacks: RunningStacks,
+    lists: FreeListSearch,
+    ages: Ages,
+    collections: CollectionsSearch,
+    found: (Option<FreeLists>, Option<Collections>),
+}
+
+impl KeptSearch {
+    /// Derives what a captured process tells.
+    ///
+    /// # Errors
+    /// If a part could not be derived.
+    pub fn begin(image: &Image<'_>) -> Result<Self, NoStacks> {
+        let space = ruby::read(image)?;
+        let stacks = stacks(image, &space)?;
+        let of_each_ractor = space.collector_address.is_none();
+        if of_each_ractor {
+            return Err(NoStacks::SpaceOfEachRactor);
+        }
+        let lists = FreeListSearch::begin(image, &space);
+        let mut lists = lists.ok_or(NoStacks::NotDerived("the lists of free slots"))?;
+        lists.look(image);
+        Ok(Self {
+            stacks,
+            lists,
+            ages: Ages::derive(image, &space).ok_or(NoStacks::FewOldObjects)?,
+            collections: CollectionsSearch::begin(image, &space)
+                .ok_or(NoStacks::NotDerived("the number of its collections"))?,
+            found: (None, None),
+        })
+    }
+
+    /// Looks at the running process once more. Returns true if everything is known. It needs a process that allocates, and a
+    /// collection.
+    pub fn look(&mut self, image: &Image<'_>) -> bool {
+        let (lists, collections) = &mut self.found;
+        if lists.is_none() {
+            self.lists.look(image);
+            *lists = self.lists.found(image);
+        }
+        if collections.is_none() {
+            *collections = self.collections.look(image);
+        }
+        lists.is_some() && collections.is_some()
+    }
+
+    /// The program, or a sentence that says what the process has not shown.
+    ///
+    /// # Errors
+    /// If something is not known.
+    pub fn end(self) -> Result<KeptProgram, &'static str> {
+        let Self { stacks, ages, found: (lists, collections), .. } = self;
+        Ok(KeptProgram {
+            stacks,
+            ages,
+            collections: collections.ok_or("it has collected no garbage meanwhile")?,
+            lists: lists.ok_or("the list of free slots was not found: it allocated nothing meanwhile, or its layout is not known")?,
+        })
+    }
+}
