@@ -10,7 +10,7 @@ use ledger::{Gem, MapBlock, RetainedBy, Use};
 use linux::Address;
 use sampler::{Frame, KeptObject, KeptProfile};
 
-/// The samples of a class that are needed to name lines.
+/// The samples of a class, or of all classes that a root keeps, that are needed to name lines.
 const MIN_SAMPLES: u64 = 10;
 /// The roots and the lines of a class, at most.
 const MAX_ROOTS: usize = 5;
@@ -110,6 +110,7 @@ pub fn kept(
             class.finish(name, (before, after), middle, profile)
         })
         .collect();
+    name_by_root(&mut kept.classes);
     kept.samples = kept.classes.iter().map(|it| it.samples).sum();
     kept.classes.sort_by_key(|it| (it.judgement != KeptJudgement::Named, Reverse(it.samples)));
     kept
@@ -141,12 +142,12 @@ impl<'a> Class<'a> {
         let early = self.samples.iter().filter(|it| it.age > middle).count() as u64;
         let growth = objects_after.saturating_sub(objects_before);
         let least = (MIN_DEVIATIONS * (objects_before as f64).sqrt()) as u64;
-        let judgement = if samples < MIN_SAMPLES {
-            KeptJudgement::FewSamples
-        } else if growth < samples.max(least) {
+        let judgement = if growth < samples.max(least) {
             KeptJudgement::Replaced
         } else if early * MAX_SHIFT < samples - early {
             KeptJudgement::Passing
+        } else if samples < MIN_SAMPLES {
+            KeptJudgement::FewSamples
         } else {
             KeptJudgement::Named
         };
@@ -157,6 +158,24 @@ impl<'a> Class<'a> {
         roots.truncate(MAX_ROOTS);
         let class = name.to_owned();
         KeptClass { class, samples, objects_before, objects_after, judgement, roots, lines }
+    }
+}
+
+/// Names classes with few samples if the root that keeps them has enough in all classes that grow: what leaks is often a structure
+/// of several objects.
+fn name_by_root(classes: &mut [KeptClass]) {
+    use KeptJudgement::{FewSamples, Named};
+    let mut of_roots: HashMap<String, u64> = HashMap::new();
+    for class in classes.iter().filter(|it| matches!(it.judgement, FewSamples | Named)) {
+        for root in &class.roots {
+            *of_roots.entry(root.name.clone()).or_default() += root.samples;
+        }
+    }
+    for class in classes.iter_mut().filter(|it| it.judgement == FewSamples) {
+        let most = class.roots.first().filter(|it| it.samples * 2 > class.samples);
+        if most.is_some_and(|root| of_roots.get(&root.name) >= Some(&MIN_SAMPLES)) {
+            class.judgement = Named;
+        }
     }
 }
 
@@ -283,6 +302,28 @@ mod tests {
     fn nine_samples_name_nothing() {
         assert_eq!(class(&profile(9), 0, 5000).judgement, KeptJudgement::FewSamples);
         assert_eq!(class(&profile(10), 0, 5000).judgement, KeptJudgement::Named);
+    }
+
+    /// A leak whose ten samples were of three classes had no name.
+    #[test]
+    fn the_samples_of_a_root_name_all_its_classes() {
+        let of_root = |count: u64, root: &str| {
+            let mut row = class(&profile(count), 0, 5000);
+            row.roots[0].name = root.into();
+            row
+        };
+        let judgements = |mut classes: Vec<KeptClass>| {
+            name_by_root(&mut classes);
+            classes.into_iter().map(|it| it.judgement).collect::<Vec<_>>()
+        };
+        let (few, named) = (KeptJudgement::FewSamples, KeptJudgement::Named);
+        let [log, list] = ["Audit::LOG", "List"];
+        assert_eq!(judgements(vec![of_root(4, log), of_root(3, log), of_root(3, log)]), [named; 3]);
+        assert_eq!(judgements(vec![of_root(4, log), of_root(5, log)]), [few; 2]);
+        assert_eq!(judgements(vec![of_root(6, log), of_root(6, list)]), [few; 2]);
+        let mut replaced = of_root(8, log);
+        replaced.judgement = KeptJudgement::Replaced;
+        assert_eq!(judgements(vec![of_root(4, log), replaced]), [few, KeptJudgement::Replaced]);
     }
 
     #[test]
