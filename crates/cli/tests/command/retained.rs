@@ -160,7 +160,7 @@ fn why_names_the_paths_the_referrers_and_the_dominators_of_an_object() {
     assert!(paths[0].1 >= 3_990 && paths[1].1 >= 1_990, "{paths:?}");
     // 6,000 references from one Hash, 4,000 from the other.
     let hashes = entries.referrers.iter().find(|it| it.name == "Hash").unwrap();
-    assert_eq!(hashes.count, 10_000);
+    assert_eq!(hashes.count, 2);
 
     let report = report(target.pid());
     if is_2_7(&report) {
