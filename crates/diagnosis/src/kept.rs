@@ -5,13 +5,13 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use formats::{Kept, KeptClass, KeptJudgement, KeptLine, KeptRoot, Snapshot, milliseconds};
+use formats::{
+    Kept, KeptClass, KeptJudgement, KeptLine, KeptRoot, KeptUnknown, Snapshot, milliseconds,
+};
 use ledger::{Gem, MapBlock, RetainedBy, Use};
 use linux::Address;
 use sampler::{Frame, KeptObject, KeptProfile};
 
-/// The samples of a class, or of all classes that a root keeps, that are needed to name lines.
-const MIN_SAMPLES: u64 = 10;
 /// The roots and the lines of a class, at most.
 const MAX_ROOTS: usize = 5;
 const MAX_LINES: usize = 20;
@@ -81,7 +81,7 @@ pub fn kept(
         ..Kept::default()
     };
     let (Some(retained), Some(objects)) = (retained_objects(after), objects(after)) else {
-        kept.unknown = Some("the references between its objects could not be read".into());
+        kept.unknown = Some(KeptUnknown::NoReferences);
         return kept;
     };
     let samples: HashMap<Address, &KeptObject> =
@@ -146,7 +146,7 @@ impl<'a> Class<'a> {
             KeptJudgement::Replaced
         } else if early * MAX_SHIFT < samples - early {
             KeptJudgement::Passing
-        } else if samples < MIN_SAMPLES {
+        } else if samples < KeptJudgement::MIN_SAMPLES {
             KeptJudgement::FewSamples
         } else {
             KeptJudgement::Named
@@ -173,7 +173,7 @@ fn name_by_root(classes: &mut [KeptClass]) {
     }
     for class in classes.iter_mut().filter(|it| it.judgement == FewSamples) {
         let most = class.roots.first().filter(|it| it.samples * 2 > class.samples);
-        if most.is_some_and(|root| of_roots.get(&root.name) >= Some(&MIN_SAMPLES)) {
+        if most.is_some_and(|root| of_roots.get(&root.name) >= Some(&KeptJudgement::MIN_SAMPLES)) {
             class.judgement = Named;
         }
     }

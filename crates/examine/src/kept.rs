@@ -4,10 +4,10 @@ use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 
 use diagnosis::{KeptSampling, RetainedObjects};
-use formats::{Kept, milliseconds};
+use formats::{Kept, KeptUnknown, milliseconds};
 use image::Image;
 use linux::proc;
-use sampler::{KeptSampler, KeptSearch};
+use sampler::{KeptSampler, KeptSearch, NotShown};
 
 use crate::attempts;
 use crate::error::Error;
@@ -88,17 +88,22 @@ impl KeptWatch {
                 false => Ok::<_, Error>((!lives()?).then_some(Over::Process)),
             }
         };
-        let ended = || format!("it ended after {} s", begin.elapsed().as_secs());
         while !search.look(&image) {
             match over(&|| proc::lives(pid))? {
-                Some(Over::Process) => return Ok(process.nothing(begin, ended())),
+                Some(Over::Process) => return Ok(process.nothing(begin, KeptUnknown::Ended)),
                 Some(_) => break,
                 None => std::thread::sleep(SEARCH_INTERVAL),
             }
         }
         let program = match search.end() {
             Ok(program) => program,
-            Err(reason) => return Ok(process.nothing(begin, reason.into())),
+            Err(not_shown) => {
+                let reason = match not_shown {
+                    NotShown::Collections => KeptUnknown::NoCollections,
+                    NotShown::FreeLists => KeptUnknown::NoFreeLists,
+                };
+                return Ok(process.nothing(begin, reason));
+            }
         };
         let mut sampler = KeptSampler::begin(pid, program, process.sampling.rate)?;
         let end = loop {
@@ -108,7 +113,7 @@ impl KeptWatch {
             }
         };
         match end {
-            Over::Process => Ok(process.nothing(begin, ended())),
+            Over::Process => Ok(process.nothing(begin, KeptUnknown::Ended)),
             Over::Time | Over::Wanted => process.end(sampler),
         }
     }
@@ -116,7 +121,7 @@ impl KeptWatch {
 
 impl Watched {
     /// The result if nothing is known.
-    fn nothing(&self, begin: Instant, reason: String) -> Kept {
+    fn nothing(&self, begin: Instant, reason: KeptUnknown) -> Kept {
         Kept {
             pid: self.pid,
             command: self.command.clone(),

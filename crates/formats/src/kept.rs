@@ -14,7 +14,7 @@ pub struct Kept {
     pub elapsed_ms: f64,
     pub rate: u32,
     pub older_than_ms: f64,
-    pub unknown: Option<String>,
+    pub unknown: Option<KeptUnknown>,
     pub ticks: u64,
     pub seen: u64,
     pub collections: u64,
@@ -28,6 +28,20 @@ pub struct Kept {
 
 impl Content for Kept {
     const KIND: &'static str = "kept";
+}
+
+/// The reason why nothing is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum KeptUnknown {
+    /// The process has collected no garbage meanwhile.
+    NoCollections,
+    /// The lists of free slots were not found: the process allocated nothing meanwhile, or their layout is not known.
+    NoFreeLists,
+    /// The references between its objects could not be read.
+    NoReferences,
+    /// The process has ended.
+    Ended,
 }
 
 /// The objects of one class that stayed.
@@ -49,12 +63,17 @@ pub struct KeptClass {
 pub enum KeptJudgement {
     /// There are more and more objects of the class, and enough samples of those that stay.
     Named,
-    /// There are fewer than ten samples.
+    /// There are fewer than [`KeptJudgement::MIN_SAMPLES`] samples of the class, and of all that its root keeps.
     FewSamples,
-    /// There are enough samples, but not more objects than before: they replace others.
+    /// There are not more objects than before: they replace others.
     Replaced,
     /// Most samples are of the last part of the time: objects of the class do not stay for long.
     Passing,
+}
+
+impl KeptJudgement {
+    /// The samples of a class, or of all classes that a root keeps, that are needed to name lines.
+    pub const MIN_SAMPLES: u64 = 10;
 }
 
 /// A root that retains objects of a class.

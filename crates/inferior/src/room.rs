@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use linux::RealTimePriority;
 use linux::proc::{self, ControlGroup, MemoryCounts};
+use linux::{Companion, RealTimePriority};
 
 use crate::handle::ProcessHandle;
 
@@ -141,9 +139,8 @@ impl GroupCounts {
 
 /// A thread that ends a forked copy before the original process meets a memory limit.
 pub(crate) struct MemoryGuard {
-    stop: Option<Sender<()>>,
     ended_copy: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Companion,
 }
 
 impl MemoryGuard {
@@ -153,14 +150,13 @@ impl MemoryGuard {
         room_bytes: u64,
         copy: Arc<ProcessHandle>,
     ) -> Option<Self> {
-        let (stop, stopped) = channel();
         let ended_copy = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&ended_copy);
-        let thread = std::thread::Builder::new().spawn(move || {
+        let thread = Companion::start(move |stop| {
             // Else it would wait for a turn of the threads that read, on each processor.
             let _priority = RealTimePriority::raise_above_reading();
             let mut groups = GroupCounts::of(&limits);
-            while stopped.recv_timeout(BETWEEN_CHECKS) == Err(RecvTimeoutError::Timeout) {
+            while !stop.comes_within(BETWEEN_CHECKS) {
                 if groups.are_nearly_full(&limits, room_bytes / RESERVE) {
                     ended.store(true, Ordering::SeqCst);
                     copy.kill();
@@ -168,21 +164,12 @@ impl MemoryGuard {
                 }
             }
         });
-        Some(Self { stop: Some(stop), ended_copy, thread: Some(thread.ok()?) })
+        Some(Self { ended_copy, _thread: thread? })
     }
 
     /// Returns true if the guard ended the copy.
     pub(crate) fn has_ended_copy(&self) -> bool {
         self.ended_copy.load(Ordering::SeqCst)
-    }
-}
-
-impl Drop for MemoryGuard {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 

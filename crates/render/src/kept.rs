@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use formats::{Kept, KeptClass, KeptJudgement, KeptLine};
+use formats::{Kept, KeptClass, KeptJudgement, KeptLine, KeptUnknown};
 use ledger::Count;
 
 use crate::made_by::in_file;
@@ -11,15 +11,14 @@ use crate::text::{BOLD, DIM, RED, write_paragraph, write_wrapped};
 /// Classes and lines that are shown, at most.
 const MAX_CLASSES: usize = 12;
 const MAX_LINES: usize = 3;
-/// The samples that a line needs before it is named, as `diagnosis::MIN_SAMPLES`.
-const MIN_SAMPLES: u64 = 10;
+const MIN_SAMPLES: u64 = KeptJudgement::MIN_SAMPLES;
 
 /// One sentence on the result.
 #[must_use]
 pub fn kept_summary(kept: &Kept) -> String {
     let (pid, time) = (kept.pid, seconds(kept.elapsed_ms));
-    if let Some(reason) = &kept.unknown {
-        return format!("It is not known what process {pid} keeps: {reason}.");
+    if let Some(reason) = kept.unknown {
+        return format!("It is not known what process {pid} keeps: {}.", unknown(reason, &time));
     }
     if kept.collections == 0 {
         return format!(
@@ -42,6 +41,17 @@ pub fn kept_summary(kept: &Kept) -> String {
             kept.samples
         ),
         None => format!("No line of process {pid} was seen to allocate what stays, in {time}."),
+    }
+}
+
+fn unknown(reason: KeptUnknown, time: &str) -> String {
+    match reason {
+        KeptUnknown::NoCollections => "it has collected no garbage meanwhile".into(),
+        KeptUnknown::NoFreeLists => {
+            "the list of free slots was not found: it allocated nothing meanwhile, or its layout is not known".into()
+        }
+        KeptUnknown::NoReferences => "the references between its objects could not be read".into(),
+        KeptUnknown::Ended => format!("it ended after {time}"),
     }
 }
 

@@ -19,7 +19,7 @@ use ruby::{CollectionCounts, Frame, RunningStacks, TickProgram};
 
 use crate::kept::followed::{Followed, Majors, Verdict};
 use crate::kept::looks::Looks;
-pub use crate::kept::program::{KeptProgram, KeptSearch};
+pub use crate::kept::program::{KeptProgram, KeptSearch, NotShown};
 
 /// The ticks of a second of a thread's processor time, at most: more cost the process several percent.
 pub const MAX_RATE: u32 = 1000;

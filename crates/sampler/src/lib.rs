@@ -38,7 +38,7 @@ mod sampler;
 mod shared;
 mod touched;
 
-pub use kept::{KeptObject, KeptProfile, KeptProgram, KeptSampler, KeptSearch, MAX_RATE};
+pub use kept::{KeptObject, KeptProfile, KeptProgram, KeptSampler, KeptSearch, MAX_RATE, NotShown};
 pub use kind::Kind;
 pub use profile::{
     Growth, MachineCode, Method, ProcessGrowth, Profile, Touched, TouchedPage, UnknownStacks,

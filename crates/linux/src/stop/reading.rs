@@ -9,14 +9,13 @@
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use rustix::process::{getpriority_process, setpriority_process};
 
 use super::priority::{ABOVE_READING, READING, lower, raise};
+use crate::Companion;
 
 /// The nice value of threads that read: each gets about three times the processor time of an ordinary thread of our session.
 const READING_NICE: i32 = -5;
@@ -33,7 +32,7 @@ thread_local! {
 /// threads get, until this value is dropped on the same thread. Without the right to it (CAP_SYS_NICE) nothing changes.
 pub struct ReadingPriority {
     readers: Option<Arc<Readers>>,
-    turns: Option<Turns>,
+    turns: Option<Companion>,
     /// A priority belongs to one thread.
     not_send: PhantomData<*const ()>,
 }
@@ -48,7 +47,7 @@ impl ReadingPriority {
         let turns = readers.as_ref().and_then(|readers| {
             readers.add(own_tid());
             READERS.set(Some(Arc::clone(readers)));
-            Turns::start(Arc::clone(readers))
+            turns(Arc::clone(readers))
         });
         Self { readers, turns, not_send: PhantomData }
     }
@@ -148,44 +147,27 @@ impl Readers {
     }
 }
 
-/// A thread of ours that begins and ends the turns. It ends when this value is dropped; then it is nobody's turn.
-struct Turns {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Turns {
-    fn start(readers: Arc<Readers>) -> Option<Self> {
-        let (stop, stopped) = channel::<()>();
-        let thread = Builder::new().spawn(move || {
-            if raise(0, ABOVE_READING).is_err() {
-                return;
-            }
-            let mut is_turn = true;
-            loop {
-                readers.set_turn(is_turn);
-                if stopped.recv_timeout(TURN) != Err(RecvTimeoutError::Timeout) {
-                    break;
-                }
-                is_turn = !is_turn;
-            }
-            readers.set_turn(false);
-        });
-        Some(Self { stop: Some(stop), thread: Some(thread.ok()?) })
-    }
-}
-
-impl Drop for Turns {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+/// Starts a thread of ours that begins and ends the turns. When it has ended, it is nobody's turn.
+fn turns(readers: Arc<Readers>) -> Option<Companion> {
+    Companion::start(move |stop| {
+        if raise(0, ABOVE_READING).is_err() {
+            return;
         }
-    }
+        let mut is_turn = true;
+        loop {
+            readers.set_turn(is_turn);
+            if stop.comes_within(TURN) {
+                break;
+            }
+            is_turn = !is_turn;
+        }
+        readers.set_turn(false);
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
     use std::time::Instant;
 
     use super::*;

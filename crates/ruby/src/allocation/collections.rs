@@ -7,13 +7,13 @@ use crate::word::word;
 
 /// The words behind the numbers of minor and major collections among which their sum is.
 const MAX_DISTANCE: usize = 26;
-/// More collections than a process has made.
+/// A thousand collections a second take 34 years to make this many. Larger words are addresses.
 const MAX_COUNT: u64 = 1 << 40;
 /// How often the numbers must grow if other places have grown, too.
 const MIN_GROWTHS: u64 = 6;
 /// The looks in succession at which numbers may not agree.
 const MAX_MISSES: u32 = 3;
-/// More places than the words of an object space have by chance.
+/// A Ruby has one such place. Of more candidates than these none is accepted.
 const MAX_PLACES: usize = 1 << 12;
 
 /// The garbage collector's own numbers of collections, in a process that runs (`profile` in gc.c, from 3.4 on
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(places(&[1 << 50, 1, (1 << 50) + 1]), []);
         assert_eq!(places(&[0, 5, 5, 5]), []);
         assert_eq!(places(&vec![1; 1 << 12]), []);
-        // A program can write what it likes: more places than any object space has by chance are none.
+        // A program can write what it likes into its memory.
         let many: Vec<u64> = [1, 1, 2, 2].repeat(1 << 12);
         assert_eq!(places(&many), []);
     }

@@ -20,7 +20,7 @@ const CACHE_BYTES: usize = 512;
 const AROUND_PAGES: u64 = 128;
 /// The distances of the lists of two sizes of slots that are tried.
 const STRIDES: [u64; 3] = [16, 24, 32];
-/// More sizes of slots than a Ruby has.
+/// `SIZE_POOL_COUNT` (gc.c) is 5 in Ruby 3.3; a list of more pools than this is rejected.
 const MAX_POOLS: usize = 12;
 /// The Ractors that are looked at.
 const MAX_RACTORS: usize = 16;

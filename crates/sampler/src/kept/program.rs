@@ -20,6 +20,15 @@ pub struct KeptSearch {
     found: (Option<FreeLists>, Option<Collections>),
 }
 
+/// What a process has not shown while it was looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotShown {
+    /// It has collected no garbage.
+    Collections,
+    /// Its lists of free slots were not found: it allocated nothing, or their layout is not known.
+    FreeLists,
+}
+
 impl KeptSearch {
     /// Derives what a captured process tells.
     ///
@@ -59,17 +68,17 @@ impl KeptSearch {
         lists.is_some() && collections.is_some()
     }
 
-    /// The program, or a sentence that says what the process has not shown.
+    /// The program.
     ///
     /// # Errors
-    /// If something is not known.
-    pub fn end(self) -> Result<KeptProgram, &'static str> {
+    /// If the process has not shown something.
+    pub fn end(self) -> Result<KeptProgram, NotShown> {
         let Self { stacks, ages, found: (lists, collections), .. } = self;
         Ok(KeptProgram {
             stacks,
             ages,
-            collections: collections.ok_or("it has collected no garbage meanwhile")?,
-            lists: lists.ok_or("the list of free slots was not found: it allocated nothing meanwhile, or its layout is not known")?,
+            collections: collections.ok_or(NotShown::Collections)?,
+            lists: lists.ok_or(NotShown::FreeLists)?,
         })
     }
 }
