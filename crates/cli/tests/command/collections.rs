@@ -84,7 +84,7 @@ fn one_collection_after_another() {
          end
          exit!(0)",
     );
-    for _ in 0..30 {
+    for _ in 0..testkit::captures() {
         let output = run(target.pid(), &["--json"]);
         let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
         // If the heap was being changed at all attempts, the report is incomplete.

@@ -59,7 +59,7 @@ fn busy_with_natives() -> (tempfile::TempDir, Target) {
 
 /// The number of times that rbloat runs or is killed: RBLOAT_TEST_KILLS, or a number for a quick test.
 fn kills() -> u32 {
-    std::env::var("RBLOAT_TEST_KILLS").map_or(40, |kills| kills.parse().expect("a number"))
+    std::env::var("RBLOAT_TEST_KILLS").map_or(20, |kills| kills.parse().expect("a number"))
 }
 
 /// Starts rbloat with `arguments` repeatedly and kills it at moments throughout its run.
