@@ -62,26 +62,25 @@ fn the_lines_that_keep_what_they_make_are_named() {
         ("Event", &["Tracker#track"][..]),
         ("Row", &["Import.reader"]),
         ("Array", &["Cache#hot", "Cache#cold", "Feed.load"]),
+        // Two samples are enough if Feed::KEPT has ten in all.
+        ("String", &["Feed.load"]),
     ];
-    let (mut right, mut all) = (0, 0);
     for row in &kept.classes {
         let Some((_, methods)) = truth.iter().find(|it| it.0 == row.class) else {
             assert_ne!(row.judgement, KeptJudgement::Named, "{row:#?}");
             continue;
         };
-        right += methods.iter().map(|method| samples(row, method)).sum::<u64>();
-        all += row.samples;
+        let right: u64 = methods.iter().map(|method| samples(row, method)).sum();
+        // About 1 sample in 140 is wrong (docs/who.md), and a class may have few.
+        assert!((right + 1) * 100 >= row.samples * 95, "{row:#?}");
     }
-    // On a busy machine a class may have a few samples only, one of which is wrong.
-    assert!((right + 2) * 100 >= all * 95, "{kept:#?}");
     for name in ["Event", "Array"] {
         assert_eq!(class(&kept, name).judgement, KeptJudgement::Named, "{kept:#?}");
     }
     assert_eq!(class(&kept, "Event").roots[0].name, "Tracker::SEEN");
     let arrays = class(&kept, "Array");
     let [hot, cold] = ["Cache#hot", "Cache#cold"].map(|method| samples(arrays, method));
-    // Three times as many objects. Their samples are a matter of chance, too.
-    assert!(cold > 0 && hot * 3 > cold * 2, "{arrays:#?}");
+    assert!(hot > cold && cold > 0, "{arrays:#?}");
 }
 
 /// A full cache, and results that live for some collections.
