@@ -80,6 +80,10 @@ pub fn kept(
         younger: profile.young,
         ..Kept::default()
     };
+    if collections == 0 {
+        kept.unknown = Some(KeptUnknown::NoCollections);
+        return kept;
+    }
     let (Some(retained), Some(objects)) = (retained_objects(after), objects(after)) else {
         kept.unknown = Some(KeptUnknown::NoReferences);
         return kept;

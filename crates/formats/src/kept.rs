@@ -36,7 +36,7 @@ impl Content for Kept {
 pub enum KeptUnknown {
     /// The process has collected no garbage meanwhile.
     NoCollections,
-    /// The lists of free slots were not found: the process allocated nothing meanwhile, or their layout is not known.
+    /// The lists of free slots were not found: either the process allocated nothing meanwhile, or their layout is not known.
     NoFreeLists,
     /// The references between its objects could not be read.
     NoReferences,
@@ -61,18 +61,18 @@ pub struct KeptClass {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KeptJudgement {
-    /// There are more and more objects of the class, and enough samples of those that stay.
+    /// The number of objects grows, and there are enough samples of those that stay.
     Named,
-    /// There are fewer than [`KeptJudgement::MIN_SAMPLES`] samples of the class, and of all that its root keeps.
+    /// There are too few samples of the class, and of all objects that its root retains, to name a line.
     FewSamples,
-    /// There are not more objects than before: they replace others.
+    /// The class has no more objects than before: new ones replace others.
     Replaced,
     /// Most samples are of the last part of the time: objects of the class do not stay for long.
     Passing,
 }
 
 impl KeptJudgement {
-    /// The samples of a class, or of all classes that a root keeps, that are needed to name lines.
+    /// The number of samples of a class, or of all objects that a root retains, from which a line is named.
     pub const MIN_SAMPLES: u64 = 10;
 }
 

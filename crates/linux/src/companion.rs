@@ -1,20 +1,21 @@
-//! A thread of ours that does something from time to time, while another one works.
+//! A thread of ours that does periodic work while another thread reads.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// A thread that is told to end, and waited for, when this value is dropped.
+/// A thread that is asked to stop, and joined, when this value is dropped.
 pub struct Companion {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Tells a [`Companion`]'s thread when to end.
+/// The request to stop, which the thread of a [`Companion`] waits for.
 pub struct StopSignal(Receiver<()>);
 
 impl Companion {
-    /// Starts a thread that calls `work`; `None` if the kernel refuses. `work` returns soon after the stop.
+    /// Starts a thread that calls `work`, which must return soon after the request to stop. Returns `None` if the kernel starts no
+    /// thread.
     pub fn start(work: impl FnOnce(&StopSignal) + Send + 'static) -> Option<Self> {
         let (stop, stopped) = channel();
         let thread = Builder::new().spawn(move || work(&StopSignal(stopped)));
@@ -23,7 +24,7 @@ impl Companion {
 }
 
 impl StopSignal {
-    /// Waits for this time, or until the stop. Returns true if it came.
+    /// Waits for the request for at most `time`. Returns true if it came.
     #[must_use]
     pub fn comes_within(&self, time: Duration) -> bool {
         self.0.recv_timeout(time) != Err(RecvTimeoutError::Timeout)

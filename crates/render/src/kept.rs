@@ -20,11 +20,6 @@ pub fn kept_summary(kept: &Kept) -> String {
     if let Some(reason) = kept.unknown {
         return format!("It is not known what process {pid} keeps: {}.", unknown(reason, &time));
     }
-    if kept.collections == 0 {
-        return format!(
-            "Process {pid} collected no garbage in {time}, so it is not known which objects stay."
-        );
-    }
     match named(kept).next() {
         Some(class) => {
             let line = class.lines.first().map_or("unknown code".into(), place);
@@ -48,7 +43,7 @@ fn unknown(reason: KeptUnknown, time: &str) -> String {
     match reason {
         KeptUnknown::NoCollections => "it has collected no garbage meanwhile".into(),
         KeptUnknown::NoFreeLists => {
-            "the list of free slots was not found: it allocated nothing meanwhile, or its layout is not known".into()
+            "its lists of free slots were not found: either it allocated nothing meanwhile, or rbloat does not know their layout".into()
         }
         KeptUnknown::NoReferences => "the references between its objects could not be read".into(),
         KeptUnknown::Ended => format!("it ended after {time}"),

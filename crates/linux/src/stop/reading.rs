@@ -147,7 +147,7 @@ impl Readers {
     }
 }
 
-/// Starts a thread of ours that begins and ends the turns. When it has ended, it is nobody's turn.
+/// Starts a thread of ours that begins and ends the turns. It ends the last turn before it ends itself.
 fn turns(readers: Arc<Readers>) -> Option<Companion> {
     Companion::start(move |stop| {
         if raise(0, ABOVE_READING).is_err() {

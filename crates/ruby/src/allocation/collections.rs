@@ -13,7 +13,7 @@ const MAX_COUNT: u64 = 1 << 40;
 const MIN_GROWTHS: u64 = 6;
 /// The looks in succession at which numbers may not agree.
 const MAX_MISSES: u32 = 3;
-/// A Ruby has one such place. Of more candidates than these none is accepted.
+/// A process has one such place. If there are more candidates than this, none is accepted.
 const MAX_PLACES: usize = 1 << 12;
 
 /// The garbage collector's own numbers of collections, in a process that runs (`profile` in gc.c, from 3.4 on

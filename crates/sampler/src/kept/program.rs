@@ -20,12 +20,12 @@ pub struct KeptSearch {
     found: (Option<FreeLists>, Option<Collections>),
 }
 
-/// What a process has not shown while it was looked at.
+/// The part of the allocator or the collector that was not found in a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotShown {
     /// It has collected no garbage.
     Collections,
-    /// Its lists of free slots were not found: it allocated nothing, or their layout is not known.
+    /// Its lists of free slots were not found: either it allocated nothing, or their layout is not known.
     FreeLists,
 }
 
