@@ -16,7 +16,9 @@ mod methods;
 mod running;
 mod stacks;
 
-use image::Image;
+use std::collections::HashSet;
+
+use image::{Image, Memory};
 use linux::Address;
 
 pub(crate) use crate::backtrace::at_fault::write_after;
@@ -79,12 +81,39 @@ pub(crate) fn vm_stacks(
 ) -> (Option<StackLayout>, Vec<VmStack>) {
     let reader = ObjectReader::new(image, &space.slot_index, &space.slots);
     let threads = threads(space);
-    let structures: Vec<Address> = threads.iter().map(|thread| thread.1).collect();
+    // Ended threads, which may be most, have no stack.
+    let (mut structures, ended): (Vec<Address>, Vec<_>) =
+        threads.iter().map(|thread| thread.1).partition(|&it| is_in_list(image, it));
+    structures.extend(ended);
     let layout = StackLayout::derive(reader, &structures);
     let stacks = layout.iter().flat_map(|layout| {
         threads.iter().filter_map(|&(slot, structure)| layout.vm_stack(image, slot, structure))
     });
     (layout, stacks.collect())
+}
+
+/// The Thread objects whose threads have ended, by the list of threads. A thread that has not begun to run is in the list, but has
+/// no VM stack yet. Empty if a thread with a stack is in no list: then the links are others.
+pub(crate) fn ended_threads(image: &Image<'_>, space: &ObjectSpace) -> Vec<u32> {
+    let has_stack: HashSet<Address> = space.vm_stacks.iter().map(|it| it.structure).collect();
+    if has_stack.is_empty() || !has_stack.iter().all(|&it| is_in_list(image, it)) {
+        return Vec::new();
+    }
+    let threads = threads(space).into_iter();
+    let ended = threads.filter(|&(_, it)| !has_stack.contains(&it) && !is_in_list(image, it));
+    ended.map(|(slot, _)| slot).collect()
+}
+
+/// Returns true if a structure is in a list of threads: `rb_thread_t` in vm_core.h begins with the links to the next thread and to the
+/// previous one, which point back to it until it ends.
+fn is_in_list(image: &Image<'_>, structure: Address) -> bool {
+    const PREVIOUS: u64 = 8;
+    let points_back = |link: u64, back: u64| {
+        let neighbour = image.read_address(structure.offset(link));
+        let at = neighbour.ok().and_then(|it| it.0.checked_add(back));
+        at.is_some_and(|at| image.read_address(Address(at)) == Ok(structure))
+    };
+    points_back(0, PREVIOUS) && points_back(PREVIOUS, 0)
 }
 
 /// The slots of Thread objects and the structures that they wrap.

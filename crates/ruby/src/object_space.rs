@@ -61,6 +61,8 @@ pub struct ObjectSpace {
     pub collector_address: Option<Address>,
     /// The VM stacks of threads; empty if their layout could not be derived.
     pub vm_stacks: Vec<VmStack>,
+    /// The slots of the Thread objects whose threads have ended: they are in no list of threads.
+    pub ended_threads: Vec<u32>,
     /// Remarks, mostly on parts that could not be read.
     pub findings: Vec<Finding>,
     pub(crate) slot_index: SlotIndex,

@@ -128,8 +128,10 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
         iseqs: Vec::new(),
         stack_layout: None,
         vm_stacks: Vec::new(),
+        ended_threads: Vec::new(),
     };
     (space.stack_layout, space.vm_stacks) = backtrace::vm_stacks(image, &space);
+    space.ended_threads = backtrace::ended_threads(image, &space);
     if depth == Depth::Graph {
         space.iseqs = code_paths::iseqs(&space);
     }

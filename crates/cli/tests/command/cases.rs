@@ -3,6 +3,7 @@
 mod causes;
 mod collector;
 mod growth;
+mod reports;
 mod steps;
 
 use formats::{Action, Report, Why};

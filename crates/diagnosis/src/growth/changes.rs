@@ -204,35 +204,76 @@ pub(crate) fn dominators(reports: &[&Report]) -> Option<Vec<DominatorChange>> {
     Some(changes)
 }
 
+/// A root is named if it has at least one in this many of the bytes, or of the objects, that a class gained.
+const LEAST_PART: u64 = 4;
+/// The name for roots each of which retains a small part.
+const MANY_ROOTS: &str = "(many roots)";
+
+/// Bytes and objects of a class.
+#[derive(Debug, Clone, Copy, Default)]
+struct Amount {
+    bytes: u64,
+    objects: u64,
+}
+
+impl Amount {
+    fn plus(self, other: Self) -> Self {
+        let bytes = self.bytes.saturating_add(other.bytes);
+        Self { bytes, objects: self.objects.saturating_add(other.objects) }
+    }
+
+    fn beyond(self, other: Self) -> Self {
+        let bytes = self.bytes.saturating_sub(other.bytes);
+        Self { bytes, objects: self.objects.saturating_sub(other.objects) }
+    }
+
+    fn has_part_of(self, all: Self) -> bool {
+        self.bytes >= all.bytes / LEAST_PART || self.objects >= all.objects / LEAST_PART
+    }
+}
+
 /// Returns the root that retains more of a class's objects than before: the one that gained most bytes, with its path
-/// in the last report; `None` if most of the gain is not retained. If none gained any, because a buffer is filled that had room,
-/// it is the root that retains most.
+/// in the last report, or [`MANY_ROOTS`] if that is a small part; `None` if most of the gain is not retained. If none gained any,
+/// because a buffer is filled that had room, it is the root that retains most.
 fn retainer(reports: &[ByClass<'_>], class: &str) -> Option<String> {
+    let (first, last) = (reports.first()?, reports.last()?);
     let kept = |report: &ByClass<'_>| {
-        let mut kept = BTreeMap::<Option<String>, (u64, Option<String>)>::new();
+        let mut kept = BTreeMap::<Option<String>, (Amount, Option<String>)>::new();
         for retainer in report.owners(class).flat_map(|owner| &owner.kept_by) {
             let root = retainer.path.as_deref().and_then(|path| path.split(" → ").next());
-            let (bytes, _) = kept.entry(root.map(Into::into)).or_insert((0, retainer.path.clone()));
-            *bytes += retainer.bytes;
+            let new = || (Amount::default(), retainer.path.clone());
+            let (sum, _) = kept.entry(root.map(Into::into)).or_insert_with(new);
+            *sum = sum.plus(Amount { bytes: retainer.bytes, objects: retainer.objects });
         }
         kept
     };
-    let before = kept(reports.first()?);
-    let after = kept(reports.last()?);
-    let gained = after.into_iter().filter_map(|(root, (bytes, path))| {
-        let had = before.get(&root).map_or(0, |(bytes, _)| *bytes);
-        (bytes > had).then(|| (bytes - had, path))
+    let (before, after) = (kept(first), kept(last));
+    let gained = after.into_iter().filter_map(|(root, (amount, path))| {
+        let had = before.get(&root).map(|(had, _)| *had).unwrap_or_default();
+        let gain = amount.beyond(had);
+        (gain.bytes > 0).then_some((gain, path))
     });
     let (garbage, retained): (Vec<_>, Vec<_>) = gained.partition(|(_, path)| path.is_none());
-    let sum = |gained: &[(u64, Option<String>)]| gained.iter().map(|(gain, _)| gain).sum::<u64>();
-    let is_garbage = sum(&garbage) > sum(&retained);
-    let most = retained.into_iter().max_by_key(|(gain, _)| *gain);
-    let most = most.or_else(|| {
-        let all = reports.last()?.owners(class).flat_map(|owner| &owner.kept_by);
-        let most = all.max_by_key(|kept| kept.bytes)?;
-        Some((0, most.path.clone()))
-    });
-    most.filter(|_| !is_garbage).and_then(|(_, path)| path)
+    let sum = |gained: &[(Amount, Option<String>)]| {
+        gained.iter().fold(Amount::default(), |sum, (gain, _)| sum.plus(*gain))
+    };
+    if sum(&garbage).bytes > sum(&retained).bytes {
+        return None;
+    }
+    let Some((gain, path)) = retained.into_iter().max_by_key(|(gain, _)| gain.bytes) else {
+        let all = last.owners(class).flat_map(|owner| &owner.kept_by);
+        return all.max_by_key(|kept| kept.bytes)?.path.clone();
+    };
+    let all = of_class(last, class).beyond(of_class(first, class)).beyond(sum(&garbage));
+    if gain.has_part_of(all) { path } else { Some(MANY_ROOTS.into()) }
+}
+
+/// All bytes and objects of a class. A root lacks the bytes behind the blocks of its objects.
+fn of_class(report: &ByClass<'_>, class: &str) -> Amount {
+    report.classes(class).fold(Amount::default(), |sum, it| {
+        let bytes = it.slot_bytes.saturating_add(it.malloc_bytes);
+        sum.plus(Amount { bytes, objects: it.objects })
+    })
 }
 
 pub(crate) fn owners(reports: &[&Report]) -> Vec<OwnerChange> {

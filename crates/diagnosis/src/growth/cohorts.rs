@@ -283,12 +283,13 @@ impl<'a> Sizes<'a> {
         if grown <= 0 || all.change < grown / 2 {
             return None;
         }
-        // The mean object of the root is as large as those by which it grew, or about so.
-        let mean = *self.roots.get(root)? as f64 / sum.all.last().copied()?.max(1) as f64;
-        let bytes = (mean * grown as f64).min(MAX_BYTES) as i64;
         let of_class =
             |(class, counts): &(&str, Counts)| self.mean(class, root) * counts.grown() as f64;
         let total: f64 = classes.iter().map(|class| of_class(class).max(0.0)).sum();
+        // The mean object of the root is as large as those by which it grew, or about so. The classes with most memory have the
+        // size of memory behind their blocks, too.
+        let mean = *self.roots.get(root)? as f64 / sum.all.last().copied()?.max(1) as f64;
+        let bytes = (mean * grown as f64).max(total).min(MAX_BYTES) as i64;
         // Kinds of internal objects, whose names are in parentheses, mean nothing to programs.
         let most = classes.iter().find(|class| {
             !class.0.starts_with('(') && of_class(class) > 0.0 && 2.0 * of_class(class) > total
@@ -308,13 +309,16 @@ impl<'a> Sizes<'a> {
         self.owners.get(class)?.kept_by.iter().find(is_root)
     }
 
-    /// The mean size of a class's objects: of those that the root retains if that is known, otherwise of all.
+    /// The mean size of a class's objects: of those that the root retains, unless these are nearly all. The size of all has memory
+    /// behind their blocks, too.
     fn mean(&self, class: &str, root: &str) -> f64 {
         let mean = |bytes: u64, objects: u64| bytes as f64 / objects.max(1) as f64;
         match (self.retainer(class, root), self.owners.get(class)) {
-            (Some(it), _) => mean(it.bytes, it.objects),
-            (None, Some(owner)) => mean(owner.bytes(), owner.objects),
-            (None, None) => 0.0,
+            (Some(it), Some(owner)) if it.objects < owner.objects / 10 * 9 => {
+                mean(it.bytes, it.objects)
+            }
+            (_, Some(owner)) => mean(owner.bytes(), owner.objects),
+            (_, None) => 0.0,
         }
     }
 }

@@ -75,11 +75,14 @@ pub(crate) struct ObjectGraph<'a> {
     ractor_queues: HashSet<u32>,
     /// The structures of Ractors, which are in a list.
     ractors: HashSet<u32>,
+    /// The threads that have not ended.
     threads: Vec<u32>,
     /// The structures of threads (`rb_thread_t`), their execution contexts and VM stacks. Other pointers to them retain
     /// nothing: threads and contexts are in lists, and fibers, mutexes and queues point to their threads, so that a path would
     /// lead from any of them to all threads.
     memory_of_threads: Bits,
+    /// Those of threads that have ended, which are in no list: their fibers retain them. Words on stacks do not.
+    memory_of_ended_threads: Bits,
     /// The blocks that objects refer to themselves.
     structures: Bits,
     /// The slots that have names. The interpreter's tables refer to them too (tables of constants, inline caches), but only
@@ -113,10 +116,19 @@ impl<'a> ObjectGraph<'a> {
         let space = table.space;
         let slots = space.slots.len();
         let objects = space.data_objects.iter().map(|(slot, _)| slot);
-        let threads: Vec<u32> = objects.filter(|&slot| is_thread(space, slot)).collect();
+        // Whatever refers to the object of an ended thread retains it, such as a fiber of the thread.
+        let ended: HashSet<u32> = space.ended_threads.iter().copied().collect();
+        let (ended, threads): (Vec<u32>, Vec<u32>) =
+            objects.filter(|&slot| is_thread(space, slot)).partition(|slot| ended.contains(slot));
         let mut memory_of_threads = Bits::new(heap.block_count());
-        for edge in threads.iter().flat_map(|&slot| pointers.of_slots.of(slot)) {
-            pointers.block(*edge).map(|block| memory_of_threads.insert(block));
+        let mut memory_of_ended_threads = Bits::new(heap.block_count());
+        let blocks = |slot| pointers.of_slots.of(slot).iter().filter_map(|it| pointers.block(*it));
+        for block in threads.iter().flat_map(|&slot| blocks(slot)) {
+            memory_of_threads.insert(block);
+        }
+        for block in ended.into_iter().flat_map(blocks) {
+            memory_of_threads.insert(block);
+            memory_of_ended_threads.insert(block);
         }
         for &(_, block) in &pointers.of_structures {
             memory_of_threads.insert(block);
@@ -196,6 +208,7 @@ impl<'a> ObjectGraph<'a> {
             with_others,
             threads,
             memory_of_threads,
+            memory_of_ended_threads,
             structures,
             named_slots,
             text_classes,
@@ -288,6 +301,21 @@ impl<'a> ObjectGraph<'a> {
             Node::Memory(node) if self.ractor_queues.contains(&node) => Some(["(queue)", "", ""]),
             _ => None,
         }
+    }
+
+    /// The parts of the name of a root. Constants of one module differ in the second one.
+    pub(crate) fn parts_of_root(&self, number: u32) -> [&str; PARTS] {
+        let name = self.root_name(number);
+        let end = self.module_of_constant(number).and(name.rfind("::"));
+        let (module, constant) = name.split_at(end.map_or(name.len(), |end| end + 2));
+        [module, constant, ""]
+    }
+
+    /// The slot of the module whose constant a root is; `None` for other roots, and for constants of Object.
+    pub(crate) fn module_of_constant(&self, number: u32) -> Option<u32> {
+        let Node::Named(root) = self.node(number) else { return None };
+        let root = self.named_roots.get(root as usize)?;
+        root.class.filter(|_| root.kind == RootKind::Constant)
     }
 
     /// Returns true for named roots that belong to a thread, without which they do not exist.

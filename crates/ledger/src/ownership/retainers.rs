@@ -18,6 +18,11 @@ const MAX_PICKS: usize = 16;
 /// The number of steps of all these paths together: a path in a linked list may have millions. Then one object is enough.
 pub(crate) const MAX_COMPARED_STEPS: usize = 1 << 20;
 
+/// Roots are joined to the constants of their module if the one that retains most has less than one in this many of the bytes ...
+const SCATTERED: u64 = 8;
+/// ... and if the module has at least this many constants that retain some.
+const MIN_CONSTANTS: usize = 16;
+
 /// The sums of the objects that a root retains.
 #[derive(Debug, Clone)]
 struct Retained {
@@ -126,8 +131,47 @@ impl<'a> Retainers<'a> {
         kept
     }
 
+    /// Joins the roots that are constants of one module, such as those that a program defines for each tenant, if each of
+    /// them retains little, and all of them most.
+    fn joined_by_module(
+        &self,
+        mut roots: Vec<(Option<u32>, Retained)>,
+    ) -> Vec<(Option<u32>, Retained)> {
+        let sum = |bytes: &mut dyn Iterator<Item = u64>| bytes.fold(0, u64::saturating_add);
+        let all = sum(&mut roots.iter().map(|(_, kept)| kept.bytes));
+        if roots.len() < MIN_CONSTANTS || roots.iter().any(|(_, it)| it.bytes > all / SCATTERED) {
+            return roots;
+        }
+        let module = |root: Option<u32>| self.graph.module_of_constant(root?);
+        let mut modules: HashMap<u32, (usize, u64)> = HashMap::new();
+        for (root, kept) in &roots {
+            if let Some(module) = module(*root) {
+                let (constants, bytes) = modules.entry(module).or_default();
+                *constants += 1;
+                *bytes = bytes.saturating_add(kept.bytes);
+            }
+        }
+        let is_most = |&(_, (constants, bytes)): &(u32, (usize, u64))| {
+            constants >= MIN_CONSTANTS && bytes > all / 2
+        };
+        let Some((most, _)) = modules.into_iter().find(is_most) else { return roots };
+        // The order of roots is that of the slots that were found.
+        roots.sort_by_key(|(root, _)| *root);
+        let (of_module, mut others): (Vec<_>, Vec<_>) =
+            roots.into_iter().partition(|(root, _)| module(*root) == Some(most));
+        let mut joined = Retained::new();
+        let first = of_module.first().and_then(|(root, _)| *root);
+        for (_, kept) in of_module {
+            if let Some(&pick) = kept.picks.first() {
+                joined.add(pick, kept.objects, kept.bytes);
+            }
+        }
+        others.push((first, joined));
+        others
+    }
+
     fn most_of(&self, kept: Group, max: usize, steps: &mut usize) -> Vec<Retainer> {
-        let mut kept = kept.roots;
+        let mut kept = self.joined_by_module(kept.roots);
         // Garbage comes after all roots.
         kept.sort_by_key(|(root, kept)| (Reverse(kept.bytes), root.is_none(), *root));
         let retainer = |(root, kept): (Option<u32>, Retained)| Retainer {
@@ -185,7 +229,7 @@ impl<'a> Retainers<'a> {
         for _ in 0..self.graph.len() {
             *steps += 1;
             if Some(at) == root {
-                path.push(Step::of([self.graph.root_name(at), "", ""]));
+                path.push(Step::of(self.graph.parts_of_root(at)));
                 break;
             }
             match self.graph.node(at) {
@@ -292,6 +336,8 @@ fn shown(mut path: Path<'_>) -> String {
         let name = match step.parts {
             // Variables of threads whose names differ.
             ["[", "", "]"] => "[…]".to_owned(),
+            // Constants of a module whose names differ.
+            [module, "", ""] if module.ends_with("::") => format!("{module}…"),
             parts => parts.concat(),
         };
         match step.count {

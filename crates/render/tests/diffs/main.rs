@@ -80,6 +80,8 @@ fn sessions(report: &mut Report, count: u64, retainer: Option<&str>) {
     (owner.owner, owner.kind) = ("Session".into(), "class".into());
     owner.cause = Some(Cause::RubyMalloc);
     owner.objects = count;
+    (owner.slot_bytes, owner.exclusive_bytes, owner.shared_bytes) = (count * 40, count * 984, 0);
+    owner.resident_bytes = None;
     owner.kept_by = vec![KeptBy {
         path: retainer.map(|name| format!("{name} → Hash → Session")),
         objects: count,
@@ -326,6 +328,25 @@ fn garbage_of_which_a_stale_word_keeps_one_is_no_leak() {
     assert_eq!(diff.verdict.kind, DiffKind::Growth, "{:?}", diff.verdict);
     let session = diff.classes.iter().find(|class| class.name == "Session").unwrap();
     assert_eq!(session.kept_by, None);
+}
+
+/// "Session retained by Cache::A_1", which had one of twenty new ones.
+#[test]
+fn a_root_with_a_small_part_of_the_growth_is_not_named() {
+    let looks = [(1, 10_000), (2, 14_000), (3, 18_000)].map(|(hour, count)| {
+        look(hour, |report| {
+            sessions(report, count, Some("Cache::A_1"));
+            let kept = &mut report.owners.as_mut().unwrap().last_mut().unwrap().kept_by;
+            (kept[0].objects, kept[0].bytes) = (count / 20, count / 20 * 1024);
+        })
+    });
+    let diff = growth(&looks);
+    let session = diff.classes.iter().find(|class| class.name == "Session").unwrap();
+    assert_eq!(session.kept_by.as_deref(), Some("(many roots)"));
+    assert_eq!(
+        diff_verdict(&diff).summary,
+        "Managed leak: Session retained by (many roots) grows by 4,000 objects/h (3.9 MiB/h)."
+    );
 }
 
 #[test]

@@ -164,7 +164,9 @@ impl ObjectGraph<'_> {
         for edge in self.pointers.edges(node) {
             let to = edge.to();
             let is_next_ractor = is_ractor && self.ractors.contains(&to);
-            if self.memory_of_threads.contains(to) || is_next_ractor {
+            let is_listed = self.memory_of_threads.contains(to)
+                && (is_root || !self.memory_of_ended_threads.contains(to));
+            if is_listed || is_next_ractor {
                 continue;
             }
             let its = self.trace.owner_of(to as usize);

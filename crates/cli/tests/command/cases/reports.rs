@@ -1,0 +1,69 @@
+//! Public reports that were searched for after the first ones.
+
+use formats::Report;
+
+use super::{assert_path, case, path_to};
+use crate::diffs::{diff, looks_at};
+use crate::owners::retained;
+
+/// The list of threads retained all threads that had ended, and the methods of threads were unknown, because the first threads had no
+/// stack.
+#[test]
+fn ended_threads_are_retained_by_their_fibers() {
+    let (target, report) = case("ended_fibers", "1");
+    assert_path(&target, "Probe", "LOG → LevelLogger → Hash → Fiber → Probe");
+    assert_path(&target, "Thread", "LOG → LevelLogger → Hash → Fiber → Thread");
+    let rows = report.threads.as_ref().unwrap();
+    assert!(rows.iter().any(|row| row.method == "Scenario.answer"), "{rows:?}");
+    let (_, roots) = retained(&report, "String");
+    let path = "LOG → LevelLogger → Hash → Fiber → Probe → Array → String";
+    assert!(roots[0].0.as_deref() == Some(path), "{roots:?}");
+    assert!(target.finish());
+}
+
+/// Each constant retained one object, so that the growth was "String retained by (symbols)", and the step to find the path.
+#[test]
+fn constants_of_one_module_retain_together() {
+    let (target, report) = case("generated_constants", "1");
+    let line = target.number("line");
+    let path = format!("Loaded::… → Class → Proc (PLACE:{line}) → Collection");
+    let place = |path: &str| {
+        let file = path.split_once('(').and_then(|(_, rest)| rest.split_once(".rb:"));
+        file.map_or_else(
+            || path.to_owned(),
+            |(file, _)| path.replace(&format!("{file}.rb"), "PLACE"),
+        )
+    };
+    let (found, objects, all) = path_to(&target, "Collection");
+    assert!(place(&found) == path && objects * 10 >= all * 9, "{found} ({objects} of {all})");
+    let of_class = |report: &Report, class: &str| retained(report, class).1[0].clone();
+    let (root, strings) = of_class(&report, "String");
+    assert!(root.is_some_and(|root| root.starts_with("Loaded::… → ")), "{strings}");
+    assert!(strings >= 100 * objects, "{strings}");
+    let looks = looks_at(target, 3, |_| false);
+    let diff = diff(&looks);
+    let words = render::words::diff_verdict(&diff).summary;
+    assert!(
+        words.starts_with("Managed leak: ") && words.contains(" retained by Loaded::…"),
+        "{words}"
+    );
+}
+
+/// The root kept more objects "about 0.8 MiB" large, which had 40 MiB: the size was that of their slots.
+#[test]
+fn a_line_of_a_backtrace_retains_all_of_it() {
+    let (target, _) = case("caller_locations", "1");
+    let do_backtraces_age = target.truth["ruby_version"].as_str().unwrap() >= "3";
+    let path = "Registry::DECLARATIONS → Array → Declaration → Thread::Backtrace::Location";
+    assert_path(&target, "Thread::Backtrace::Location", path);
+    let diff = diff(&looks_at(target, 3, |_| false));
+    let words = render::words::diff_verdict(&diff).summary;
+    let leak = "Managed leak: Declaration retained by Registry::DECLARATIONS grows";
+    assert!(words.starts_with(leak), "{words}");
+    let kept = diff.kept.iter().flatten().find(|it| it.root == "Registry::DECLARATIONS").unwrap();
+    if !do_backtraces_age {
+        return testkit::skip("backtraces have no write barrier, so they do not become old");
+    }
+    // Only the last but one interval counts.
+    assert!(kept.bytes * 3 > diff.verdict.bytes, "{kept:?} {:?}", diff.verdict);
+}
