@@ -113,6 +113,7 @@ impl PointerGraph {
         let root_objects = sources.iter().map(|source| source.object(&stack_owners)).collect();
         let blocks = heap.block_count() as u32;
         let concurrent_sets = concurrent_sets(heap, space, references, &addresses);
+        let descriptors = page_descriptors(image, heap, space, &addresses);
         let references = std::mem::take(references);
         let dropped_references = references.dropped();
         let of_bytecode = memory_of_bytecode(image, space);
@@ -137,6 +138,9 @@ impl PointerGraph {
                     // Text has no pointers, and most blocks have text.
                     Content::BYTES => {}
                     content => reader.read_block(block, content),
+                }
+                if descriptors.contains(index as u32) {
+                    reader.into.drop_slots();
                 }
                 reader.into.end_node();
             }
@@ -328,6 +332,22 @@ fn partial_blocks(heap: &HeapMap, pages: Option<&Pages>) -> HashMap<u32, u64> {
         .filter(|&(_, resident, all)| resident < all)
         .map(|(number, resident, _)| (number, resident))
         .collect()
+}
+
+/// The blocks with the collector's descriptors of heap pages. They point to the first slot of a page and to the first free one,
+/// which retains no object.
+fn page_descriptors(
+    image: &Image<'_>,
+    heap: &HeapMap,
+    space: &ObjectSpace,
+    addresses: &AddressIndex<'_>,
+) -> Bits {
+    let mut blocks = Bits::new(heap.block_count());
+    for page in &space.pages {
+        let descriptor = page.descriptor(image);
+        descriptor.and_then(|at| addresses.block_at(at)).map(|block| blocks.insert(block));
+    }
+    blocks
 }
 
 /// Returns true if one of Ruby's heap pages lies within the block.
