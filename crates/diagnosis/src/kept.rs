@@ -2,11 +2,12 @@
 //! at its end has.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use formats::{
-    Kept, KeptClass, KeptJudgement, KeptLine, KeptRoot, KeptUnknown, Snapshot, milliseconds,
+    Kept, KeptClass, KeptGrowth, KeptJudgement, KeptLine, KeptRoot, KeptUnknown, Snapshot,
+    milliseconds,
 };
 use ledger::{Gem, MapBlock, RetainedBy, Use};
 use linux::Address;
@@ -20,8 +21,14 @@ const MAX_LINES: usize = 20;
 const MIN_DEVIATIONS: f64 = 3.0;
 /// The samples of the second half of the time for each one of the first half, at most.
 const MAX_SHIFT: u64 = 4;
+/// The growth, in objects of a class, from which a root is reported without a line.
+const MIN_GROWTH: u64 = 100;
 /// The root of objects that only threads refer to: they are in use.
 const STACKS: &str = "(stacks)";
+/// The separator of the steps of a path.
+const ARROW: &str = " → ";
+/// The maximum number of pairs of a root and a class. No real process has as many.
+const MAX_PAIRS: usize = 1 << 20;
 
 /// How the objects were sampled.
 #[derive(Debug, Clone, Copy)]
@@ -33,23 +40,40 @@ pub struct KeptSampling {
 }
 
 /// The number of objects of each class that something retains.
-pub type RetainedObjects = BTreeMap<String, u64>;
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RetainedObjects {
+    classes: BTreeMap<String, u64>,
+    /// The objects of each class that a root of the program retains, by the names of both.
+    of_roots: BTreeMap<String, BTreeMap<String, u64>>,
+}
 
 /// Counts the objects of each class that something but a thread's stack retains; `None` if it is not known what retains objects.
 #[must_use]
 pub fn retained_objects(snapshot: &Snapshot) -> Option<RetainedObjects> {
-    let mut counts = RetainedObjects::new();
+    let mut counts = RetainedObjects::default();
     let mut by_owner: HashMap<u32, u64> = HashMap::new();
+    let mut by_pair: HashMap<(usize, u32), u64> = HashMap::new();
     for (block, by) in objects(snapshot)? {
-        if is_kept(snapshot, by)
-            && let Some(owner) = block.owner
+        let Some(owner) = block.owner.filter(|_| is_kept(snapshot, by)) else { continue };
+        *by_owner.entry(owner).or_default() += 1;
+        if let RetainedBy::Root(root) = by
+            && (by_pair.len() < MAX_PAIRS || by_pair.contains_key(&(root, owner)))
         {
-            *by_owner.entry(owner).or_default() += 1;
+            *by_pair.entry((root, owner)).or_default() += 1;
         }
     }
     for (owner, count) in by_owner {
         if let Some(class) = class(snapshot, owner) {
-            *counts.entry(class.to_owned()).or_default() += count;
+            *counts.classes.entry(class.to_owned()).or_default() += count;
+        }
+    }
+    for ((root_number, owner), count) in by_pair {
+        let root = root(snapshot, RetainedBy::Root(root_number));
+        if let (Some(root), Some(class)) = (root, class(snapshot, owner))
+            && is_of_program(root)
+        {
+            let classes = counts.of_roots.entry(root.to_owned()).or_default();
+            *classes.entry(class.to_owned()).or_default() += count;
         }
     }
     Some(counts)
@@ -106,7 +130,8 @@ pub fn kept(
     kept.unreachable += samples.len() as u64 - found;
     let longest = profile.objects.iter().map(|it| it.age).max().unwrap_or_default();
     let middle = (longest + sampling.older_than) / 2;
-    let count = |counts: &RetainedObjects, class: &str| counts.get(class).copied().unwrap_or(0);
+    let count =
+        |counts: &RetainedObjects, class: &str| counts.classes.get(class).copied().unwrap_or(0);
     kept.classes = classes
         .into_iter()
         .map(|(name, class)| {
@@ -115,6 +140,7 @@ pub fn kept(
         })
         .collect();
     name_by_root(&mut kept.classes);
+    kept.growing = growing(before, &retained, &kept.classes, &paths(after));
     kept.samples = kept.classes.iter().map(|it| it.samples).sum();
     kept.classes.sort_by_key(|it| (it.judgement != KeptJudgement::Named, Reverse(it.samples)));
     kept
@@ -145,8 +171,7 @@ impl<'a> Class<'a> {
         let samples = self.samples.len() as u64;
         let early = self.samples.iter().filter(|it| it.age > middle).count() as u64;
         let growth = objects_after.saturating_sub(objects_before);
-        let least = (MIN_DEVIATIONS * (objects_before as f64).sqrt()) as u64;
-        let judgement = if growth < samples.max(least) {
+        let judgement = if growth < least_growth(objects_before, samples) {
             KeptJudgement::Replaced
         } else if early * MAX_SHIFT < samples - early {
             KeptJudgement::Passing
@@ -165,6 +190,11 @@ impl<'a> Class<'a> {
     }
 }
 
+/// The growth of a number of objects that is no chance, and at least `least`.
+fn least_growth(objects_before: u64, least: u64) -> u64 {
+    least.max((MIN_DEVIATIONS * (objects_before as f64).sqrt()) as u64)
+}
+
 /// Names classes with few samples if the root that keeps them has enough in all classes that grow: what leaks is often a structure
 /// of several objects.
 fn name_by_root(classes: &mut [KeptClass]) {
@@ -181,6 +211,60 @@ fn name_by_root(classes: &mut [KeptClass]) {
             class.judgement = Named;
         }
     }
+}
+
+/// The paths from roots to objects, by the names of the root and of the class.
+type Paths<'a> = HashMap<(&'a str, &'a str), &'a str>;
+
+/// The paths that the report has.
+fn paths(snapshot: &Snapshot) -> Paths<'_> {
+    let mut paths = Paths::new();
+    for owner in snapshot.report.owners.iter().flatten() {
+        for path in owner.kept_by.iter().filter_map(|it| it.path.as_deref()) {
+            let root = path.split(ARROW).next().unwrap_or(path);
+            paths.entry((root, &owner.owner)).or_insert(path);
+        }
+    }
+    paths
+}
+
+/// The roots that retain clearly more objects of a class than before, and of which no line is named, most objects first. A root
+/// that is not known before is left out: it may have retained as many objects then.
+fn growing(
+    before: &RetainedObjects,
+    after: &RetainedObjects,
+    classes: &[KeptClass],
+    paths: &Paths<'_>,
+) -> Vec<KeptGrowth> {
+    let named = classes.iter().filter(|it| it.judgement == KeptJudgement::Named);
+    let named: HashSet<&str> = named.flat_map(|it| &it.roots).map(|it| it.name.as_str()).collect();
+    let growth = |it: &KeptGrowth| it.objects_after.saturating_sub(it.objects_before);
+    let of_root = |(root, classes): (&String, &BTreeMap<String, u64>)| {
+        let earlier = before.of_roots.get(root).filter(|_| !named.contains(root.as_str()))?;
+        let row = |(class, &objects_after): (&String, &u64)| {
+            let path = *paths.get(&(root.as_str(), class.as_str()))?;
+            let objects_before = earlier.get(class).copied().unwrap_or(0);
+            let (root, class, path) = (root.clone(), class.clone(), path.to_owned());
+            Some(KeptGrowth { root, class, objects_before, objects_after, path })
+        };
+        let is_clear = |it: &KeptGrowth| growth(it) >= least_growth(it.objects_before, MIN_GROWTH);
+        // A thread may have in use what it retains.
+        let rows = classes.iter().filter_map(row);
+        let grown = rows.filter(|it| is_clear(it) && !it.path.split(ARROW).any(is_thread));
+        // The step of a Proc has its place in the program. Objects of the interpreter say least.
+        let has_proc =
+            |it: &KeptGrowth| it.path.split(ARROW).any(|step| step.starts_with("Proc ("));
+        grown.min_by_key(|it| (!has_proc(it), it.class.starts_with('('), Reverse(growth(it))))
+    };
+    let mut rows: Vec<KeptGrowth> = after.of_roots.iter().filter_map(of_root).collect();
+    rows.sort_by_key(|it| Reverse(growth(it)));
+    rows.truncate(MAX_ROOTS);
+    rows
+}
+
+/// Returns true for a step of a path that is a thread, also with its name, its method, or a number.
+fn is_thread(step: &str) -> bool {
+    step.split(' ').next() == Some("Thread")
 }
 
 /// The objects of a snapshot, and what retains each; `None` if that is not known.
@@ -204,6 +288,12 @@ fn root(snapshot: &Snapshot, by: RetainedBy) -> Option<&str> {
         }
         RetainedBy::Nothing | RetainedBy::Unknown => None,
     }
+}
+
+/// Returns true for a constant or variable of the program. Other roots, such as the interpreter's variables, threads and their
+/// variables, also reach objects in use.
+fn is_of_program(root: &str) -> bool {
+    !root.starts_with(['(', '['])
 }
 
 /// Returns true unless the object is garbage, or in use by a thread alone.
@@ -337,6 +427,52 @@ mod tests {
         // A number varies by its square root.
         assert_eq!(class(&profile(30), 10_000, 10_299).judgement, KeptJudgement::Replaced);
         assert_eq!(class(&profile(30), 10_000, 10_300).judgement, KeptJudgement::Named);
+    }
+
+    #[test]
+    fn roots_that_retain_more_are_reported_without_a_line() {
+        let retained = |roots: &[(&str, &str, u64)]| {
+            let mut it = RetainedObjects::default();
+            for &(root, class, count) in roots {
+                it.of_roots.entry(root.into()).or_default().insert(class.into(), count);
+            }
+            it
+        };
+        let before = retained(&[
+            ("REGISTRY", "String", 100),
+            ("BUS", "Proc", 400),
+            ("CACHE", "Entry", 5000),
+            ("LOG", "Audit", 9),
+            ("JOBS", "Job", 1),
+            ("LIST", "Item", 7),
+        ]);
+        let after = [("BUS", "Proc", 700), ("BUS", "String", 650), ("CACHE", "Entry", 5200)];
+        let later = [("LOG", "Audit", 900), ("NEW", "String", 9000)];
+        let further = [("REGISTRY", "String", 9000), ("JOBS", "Job", 900), ("LIST", "Item", 107)];
+        let after = retained(&[&after[..], &later[..], &further[..]].concat());
+        let named = class(&profile(30), 0, 5000);
+        let named =
+            KeptClass { roots: vec![KeptRoot { name: "LOG".into(), samples: 30 }], ..named };
+        let paths: Paths<'_> = [
+            (("REGISTRY", "String"), "REGISTRY → Hash → Thread \"worker\" → String"),
+            (("BUS", "Proc"), "BUS → Array → Proc (/srv/app/bus.rb:3)"),
+            (("BUS", "String"), "BUS → Array → String"),
+            (("JOBS", "Job"), "JOBS → Thread::Queue → Job"),
+            (("CACHE", "Entry"), "CACHE → Hash → Entry"),
+            (("LOG", "Audit"), "LOG → Array → Audit"),
+            (("NEW", "String"), "NEW → String"),
+        ]
+        .into();
+        let rows = growing(&before, &after, &[named], &paths);
+        let row = |root: &str, class: &str, objects_before, objects_after, path: &str| {
+            let (root, class, path) = (root.into(), class.into(), path.into());
+            KeptGrowth { root, class, objects_before, objects_after, path }
+        };
+        // CACHE varies by chance, LOG has a line, NEW is not known before, a thread may have in use what REGISTRY retains, and the
+        // path of LIST is not known.
+        let jobs = row("JOBS", "Job", 1, 900, "JOBS → Thread::Queue → Job");
+        let bus = row("BUS", "Proc", 400, 700, "BUS → Array → Proc (/srv/app/bus.rb:3)");
+        assert_eq!(rows, [jobs, bus]);
     }
 
     #[test]

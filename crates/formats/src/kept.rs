@@ -24,6 +24,7 @@ pub struct Kept {
     pub unreachable: u64,
     pub ambiguous: u64,
     pub classes: Vec<KeptClass>,
+    pub growing: Vec<KeptGrowth>,
 }
 
 impl Content for Kept {
@@ -74,6 +75,17 @@ pub enum KeptJudgement {
 impl KeptJudgement {
     /// The number of samples of a class, or of all objects that a root retains, from which a line is named.
     pub const MIN_SAMPLES: u64 = 10;
+}
+
+/// A root that retains more objects than at the beginning, whose lines are not named.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Kept")]
+pub struct KeptGrowth {
+    pub root: String,
+    pub class: String,
+    pub objects_before: u64,
+    pub objects_after: u64,
+    pub path: String,
 }
 
 /// A root that retains objects of a class.

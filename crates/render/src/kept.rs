@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use formats::{Kept, KeptClass, KeptJudgement, KeptLine, KeptUnknown};
+use formats::{Kept, KeptClass, KeptGrowth, KeptJudgement, KeptLine, KeptUnknown};
 use ledger::Count;
 
 use crate::made_by::in_file;
@@ -35,7 +35,14 @@ pub fn kept_summary(kept: &Kept) -> String {
             "Too few of the objects that stay in process {pid} were seen to name their lines: {} in {time}.",
             kept.samples
         ),
-        None => format!("No line of process {pid} was seen to allocate what stays, in {time}."),
+        None => match kept.growing.first() {
+            Some(growth) => format!(
+                "No line of process {pid} was seen to allocate what stays, in {time}; {} retains {}.",
+                growth.root,
+                more(growth)
+            ),
+            None => format!("No line of process {pid} was seen to allocate what stays, in {time}."),
+        },
     }
 }
 
@@ -83,7 +90,21 @@ fn write(kept: &Kept, out: &mut String, width: usize) -> std::fmt::Result {
             write_wrapped(out, " · ", &not_named(kept, class), width)?;
         }
     }
+    if !kept.growing.is_empty() {
+        writeln!(out, "\n{BOLD}ROOTS THAT RETAIN MORE, WITHOUT A NAMED LINE{BOLD:#}")?;
+        for growth in &kept.growing {
+            write_wrapped(out, " · ", &format!("{}: {}", more(growth), growth.path), width)?;
+        }
+        let text = "A cache that fills retains more objects, too. `rbloat diff PID` shows whether the growth goes on.";
+        write_wrapped(out, "   ", text, width)?;
+    }
     writeln!(out)
+}
+
+/// "712 more objects of Proc".
+fn more(growth: &KeptGrowth) -> String {
+    let count = Count(growth.objects_after.saturating_sub(growth.objects_before));
+    format!("{count} more {}", objects(&growth.class))
 }
 
 fn write_class(class: &KeptClass, out: &mut String, width: usize) -> std::fmt::Result {
