@@ -28,6 +28,12 @@ pub(crate) enum Failure {
         "--every and --times are for one process, but {0} were given: leave out the options, or give one process"
     )]
     ManySources(usize),
+    #[error(
+        "--kept samples one running process between its snapshots: give one process, or leave out --kept"
+    )]
+    KeptOfMany,
+    #[error("--kept needs at least three snapshots: leave out --kept, or --times 2")]
+    KeptOfTwo,
     #[error(transparent)]
     Supervise(#[from] supervise::Error),
     #[error("every run failed; the first one (under {setting}): {why}")]
@@ -127,6 +133,8 @@ impl Failure {
             Self::Examine(error) => status_of(error),
             Self::OneSource
             | Self::ManySources(_)
+            | Self::KeptOfMany
+            | Self::KeptOfTwo
             | Self::NoFormat { .. }
             | Self::NeedlessSysroot
             | Self::TreeOfFile

@@ -104,7 +104,7 @@ fn of_capture(error: &linux::Error) -> Cow<'static, str> {
         }
         E::Clocks { source, .. } if is_forbidden(source) => {
             "; run rbloat as root; in Docker: --cap-add BPF --cap-add PERFMON; in Kubernetes: securityContext.capabilities.add: \
-             [\"BPF\", \"PERFMON\"]. Without --kept, `rbloat who` needs less"
+             [\"BPF\", \"PERFMON\"]. Without --kept, rbloat needs less"
         }
         E::Clocks { .. } => "; it needs Linux 5.13",
         _ => "",

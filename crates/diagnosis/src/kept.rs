@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use formats::{
-    Kept, KeptClass, KeptGrowth, KeptJudgement, KeptLine, KeptRoot, KeptUnknown, Snapshot,
+    Diff, Kept, KeptClass, KeptGrowth, KeptJudgement, KeptLine, KeptRoot, KeptUnknown, Snapshot,
     milliseconds,
 };
 use ledger::{Gem, MapBlock, RetainedBy, Use};
@@ -265,6 +265,33 @@ fn growing(
 /// Returns true for a step of a path that is a thread, also with its name, its method, or a number.
 fn is_thread(step: &str) -> bool {
     step.split(' ').next() == Some("Thread")
+}
+
+/// Adds the lines that made the objects that roots keep. Of the samples, those count that the last snapshot has as old objects and that
+/// were new before the last but one: objects in use are seldom as old.
+pub fn add_lines(diff: &mut Diff, profile: &KeptProfile, last: &Snapshot) {
+    let [.., before, at_end] = &diff.points[..] else { return };
+    let interval = Duration::from_millis(at_end.unix_ms.saturating_sub(before.unix_ms));
+    let (Some(rows), Some(objects)) = (&mut diff.kept, objects(last)) else { return };
+    let samples: HashMap<Address, &KeptObject> =
+        profile.objects.iter().map(|it| (it.slot, it)).collect();
+    let mut of_roots: HashMap<&str, Vec<&KeptObject>> = HashMap::new();
+    for (block, by) in objects {
+        if block.used == Use::OldSlot
+            && let Some(&object) = samples.get(&block.address)
+            && object.age >= interval
+            && let Some(root) = root(last, by)
+        {
+            of_roots.entry(root).or_default().push(object);
+        }
+    }
+    for row in rows {
+        let made = of_roots.remove(row.root.as_str()).unwrap_or_default();
+        row.samples = Some(made.len() as u64);
+        if made.len() as u64 >= KeptJudgement::MIN_SAMPLES {
+            row.made_by = lines(made.iter().filter_map(|it| line(profile, it.stack)));
+        }
+    }
 }
 
 /// The objects of a snapshot, and what retains each; `None` if that is not known.

@@ -31,7 +31,7 @@ pub use growth::{
     growth, has_more_objects, is_defined_again, kept_besides, least_growth,
     native_owner_of_verdict, totals,
 };
-pub use kept::{KeptSampling, RetainedObjects, kept, retained_objects};
+pub use kept::{KeptSampling, RetainedObjects, add_lines, kept, retained_objects};
 pub use made_by::{made_by, made_pages, name_code, touched_by};
 pub use place::{ContainerIds, container_ids, container_of_log, role, service};
 pub use series::{Basis, LatestFigures, MemorySeries, growth_per_minute, top_causes};

@@ -53,7 +53,7 @@ pub struct CoreSource {
 }
 
 /// A source of which everything is open or read, so that the rest needs no rights.
-enum Taken {
+pub(crate) enum Taken {
     Process {
         pid: i32,
         captured: Box<Captured>,
@@ -165,7 +165,8 @@ impl Source {
         sandbox.run(|| taken.explain(subject, detail, progress))
     }
 
-    fn take(
+    /// Takes everything that needs rights, and begins the sandbox.
+    pub(crate) fn take(
         self,
         how: CaptureOptions,
         detail: Detail,
@@ -317,7 +318,11 @@ impl SnapshotFile {
 
 impl Taken {
     /// Accounts for the memory, unless that is done.
-    fn account(self, detail: Detail, progress: &dyn Progress) -> Result<Snapshot, Error> {
+    pub(crate) fn account(
+        self,
+        detail: Detail,
+        progress: &dyn Progress,
+    ) -> Result<Snapshot, Error> {
         let snapshot = match self {
             Self::Process { captured, started, family, group, .. } => {
                 progress.account(captured.state.process.rss_bytes);

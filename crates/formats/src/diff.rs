@@ -6,6 +6,7 @@ use ledger::Cause;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::kept::KeptLine;
 use crate::{Confidence, Content, MadeBy, Unread, names};
 
 /// The document of `rbloat diff`.
@@ -142,6 +143,8 @@ pub struct KeptChange {
     pub bytes: i64,
     pub newcomers: u64,
     pub kept: u64,
+    pub samples: Option<u64>,
+    pub made_by: Vec<KeptLine>,
 }
 
 /// A constant, thread or object, or all like it: the memory that would be freed if it went away.

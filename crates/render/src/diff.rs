@@ -3,15 +3,19 @@
 use std::fmt::Write;
 
 use anstyle::Style;
-use formats::{ClassChange, Diff, DiffKind, DominatorChange, KeptChange, OwnerChange, Trajectory};
+use formats::{
+    ClassChange, Diff, DiffKind, DominatorChange, KeptChange, KeptJudgement, OwnerChange,
+    Trajectory,
+};
 use ledger::{Cause, Count, Size};
 
+use crate::kept::made_by;
 use crate::made_by::write_made_by;
 use crate::pins::write_pin_changes;
 use crate::rows::{Heads, Row, write_rows};
 use crate::text::{
     BOLD, DIM, GREEN, RED, YELLOW, align_right, end_with_a_line, mebibytes, table, trimmed,
-    write_parts, write_verdict,
+    write_parts, write_verdict, write_wrapped,
 };
 use crate::words::{self, signed, signed_count};
 
@@ -138,10 +142,11 @@ fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
             Count(it.kept).to_string(),
             change(it.bytes),
         ],
-        note: vec![(
-            Style::new(),
-            it.path.clone().or_else(|| it.class.clone()).unwrap_or_default(),
-        )],
+        note: vec![(Style::new(), {
+            let most = it.path.clone().or_else(|| it.class.clone());
+            let parts = [most, made_by(it.samples, &it.made_by)];
+            parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+        })],
         ..Row::default()
     };
     let heads = Heads {
@@ -150,7 +155,15 @@ fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
         note: "MOST OF IT",
         lead: "most of it: ",
     };
-    write_rows(out, &heads, &shown.into_iter().map(row).collect::<Vec<_>>(), width)
+    let has_few = |it: &&KeptChange| it.samples.is_some() && it.made_by.is_empty();
+    let hint = shown.iter().any(has_few).then(|| {
+        format!(
+            "A line needs {} samples: watch for longer (--every 10m), or with more ticks (--rate 1000).",
+            KeptJudgement::MIN_SAMPLES
+        )
+    });
+    write_rows(out, &heads, &shown.into_iter().map(row).collect::<Vec<_>>(), width)?;
+    hint.map_or(Ok(()), |hint| write_wrapped(out, " ", &hint, width))
 }
 
 /// Writes how retained sizes changed, if all snapshots have them.

@@ -7,6 +7,7 @@ use ledger::Count;
 
 use crate::made_by::in_file;
 use crate::text::{BOLD, DIM, RED, write_paragraph, write_wrapped};
+use crate::words::counted;
 
 /// Classes and lines that are shown, at most.
 const MAX_CLASSES: usize = 12;
@@ -18,7 +19,11 @@ const MIN_SAMPLES: u64 = KeptJudgement::MIN_SAMPLES;
 pub fn kept_summary(kept: &Kept) -> String {
     let (pid, time) = (kept.pid, seconds(kept.elapsed_ms));
     if let Some(reason) = kept.unknown {
-        return format!("It is not known what process {pid} keeps: {}.", unknown(reason, &time));
+        let why = match reason {
+            KeptUnknown::Ended => format!("it ended after {time}"),
+            reason => why_nothing_is_known(reason).into(),
+        };
+        return format!("It is not known what process {pid} keeps: {why}.");
     }
     match named(kept).next() {
         Some(class) => {
@@ -46,14 +51,16 @@ pub fn kept_summary(kept: &Kept) -> String {
     }
 }
 
-fn unknown(reason: KeptUnknown, time: &str) -> String {
+/// The reason as the end of a sentence on a process.
+#[must_use]
+pub fn why_nothing_is_known(reason: KeptUnknown) -> &'static str {
     match reason {
-        KeptUnknown::NoCollections => "it has collected no garbage meanwhile".into(),
+        KeptUnknown::NoCollections => "it has collected no garbage meanwhile",
         KeptUnknown::NoFreeLists => {
-            "its lists of free slots were not found: either it allocated nothing meanwhile, or rbloat does not know their layout".into()
+            "its lists of free slots were not found: either it allocated nothing meanwhile, or rbloat does not know their layout"
         }
-        KeptUnknown::NoReferences => "the references between its objects could not be read".into(),
-        KeptUnknown::Ended => format!("it ended after {time}"),
+        KeptUnknown::NoReferences => "the references between its objects could not be read",
+        KeptUnknown::Ended => "it has ended",
     }
 }
 
@@ -198,6 +205,18 @@ fn collections(count: u64) -> String {
 
 fn seconds(milliseconds: f64) -> String {
     format!("{:.0} s", milliseconds / 1e3)
+}
+
+/// "made by Audit#note (/srv/app/audit.rb:8), about 35 of 39 samples"; `None` if no objects were sampled between the snapshots.
+pub(crate) fn made_by(samples: Option<u64>, lines: &[KeptLine]) -> Option<String> {
+    let samples = samples?;
+    Some(match lines.first() {
+        Some(line) => {
+            format!("made by {}, about {} of {samples} samples", place(line), line.samples)
+        }
+        None if samples == 0 => "no samples".into(),
+        None => format!("{}, too few to name a line", counted(samples, "sample")),
+    })
 }
 
 /// "Audit#note → Array.new (/srv/app/audit.rb:8)".

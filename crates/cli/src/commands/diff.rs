@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use examine::{ProcessName, Sandbox, SourceName};
+use examine::{KeptLines, ProcessName, Sandbox, SourceName};
 use formats::to_json;
 use ledger::Size;
 
@@ -20,6 +20,7 @@ const TIMES: u32 = 4;
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   rbloat diff 4242               take four snapshots, 60 s apart: does it leak?
+  rbloat diff 4242 --kept        and which lines made what roots keep
   rbloat diff a.rbloat b.rbloat  what grew between two snapshots
   rbloat diff --tree 4242        do its workers lose shared memory, and why?";
 
@@ -46,6 +47,16 @@ pub(crate) struct DiffArguments {
     /// steadily, the time until its memory limit. The files are those of `rbloat snapshot --tree`.
     #[arg(long, conflicts_with_all = ["who", "retained", "sysroot"])]
     pub(crate) tree: bool,
+    /// Name the lines that made what roots keep: sample new objects between the snapshots
+    ///
+    /// For one process and at least three snapshots. Objects are sampled as by `rbloat who --kept`, which needs CAP_BPF and
+    /// CAP_PERFMON. If the process collects no garbage for 30 s, there are no lines
+    #[arg(long, conflicts_with = "tree")]
+    kept: bool,
+    /// The ticks of the clock in a second of each thread's processor time, with --kept
+    #[arg(long, value_name = "TICKS", default_value_t = 200, requires = "kept", hide_short_help = true,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rate: u32,
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -80,6 +91,9 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     if arguments.tree {
         return super::family_diff::run(arguments);
     }
+    if arguments.kept && arguments.times == Some(2) {
+        return Err(Failure::KeptOfTwo);
+    }
     let names: Vec<_> = arguments.names().collect();
     let samples = arguments.samples.read()?;
     // The last source may be a process that will be captured in hours.
@@ -89,19 +103,36 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     let repeats = arguments.every.is_some() || arguments.times.is_some();
     let (how, retained) = (arguments.capture.options(), arguments.retained.retained);
     let sandbox = Sandbox::new(how.sandbox, []);
+    let mut profile = None;
     let snapshots = match &names[..] {
         [(_, SourceName::Process(name))] => {
             // Another process may have that name later.
-            let name = SourceName::Process(ProcessName::Pid(naming::process(name.clone())?.pid()));
+            let pid = naming::process(name.clone())?.pid();
+            let name = SourceName::Process(ProcessName::Pid(pid));
+            let mut lines = if arguments.kept { sample(pid, arguments)? } else { None };
+            let is_sampled = lines.is_some();
             let earlier = Sandbox::of_analyses(how.sandbox);
-            watch(arguments, |is_last| {
+            let snapshots = watch(arguments, |is_last| {
+                let source = naming::source(name.clone())?;
+                let progress = Progress::new();
+                if let Some(lines) = lines.take_if(|_| is_last) {
+                    let (snapshot, made) = lines.end(source, how, retained, &sandbox, &progress)?;
+                    profile = made;
+                    return Ok(snapshot);
+                }
                 // The next capture needs all rights again.
                 let sandbox = if is_last { &sandbox } else { &earlier };
-                let source = naming::source(name.clone())?;
-                Ok(source.snapshot(how, retained, sandbox, &Progress::new())?)
-            })?
+                Ok(source.snapshot(how, retained, sandbox, &progress)?)
+            })?;
+            if is_sampled && profile.is_none() {
+                terminal::complain(format!(
+                    "--kept names no lines of process {pid}: it could not be followed until the last snapshot"
+                ));
+            }
+            snapshots
         }
         [_] => return Err(Failure::OneSource),
+        _ if arguments.kept => return Err(Failure::KeptOfMany),
         many if repeats => return Err(Failure::ManySources(many.len())),
         _ => {
             let open = |(_, name): &(&str, SourceName)| naming::source(name.clone());
@@ -116,6 +147,9 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     let mut diff = diagnosis::growth(&snapshots);
     if let (Some(samples), Some((_, last))) = (samples, snapshots.last()) {
         diff.made_by = Some(diagnosis::made_by(last, &samples.of(last)?));
+    }
+    if let (Some(profile), Some((_, last))) = (&profile, snapshots.last()) {
+        diagnosis::add_lines(&mut diff, profile, last);
     }
     let text = if arguments.json {
         to_json(&diff, &render::words::diff_verdict(&diff).summary)
@@ -134,6 +168,25 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     }
     let outcome = if is_complete { Outcome::Done } else { Outcome::Incomplete };
     Ok(arguments.grown_too_much("RSS", diff.rss_bytes.change).unwrap_or(outcome))
+}
+
+/// Starts to sample the new objects of a process. If that is not possible, the snapshots are still compared.
+fn sample(pid: i32, arguments: &DiffArguments) -> Result<Option<KeptLines>, Failure> {
+    let progress = Progress::new();
+    progress.show(&format!(
+        "waiting until process {pid} allocates and collects garbage, for {} s at most",
+        KeptLines::MAX_SEARCH.as_secs()
+    ));
+    let lines = KeptLines::begin(pid, arguments.capture.options(), arguments.rate);
+    progress.erase();
+    match lines? {
+        Ok(lines) => Ok(Some(lines)),
+        Err(reason) => {
+            let why = render::why_nothing_is_known(reason);
+            terminal::complain(format!("--kept names no lines of process {pid}: {why}"));
+            Ok(None)
+        }
+    }
 }
 
 /// Takes something at intervals. If it cannot be taken any more, such as after the end of the process, those so far are compared.

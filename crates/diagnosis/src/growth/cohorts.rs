@@ -299,7 +299,8 @@ impl<'a> Sizes<'a> {
         let objects = Trajectory::new(sum.lasting.into_iter());
         let (newcomers, kept) = (sum.newcomers, sum.kept);
         let root = root.to_owned();
-        Some(KeptChange { root, class, path, objects, bytes, newcomers, kept })
+        let (samples, made_by) = (None, Vec::new());
+        Some(KeptChange { root, class, path, objects, bytes, newcomers, kept, samples, made_by })
     }
 
     fn retainer(&self, class: &str, root: &str) -> Option<&KeptBy> {

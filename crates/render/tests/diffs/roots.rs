@@ -1,11 +1,13 @@
 //! Objects that the same root keeps from one snapshot to the next.
 
 use std::ops::Range;
+use std::time::Duration;
 
-use diagnosis::growth;
+use diagnosis::{add_lines, growth};
 use formats::{DiffKind, KeptBy, Snapshot};
 use linux::Address;
 use render::words::diff_verdict;
+use sampler::{Frame, KeptObject, KeptProfile};
 
 use crate::{MIB, grow, look, sessions};
 
@@ -58,6 +60,49 @@ fn fewer_requests_do_not_hide_what_a_root_keeps() {
         .map(|(hour, kept)| look_behind(hour, kept, 40_000 - hour * 6_000))
         .collect();
     assert_eq!(growth(&looks).verdict.kind, DiffKind::Shrank);
+}
+
+/// Samples of objects that are retained since the last but one snapshot name the lines that made them.
+#[test]
+fn samples_name_the_lines_that_made_what_a_root_keeps() {
+    let looks: Vec<_> = (1..5).map(|hour| look_behind(hour, hour * 4_000, 4_000)).collect();
+    let (_, last) = looks.last().unwrap();
+    let map = &last.memory_map;
+    let slots = map.areas.iter().flat_map(|area| map.blocks(area)).filter(|it| it.used.is_object());
+    let slots: Vec<Address> = slots.map(|it| it.address).collect();
+    let frame = |label: &str, line| Frame {
+        label: label.into(),
+        path: Some("/srv/app/cache.rb".into()),
+        line: Some(line),
+    };
+    let object = |slot: usize, stack, minutes: u64| KeptObject {
+        slot: slots[slot],
+        stack,
+        age: Duration::from_secs(minutes * 60),
+    };
+    let told = |kept: usize| {
+        let of_cache = (0..kept).map(|slot| object(slot, u32::from(slot % 10 == 9), 61));
+        // Of the last hour, of requests in flight, and without a slot.
+        let others = [object(100, 1, 59), object(17_000, 1, 61), {
+            KeptObject { slot: Address(8), ..object(0, 1, 61) }
+        }];
+        let profile = KeptProfile {
+            frames: vec![frame("Cache#store", 8), frame("Cache#fetch", 4)],
+            stacks: vec![vec![0, 1], vec![1]],
+            objects: of_cache.chain(others).collect(),
+            ..KeptProfile::default()
+        };
+        let mut diff = growth(&looks);
+        add_lines(&mut diff, &profile, last);
+        let row = &diff.kept.as_ref().unwrap()[0];
+        assert_eq!(row.samples, Some(kept as u64), "{row:?}");
+        let text = anstream::adapter::strip_str(&render::diff(&diff, 200)).to_string();
+        let line = text.lines().find(|line| line.contains("Cache::STORE  ")).unwrap_or(&text);
+        line.split_once(" → Session; ").map(|it| it.1.to_owned()).unwrap_or(text)
+    };
+    assert_eq!(told(30), "made by Cache#store (/srv/app/cache.rb:8), about 27 of 30 samples");
+    assert_eq!(told(9), "9 samples, too few to name a line");
+    assert_eq!(told(0), "no samples");
 }
 
 /// A leak that is little beside the growth of RSS is no verdict, but is not hidden.

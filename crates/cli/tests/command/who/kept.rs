@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Output, Stdio};
 
-use formats::{Kept, KeptClass, KeptJudgement, KeptLine, KeptUnknown};
+use formats::{Diff, Kept, KeptClass, KeptJudgement, KeptLine, KeptUnknown};
 use testkit::Target;
 
 use super::{wait_until_it_has_waited, wait_until_it_samples};
@@ -107,6 +107,75 @@ fn the_lines_that_keep_what_they_make_are_named() {
     let arrays = class(&kept, "Array");
     let [hot, cold] = ["Cache#hot", "Cache#cold"].map(|method| samples(arrays, method));
     assert!(hot > cold && cold > 0, "{arrays:#?}");
+}
+
+/// Only the time ends a diff, so its program has an object in its hands at most ticks: a slow machine has enough samples, too.
+#[test]
+fn a_diff_names_the_lines_that_made_what_roots_keep() {
+    let target = Target::ruby(
+        r##"
+        Event = Struct.new(:number)
+        class Audit
+          LOG = []
+          def hold(event)
+            sum = 0
+            2000.times { |index| sum += index }
+            event && sum
+          end
+
+          def note(number)
+            event = Event.new(number)
+            hold(event)
+            LOG << event
+          end
+
+          def look(number)
+            event = Event.new(number)
+            hold(event)
+          end
+        end
+        audit = Audit.new
+        kept = Array.new(5000) { |i| "kept #{i}" }
+        4.times { GC.start }
+        Thread.new do
+          loop { 3.times { audit.note(1) }; audit.look(1); Array.new(300) { |i| "item #{i}" } }
+        end
+        puts 'ready {}'
+        $stdout.flush
+        $stdin.read
+        "##,
+    );
+    let output = rbloat()
+        .args(["diff", &target.pid().to_string(), "--json", "--max-pause", "10s"])
+        .args(["--kept", "--rate", "1000", "--every", "1s", "--times", "3"])
+        .output()
+        .unwrap();
+    if !is_possible(&output) {
+        return;
+    }
+    let diff: Diff = document(&output.stdout);
+    let rows = diff.kept.unwrap();
+    assert!(rows.iter().all(|it| it.samples.is_some()), "{rows:#?}");
+    let Some(row) = rows.iter().find(|it| it.root == "Audit::LOG" && !it.made_by.is_empty()) else {
+        testkit::skip("the program did too little within two seconds for ten samples");
+        return;
+    };
+    let first = &row.made_by[0];
+    assert_eq!(first.method, "Audit#note", "{row:#?}");
+    assert!((first.samples + 1) * 100 >= row.samples.unwrap() * 95, "{row:#?}");
+}
+
+#[test]
+fn a_diff_of_files_or_of_two_snapshots_has_no_samples() {
+    for (arguments, told) in [
+        (&["a.rbloat", "b.rbloat"][..], "--kept samples one running process"),
+        (&["4242", "--times", "2"], "--kept needs at least three snapshots"),
+    ] {
+        let output = rbloat().args(["diff", "--kept"]).args(arguments).output().unwrap();
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{complaint}");
+        assert!(complaint.contains(told), "{complaint}");
+    }
 }
 
 #[test]
