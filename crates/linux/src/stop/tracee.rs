@@ -143,6 +143,8 @@ pub fn wait_for_stop(tid: i32, patience: Duration) -> Wait {
         match wait(tid) {
             Wait::Running if Instant::now() >= deadline => break,
             Wait::Running if look < SPINS => std::thread::yield_now(),
+            // The end of a process's first thread is reported only when its tracer has noticed the ends of all others.
+            Wait::Running if proc::thread_state(tid, tid) == Some('Z') => return Wait::Gone,
             Wait::Running => std::thread::sleep(POLL),
             other => return other,
         }
@@ -158,6 +160,22 @@ mod tests {
     use nix::unistd::Pid;
 
     use super::*;
+    use crate::{PATIENCE, Stop};
+
+    /// A process that was killed while one thread of it was on the way and the others were stopped was waited for, for a minute.
+    #[test]
+    fn the_end_of_the_first_thread_is_noticed_before_those_of_stopped_threads() {
+        let target = testkit::Target::ruby(
+            "Thread.new { sleep }; puts 'ready {}'; $stdout.flush; $stdin.read",
+        );
+        let pid = target.pid();
+        let stop = Stop::all_threads(pid, PATIENCE).unwrap();
+        assert!(stop.stopped().count() > 1);
+        resume(pid, Resume::Run, 0).unwrap();
+        nix::sys::signal::kill(Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+        assert_eq!(wait_for_stop(pid, PATIENCE), Wait::Gone);
+        drop(stop);
+    }
 
     #[test]
     fn the_tracer_leaves_the_exit_status_of_a_child_to_its_owner() {
