@@ -188,7 +188,7 @@ fn a_heap_of_equal_slabs_has_the_layout_of_its_own_generation() {
     for build in builds() {
         for bytes in [16, 32, 48, 64, 128, 256] {
             let mut heap = JemallocHeap::new(build.0, build.1, 1);
-            for _ in 0..(1 << 20) / bytes {
+            for _ in 0..(1 << 18) / bytes {
                 heap.malloc(0, bytes);
             }
             let mut memory = SyntheticMemory::default();
@@ -335,7 +335,7 @@ fn decidable(mut row: Row) -> Row {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(100) })]
 
     /// A damaged word gives findings or the same extents and blocks, and never a panic.
     #[test]

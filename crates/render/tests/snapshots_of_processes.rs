@@ -147,7 +147,7 @@ fn areas_that_do_not_fit_together_are_refused() {
 #[test]
 fn a_file_that_unpacks_to_gigabytes_is_refused() {
     use std::io::Write;
-    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
     let zeros = vec![0_u8; 1 << 20];
     for _ in 0..3 << 10 {
         encoder.write_all(&zeros).unwrap();
