@@ -21,8 +21,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   rbloat diff 4242               take four snapshots, 60 s apart: does it leak?
   rbloat diff 4242 --kept        and which lines made what roots keep
-  rbloat diff a.rbloat b.rbloat  what grew between two snapshots
-  rbloat diff --tree 4242        do its workers lose shared memory, and why?";
+  rbloat diff a.rbloat b.rbloat  what grew between two snapshots";
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArguments {
@@ -47,9 +46,9 @@ pub(crate) struct DiffArguments {
     /// steadily, the time until its memory limit. The files are those of `rbloat snapshot --tree`.
     #[arg(long, conflicts_with_all = ["who", "retained", "sysroot"])]
     pub(crate) tree: bool,
-    /// Name the lines that made what roots keep: sample new objects between the snapshots
+    /// Name the lines that made what roots keep
     ///
-    /// For one process and at least three snapshots. Objects are sampled as by `rbloat who --kept`, which needs CAP_BPF and
+    /// For one process and at least three snapshots. New objects are sampled between them as by `rbloat who --kept`, which needs CAP_BPF and
     /// CAP_PERFMON. If the process collects no garbage for 30 s, there are no lines
     #[arg(long, conflicts_with = "tree")]
     kept: bool,
