@@ -143,9 +143,15 @@ pub fn wait_for_stop(tid: i32, patience: Duration) -> Wait {
         match wait(tid) {
             Wait::Running if Instant::now() >= deadline => break,
             Wait::Running if look < SPINS => std::thread::yield_now(),
-            // The end of a process's first thread is reported only when its tracer has noticed the ends of all others.
-            Wait::Running if proc::thread_state(tid, tid) == Some('Z') => return Wait::Gone,
-            Wait::Running => std::thread::sleep(POLL),
+            Wait::Running if proc::thread_state(tid, tid) != Some('Z') => std::thread::sleep(POLL),
+            // It has ended since, and this look notices that. Only the end of a process's first thread is not reported, until its
+            // tracer has noticed the ends of all others.
+            Wait::Running => {
+                return match wait(tid) {
+                    Wait::Running => Wait::Gone,
+                    reported => reported,
+                };
+            }
             other => return other,
         }
     }
