@@ -67,3 +67,35 @@ fn a_line_of_a_backtrace_retains_all_of_it() {
     // Only the last but one interval counts.
     assert!(kept.bytes * 3 > diff.verdict.bytes, "{kept:?} {:?}", diff.verdict);
 }
+
+/// The path was "CLIENT → Client → Proc → Segment", as if one callback had all segments.
+#[test]
+fn a_chain_of_callbacks_has_its_length_in_the_path() {
+    let (target, report) = case("callback_chain", "0.5");
+    if target.truth["ruby_version"].as_str().is_some_and(|version| version < "3") {
+        return testkit::skip("on Ruby 2.7 a Proc may have an old word that refers to the chain");
+    }
+    let (all, line) = (target.number("objects"), target.number("line"));
+    // The path without the length of the chain, and this length.
+    let parts = |path: &str| {
+        let (before, rest) = path.split_once(" → Proc (").unwrap();
+        let (place, rest) = rest.split_once(") × ").unwrap();
+        let (length, after) = rest.split_once(" → ").unwrap();
+        assert!(place.ends_with(&format!("callback_chain.rb:{line}")), "{path}");
+        let length: u64 = length.replace(',', "").parse().unwrap();
+        (format!("{before} → Proc × … → {after}"), length)
+    };
+    let (path, objects, of_class) = path_to(&target, "Segment");
+    let (path, length) = parts(&path);
+    assert_eq!((path.as_str(), of_class), ("CLIENT → Client → Proc × … → Segment", all));
+    assert!(objects * 10 >= all * 9, "{objects} of {all}");
+    // The object in the middle of a sample, not one at an end of the chain.
+    assert!(length > all / 10 && length < all - all / 10, "{length} of {all}");
+    let (_, roots) = retained(&report, "String");
+    let (path, length) = parts(roots[0].0.as_deref().unwrap());
+    assert_eq!(path, "CLIENT → Client → Proc × … → Segment → String");
+    assert!(length > all / 10 && length < all - all / 10, "{length} of {all}");
+    let diff = diff(&looks_at(target, 3, |_| false));
+    let words = render::words::diff_verdict(&diff).summary;
+    assert!(words.starts_with("Managed leak: Segment retained by CLIENT grows "), "{words}");
+}
