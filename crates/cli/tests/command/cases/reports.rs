@@ -1,6 +1,6 @@
 //! Public reports that were searched for after the first ones.
 
-use formats::Report;
+use formats::{DiffKind, Report};
 
 use super::{assert_path, case, path_to};
 use crate::diffs::{diff, looks_at};
@@ -98,4 +98,25 @@ fn a_chain_of_callbacks_has_its_length_in_the_path() {
     let diff = diff(&looks_at(target, 3, |_| false));
     let words = render::words::diff_verdict(&diff).summary;
     assert!(words.starts_with("Managed leak: Segment retained by CLIENT grows "), "{words}");
+}
+
+/// The growth of events was that of their strings, without their hashes and arrays, and what a queue keeps had no path.
+#[test]
+fn events_in_a_queue_grow_with_all_their_objects() {
+    let (target, _) = case("queued_events", "0.5");
+    assert_path(&target, "Event", "LOGGER → Processor → Thread::Queue → Event");
+    let diff = diff(&looks_at(target, 3, |_| false));
+    let verdict = &diff.verdict;
+    assert_eq!(verdict.kind, DiffKind::ManagedLeak, "{verdict:?}");
+    let words = render::words::diff_verdict(&diff).summary;
+    assert!(words.starts_with("Managed leak: Event retained by LOGGER grows "), "{words}");
+    let of_class =
+        |name: &str| diff.classes.iter().find(|it| it.name == name).unwrap().bytes.change;
+    let parts = ["Event", "String", "Hash", "Array"].map(of_class);
+    assert!(parts.iter().all(|&bytes| bytes >= 40_000 * 40), "{parts:?}");
+    let sum: i64 = parts.iter().sum();
+    assert!((verdict.bytes - sum).abs() * 20 <= sum, "{verdict:?} {parts:?}");
+    let kept = diff.kept.iter().flatten().find(|it| it.root == "LOGGER").unwrap();
+    assert_eq!(kept.class, None, "{kept:?}");
+    assert_eq!(kept.path.as_deref(), Some("LOGGER → Processor → Thread::Queue → Event"));
 }
