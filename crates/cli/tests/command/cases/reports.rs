@@ -120,3 +120,20 @@ fn events_in_a_queue_grow_with_all_their_objects() {
     assert_eq!(kept.class, None, "{kept:?}");
     assert_eq!(kept.path.as_deref(), Some("LOGGER → Processor → Thread::Queue → Event"));
 }
+
+/// The Hash retains the Mutexes and their names. Neither those of libraries and threads nor the interpreter's table of strings, which
+/// grows with the names, hide that.
+#[test]
+fn mutexes_are_retained_by_the_table_of_their_names() {
+    let (target, report) = case("mutexes", "1");
+    let all = target.number("objects");
+    for class in ["Thread::Mutex", "String"] {
+        let (_, roots) = retained(&report, class);
+        let path = format!("MANAGER → PoolManager → Hash → {class}");
+        assert!(roots[0].0.as_ref() == Some(&path) && roots[0].1 * 10 >= all * 9, "{roots:?}");
+    }
+    let diff = diff(&looks_at(target, 3, |_| false));
+    let words = render::words::diff_verdict(&diff).summary;
+    let leak = "Managed leak: Thread::Mutex retained by MANAGER grows ";
+    assert!(words.starts_with(leak), "{words}");
+}
