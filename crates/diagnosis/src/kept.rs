@@ -21,12 +21,14 @@ const MAX_LINES: usize = 20;
 const MIN_DEVIATIONS: f64 = 3.0;
 /// The samples of the second half of the time for each one of the first half, at most.
 const MAX_SHIFT: u64 = 4;
+/// The least number of samples of the second half that shows anything: as many, and none of the first half, are chance in 1 of 32 cases.
+const MIN_LATE: u64 = 5;
 /// The growth, in objects of a class, from which a root is reported without a line.
 const MIN_GROWTH: u64 = 100;
 /// The root of objects that only threads refer to: they are in use.
 const STACKS: &str = "(stacks)";
 /// The separator of the steps of a path.
-const ARROW: &str = " → ";
+pub(crate) const ARROW: &str = " → ";
 /// The maximum number of pairs of a root and a class. No real process has as many.
 const MAX_PAIRS: usize = 1 << 20;
 
@@ -170,10 +172,11 @@ impl<'a> Class<'a> {
     ) -> KeptClass {
         let samples = self.samples.len() as u64;
         let early = self.samples.iter().filter(|it| it.age > middle).count() as u64;
+        let late = samples - early;
         let growth = objects_after.saturating_sub(objects_before);
         let judgement = if growth < least_growth(objects_before, samples) {
             KeptJudgement::Replaced
-        } else if early * MAX_SHIFT < samples - early {
+        } else if late >= MIN_LATE && late > early * MAX_SHIFT {
             KeptJudgement::Passing
         } else if samples < KeptJudgement::MIN_SAMPLES {
             KeptJudgement::FewSamples
@@ -507,5 +510,17 @@ mod tests {
         let mut profile = profile(30);
         profile.objects.iter_mut().take(26).for_each(|it| it.age = Duration::from_secs(12));
         assert_eq!(class(&profile, 0, 5000).judgement, KeptJudgement::Passing);
+    }
+
+    /// One sample of the second half was "these objects do not stay for long".
+    #[test]
+    fn a_few_samples_of_the_last_moments_show_nothing() {
+        let of_samples = |count: u64| {
+            let mut profile = profile(count);
+            profile.objects.iter_mut().for_each(|it| it.age = Duration::from_secs(12));
+            class(&profile, 0, 5000).judgement
+        };
+        assert_eq!([of_samples(1), of_samples(4)], [KeptJudgement::FewSamples; 2]);
+        assert_eq!(of_samples(5), KeptJudgement::Passing);
     }
 }

@@ -173,7 +173,8 @@ fn not_named(kept: &Kept, class: &KeptClass) -> String {
             )
         }
         KeptJudgement::Replaced => format!(
-            "{name}: {samples} samples, but the number of these objects went from {} to {}: they replace others",
+            "{name}: {}, but the number of these objects went from {} to {}: they replace others",
+            counted(samples, "sample"),
             Count(class.objects_before),
             Count(class.objects_after)
         ),

@@ -15,6 +15,8 @@ use formats::{ClassChange, KeptBy, KeptChange, Owner, Snapshot, Trajectory};
 use ledger::{MapBlock, RetainedBy, Use};
 use linux::Address;
 
+use crate::kept::ARROW;
+
 /// Roots that may be old words, or are no roots of the program's.
 const NO_ROOTS: [&str; 2] = ["(stacks)", "(memory of C extensions)"];
 /// The maximum number of roots in a diff.
@@ -295,7 +297,10 @@ impl<'a> Sizes<'a> {
             !class.0.starts_with('(') && of_class(class) > 0.0 && 2.0 * of_class(class) > total
         });
         let class = most.map(|(class, _)| (*class).to_owned());
-        let path = class.as_deref().and_then(|class| self.retainer(class, root)?.path.clone());
+        let path = match &class {
+            Some(class) => self.retainer(class, root).and_then(|it| it.path.clone()),
+            None => self.common_path(root, classes.iter().map(|it| (of_class(it), it.0))),
+        };
         let objects = Trajectory::new(sum.lasting.into_iter());
         let (newcomers, kept) = (sum.newcomers, sum.kept);
         let root = root.to_owned();
@@ -303,9 +308,41 @@ impl<'a> Sizes<'a> {
         Some(KeptChange { root, class, path, objects, bytes, newcomers, kept, samples, made_by })
     }
 
+    /// The first steps, which the paths to the classes with most memory have in common: those to one kind of object that retains all of
+    /// it. `None` if they have only the root in common, or most of the memory has no path.
+    fn common_path<'b>(
+        &self,
+        root: &str,
+        classes: impl Iterator<Item = (f64, &'b str)>,
+    ) -> Option<String> {
+        let mut classes: Vec<_> = classes.filter(|(bytes, _)| *bytes > 0.0).collect();
+        classes.sort_by(|one, other| other.0.total_cmp(&one.0));
+        let total: f64 = classes.iter().map(|(bytes, _)| bytes).sum();
+        let mut common: Option<Vec<&str>> = None;
+        let mut sum = 0.0;
+        for (bytes, class) in classes {
+            if 2.0 * sum > total {
+                break;
+            }
+            let path = self.retainer(class, root).and_then(|it| it.path.as_deref());
+            let Some(path) = path else { continue };
+            let alike = |(one, other): &(&str, &str)| one == other;
+            let steps = path.split(ARROW);
+            common = Some(match common {
+                Some(common) => {
+                    common.into_iter().zip(steps).take_while(alike).map(|(step, _)| step).collect()
+                }
+                None => steps.collect(),
+            });
+            sum += bytes;
+        }
+        let common = common.filter(|steps| steps.len() > 1 && 2.0 * sum > total)?;
+        Some(common.join(ARROW))
+    }
+
     fn retainer(&self, class: &str, root: &str) -> Option<&KeptBy> {
         let is_root = |it: &&KeptBy| {
-            it.path.as_deref().and_then(|path| path.split(" → ").next()) == Some(root)
+            it.path.as_deref().and_then(|path| path.split(ARROW).next()) == Some(root)
         };
         self.owners.get(class)?.kept_by.iter().find(is_root)
     }

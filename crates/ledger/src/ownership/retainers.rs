@@ -9,6 +9,7 @@ use ruby::Slot;
 use crate::ownership::names::PARTS;
 use crate::ownership::object_graph::{Node, ObjectGraph, Paths};
 use crate::ownership::owner::Retainer;
+use crate::size::Count;
 
 /// The number of steps of a path that are shown; those in the middle are left out.
 const MAX_STEPS: usize = 8;
@@ -185,7 +186,9 @@ impl<'a> Retainers<'a> {
     /// The path that most of these objects have.
     fn typical_path(&self, picks: &[u32], steps: &mut usize) -> String {
         let mut paths: Vec<Vec<Path<'_>>> = Vec::new();
-        for &slot in picks {
+        // An object in the middle comes first, since one may be all: neighbours in a list often are neighbours in memory.
+        let (before, after) = picks.split_at(picks.len() / 2);
+        for &slot in after.iter().chain(before) {
             let path = self.path(slot, steps);
             // The numbers of repeated steps may differ, as in a list, and so may the names of threads and lines of code.
             let has_classes = |known: &&mut Vec<Path<'_>>| classes(&known[0]).eq(classes(&path));
@@ -301,13 +304,15 @@ fn joined<'a>(path: &Path<'a>) -> Path<'a> {
     joined
 }
 
-/// The first of these paths, which have the same classes, with the further parts of names that most of them have.
+/// The path of median length of these, which have the same classes, with the further parts of names that most of them have.
 fn common<'a>(paths: &[Path<'a>]) -> Path<'a> {
     let is_alike = paths.iter().all(|path| path.len() == paths[0].len());
     if !is_alike {
         return common(&paths.iter().map(joined).collect::<Vec<_>>());
     }
-    let mut common = paths[0].clone();
+    let mut by_length: Vec<&Path<'a>> = paths.iter().collect();
+    by_length.sort_by_key(|path| path.iter().map(|step| step.count).sum::<usize>());
+    let mut common = by_length[by_length.len() / 2].clone();
     for (index, step) in common.iter_mut().enumerate() {
         for part in 1..PARTS {
             let of_paths = || paths.iter().map(|path| path[index].parts[part]);
@@ -342,7 +347,7 @@ fn shown(mut path: Path<'_>) -> String {
         };
         match step.count {
             1 => name,
-            count => format!("{name} × {count}"),
+            count => format!("{name} × {}", Count(count as u64)),
         }
     };
     path.iter().map(step).collect::<Vec<_>>().join(" → ")

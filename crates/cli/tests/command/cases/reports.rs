@@ -1,6 +1,6 @@
 //! Public reports that were searched for after the first ones.
 
-use formats::Report;
+use formats::{DiffKind, Report};
 
 use super::{assert_path, case, path_to};
 use crate::diffs::{diff, looks_at};
@@ -66,4 +66,74 @@ fn a_line_of_a_backtrace_retains_all_of_it() {
     }
     // Only the last but one interval counts.
     assert!(kept.bytes * 3 > diff.verdict.bytes, "{kept:?} {:?}", diff.verdict);
+}
+
+/// The path was "CLIENT → Client → Proc → Segment", as if one callback had all segments.
+#[test]
+fn a_chain_of_callbacks_has_its_length_in_the_path() {
+    let (target, report) = case("callback_chain", "0.5");
+    if target.truth["ruby_version"].as_str().is_some_and(|version| version < "3") {
+        return testkit::skip("on Ruby 2.7 a Proc may have an old word that refers to the chain");
+    }
+    let (all, line) = (target.number("objects"), target.number("line"));
+    // The path without the length of the chain, and this length.
+    let parts = |path: &str| {
+        let (before, rest) = path.split_once(" → Proc (").unwrap();
+        let (place, rest) = rest.split_once(") × ").unwrap();
+        let (length, after) = rest.split_once(" → ").unwrap();
+        assert!(place.ends_with(&format!("callback_chain.rb:{line}")), "{path}");
+        let length: u64 = length.replace(',', "").parse().unwrap();
+        (format!("{before} → Proc × … → {after}"), length)
+    };
+    let (path, objects, of_class) = path_to(&target, "Segment");
+    let (path, length) = parts(&path);
+    assert_eq!((path.as_str(), of_class), ("CLIENT → Client → Proc × … → Segment", all));
+    assert!(objects * 10 >= all * 9, "{objects} of {all}");
+    // One object of the chain, if those of a sample are too far away, but hardly one at an end.
+    assert!(length > all / 100 && length <= all, "{length} of {all}");
+    let (_, roots) = retained(&report, "String");
+    let (path, length) = parts(roots[0].0.as_deref().unwrap());
+    assert_eq!(path, "CLIENT → Client → Proc × … → Segment → String");
+    assert!(length > all / 100 && length <= all, "{length} of {all}");
+    let diff = diff(&looks_at(target, 3, |_| false));
+    let words = render::words::diff_verdict(&diff).summary;
+    assert!(words.starts_with("Managed leak: Segment retained by CLIENT grows "), "{words}");
+}
+
+/// The growth of events was that of their strings, without their hashes and arrays, and what a queue keeps had no path.
+#[test]
+fn events_in_a_queue_grow_with_all_their_objects() {
+    let (target, _) = case("queued_events", "0.5");
+    assert_path(&target, "Event", "LOGGER → Processor → Thread::Queue → Event");
+    let diff = diff(&looks_at(target, 3, |_| false));
+    let verdict = &diff.verdict;
+    assert_eq!(verdict.kind, DiffKind::ManagedLeak, "{verdict:?}");
+    let words = render::words::diff_verdict(&diff).summary;
+    assert!(words.starts_with("Managed leak: Event retained by LOGGER grows "), "{words}");
+    let of_class =
+        |name: &str| diff.classes.iter().find(|it| it.name == name).unwrap().bytes.change;
+    let parts = ["Event", "String", "Hash", "Array"].map(of_class);
+    assert!(parts.iter().all(|&bytes| bytes >= 40_000 * 40), "{parts:?}");
+    let sum: i64 = parts.iter().sum();
+    assert!((verdict.bytes - sum).abs() * 20 <= sum, "{verdict:?} {parts:?}");
+    let kept = diff.kept.iter().flatten().find(|it| it.root == "LOGGER").unwrap();
+    assert_eq!(kept.class, None, "{kept:?}");
+    assert_eq!(kept.path.as_deref(), Some("LOGGER → Processor → Thread::Queue → Event"));
+}
+
+/// The Hash retains the Mutexes and their names. Neither those of libraries and threads nor the interpreter's table of strings, which
+/// grows with the names, hide that.
+#[test]
+fn mutexes_are_retained_by_the_table_of_their_names() {
+    let (target, report) = case("mutexes", "1");
+    let all = target.number("objects");
+    for class in ["Thread::Mutex", "String"] {
+        let (_, roots) = retained(&report, class);
+        let path = format!("MANAGER → PoolManager → Hash → {class}");
+        assert!(roots[0].0.as_ref() == Some(&path) && roots[0].1 * 10 >= all * 9, "{roots:?}");
+    }
+    let diff = diff(&looks_at(target, 3, |_| false));
+    let words = render::words::diff_verdict(&diff).summary;
+    let leak = "Managed leak: Thread::Mutex retained by MANAGER grows ";
+    assert!(words.starts_with(leak), "{words}");
 }

@@ -10,6 +10,7 @@ use ledger::Cause;
 
 use super::changes::{Changes, Part, Sums, largest};
 use crate::growth::course::{Course, course, rates};
+use crate::kept::ARROW;
 
 /// A buffer grows as fast as before if its last rate is at least this part of its first one.
 const EVEN: f64 = 0.8;
@@ -213,33 +214,47 @@ const CONTAINERS: [&str; 8] =
     ["Array", "Hash", "Set", "Proc", "Method", "Binding", "Enumerator", "Enumerator::Lazy"];
 
 /// Returns the class whose objects retain the objects of `class`, if their numbers rose alike: if each session has a
-/// string, the sessions leak. Returns `class` itself otherwise. Also returns the memory of both, and of the classes
-/// between them.
+/// string, the sessions leak. Returns `class` itself otherwise. Also returns the memory of both, of the classes between
+/// them, and of the others whose objects the objects of the returned class retain.
 fn owning<'a>(
     diff: Changes<'a>,
     class: &'a ClassChange,
     of: fn(&ClassChange) -> &Trajectory,
 ) -> (&'a ClassChange, Trajectory) {
     let grown = |class: &ClassChange| class.growing_objects().change;
-    let (mut owning, mut bytes) = (class, of(class).clone());
-    let (mut last, mut sum) = (class, bytes.clone());
-    let path: Vec<&str> = class.kept_by.iter().flat_map(|path| path.split(" → ")).collect();
+    let path = classes_of_path(class);
+    let (mut owning, mut last) = (class, class);
+    let mut steps = path.len();
     // The path begins with a constant or variable, and ends with the class.
-    for name in path.iter().skip(1).rev().skip(1) {
-        // A step may also have a number, or the name of a thread and its method.
-        let name = name.split(' ').next().unwrap_or(name);
-        match diff.classes.iter().find(|class| class.name == name) {
-            Some(class) if grown(class) > 0 && 2 * grown(class) >= grown(last) => {
-                last = class;
-                sum.add(of(class));
-            }
+    for (index, name) in path.iter().enumerate().skip(1).rev().skip(1) {
+        match diff.classes.iter().find(|class| class.name == *name) {
+            Some(class) if grown(class) > 0 && 2 * grown(class) >= grown(last) => last = class,
             _ => break,
         }
-        if !CONTAINERS.contains(&name) {
-            (owning, bytes) = (last, sum.clone());
+        if !CONTAINERS.contains(name) {
+            (owning, steps) = (last, index + 1);
         }
     }
+    let (to_owner, between) = path.split_at(steps);
+    let is_retained = |other: &ClassChange| {
+        let name = other.name.as_str();
+        let is_below = || classes_of_path(other).starts_with(to_owner);
+        name == owning.name
+            || between.contains(&name)
+            || (!path.is_empty() && grown(other) > 0 && is_below())
+    };
+    let mut bytes = of(class).clone();
+    for other in diff.classes.iter().filter(|it| it.name != class.name && is_retained(it)) {
+        bytes.add(of(other));
+    }
     (owning, bytes)
+}
+
+/// The root and the classes of the path that retains most objects of a class. A step may also have a number, or the name of a thread
+/// and its method.
+fn classes_of_path(class: &ClassChange) -> Vec<&str> {
+    let steps = class.kept_by.iter().flat_map(|path| path.split(ARROW));
+    steps.map(|step| step.split(' ').next().unwrap_or(step)).collect()
 }
 
 /// Returns true if a class grew by the number of its objects, not by the memory of existing ones.
