@@ -13,6 +13,8 @@ use ledger::{Gem, MapBlock, RetainedBy, Use};
 use linux::Address;
 use sampler::{Frame, KeptObject, KeptProfile};
 
+use crate::path::{ARROW, root_of};
+
 /// The roots and the lines of a class, at most.
 const MAX_ROOTS: usize = 5;
 const MAX_LINES: usize = 20;
@@ -27,8 +29,6 @@ const MIN_LATE: u64 = 5;
 const MIN_GROWTH: u64 = 100;
 /// The root of objects that only threads refer to: they are in use.
 const STACKS: &str = "(stacks)";
-/// The separator of the steps of a path.
-pub(crate) const ARROW: &str = " → ";
 /// The maximum number of pairs of a root and a class. No real process has as many.
 const MAX_PAIRS: usize = 1 << 20;
 
@@ -224,8 +224,7 @@ fn paths(snapshot: &Snapshot) -> Paths<'_> {
     let mut paths = Paths::new();
     for owner in snapshot.report.owners.iter().flatten() {
         for path in owner.kept_by.iter().filter_map(|it| it.path.as_deref()) {
-            let root = path.split(ARROW).next().unwrap_or(path);
-            paths.entry((root, &owner.owner)).or_insert(path);
+            paths.entry((root_of(path), &owner.owner)).or_insert(path);
         }
     }
     paths

@@ -10,6 +10,7 @@ mod group;
 mod growth;
 mod kept;
 mod made_by;
+mod path;
 mod place;
 mod series;
 mod setting;

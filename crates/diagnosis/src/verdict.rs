@@ -3,6 +3,8 @@ use std::collections::BTreeMap;
 use formats::{Confidence, KeptBy, Owner, Report, Verdict};
 use ledger::{Cause, CauseGroup, Causes, Ledger, percent};
 
+use crate::path::ARROW;
+
 /// The least size of a cause that a verdict names, in bytes: a fresh Ruby has its parts too.
 pub const MIN_BYTES: u64 = 48 << 20;
 /// The least share of RSS of a cause that a verdict names, in percent.
@@ -199,7 +201,6 @@ fn resident(owner: &Owner, kept: &KeptBy) -> u64 {
 /// The first step of a path. The next step is a part of it if the first one is not a place in the program, such as
 /// "(threads)".
 fn root(path: &str) -> &str {
-    const ARROW: &str = " → ";
     let mut steps = path.match_indices(ARROW);
     let end = if path.starts_with('(') { steps.nth(1) } else { steps.next() };
     end.map_or(path, |(end, _)| &path[..end])

@@ -10,6 +10,8 @@ use formats::{
 };
 use ledger::Cause;
 
+use crate::path::root_of;
+
 /// The maximum number of classes, and of owners, in a diff.
 const MAX_ROWS: usize = 100;
 
@@ -240,7 +242,7 @@ fn retainer(reports: &[ByClass<'_>], class: &str) -> Option<String> {
     let kept = |report: &ByClass<'_>| {
         let mut kept = BTreeMap::<Option<String>, (Amount, Option<String>)>::new();
         for retainer in report.owners(class).flat_map(|owner| &owner.kept_by) {
-            let root = retainer.path.as_deref().and_then(|path| path.split(" → ").next());
+            let root = retainer.path.as_deref().map(root_of);
             let new = || (Amount::default(), retainer.path.clone());
             let (sum, _) = kept.entry(root.map(Into::into)).or_insert_with(new);
             *sum = sum.plus(Amount { bytes: retainer.bytes, objects: retainer.objects });

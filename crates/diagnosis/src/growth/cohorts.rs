@@ -15,7 +15,7 @@ use formats::{ClassChange, KeptBy, KeptChange, Owner, Snapshot, Trajectory};
 use ledger::{MapBlock, RetainedBy, Use};
 use linux::Address;
 
-use crate::kept::ARROW;
+use crate::path::{ARROW, root_of};
 
 /// Roots that may be old words, or are no roots of the program's.
 const NO_ROOTS: [&str; 2] = ["(stacks)", "(memory of C extensions)"];
@@ -308,8 +308,8 @@ impl<'a> Sizes<'a> {
         Some(KeptChange { root, class, path, objects, bytes, newcomers, kept, samples, made_by })
     }
 
-    /// The first steps, which the paths to the classes with most memory have in common: those to one kind of object that retains all of
-    /// it. `None` if they have only the root in common, or most of the memory has no path.
+    /// The steps that the paths to most of the memory have in common; `None` if that is only the root, or if most of the memory has no
+    /// path.
     fn common_path<'b>(
         &self,
         root: &str,
@@ -341,9 +341,7 @@ impl<'a> Sizes<'a> {
     }
 
     fn retainer(&self, class: &str, root: &str) -> Option<&KeptBy> {
-        let is_root = |it: &&KeptBy| {
-            it.path.as_deref().and_then(|path| path.split(ARROW).next()) == Some(root)
-        };
+        let is_root = |it: &&KeptBy| it.path.as_deref().map(root_of) == Some(root);
         self.owners.get(class)?.kept_by.iter().find(is_root)
     }
 

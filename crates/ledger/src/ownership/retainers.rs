@@ -138,8 +138,7 @@ impl<'a> Retainers<'a> {
         &self,
         mut roots: Vec<(Option<u32>, Retained)>,
     ) -> Vec<(Option<u32>, Retained)> {
-        let sum = |bytes: &mut dyn Iterator<Item = u64>| bytes.fold(0, u64::saturating_add);
-        let all = sum(&mut roots.iter().map(|(_, kept)| kept.bytes));
+        let all = roots.iter().map(|(_, kept)| kept.bytes).fold(0, u64::saturating_add);
         if roots.len() < MIN_CONSTANTS || roots.iter().any(|(_, it)| it.bytes > all / SCATTERED) {
             return roots;
         }
@@ -304,7 +303,7 @@ fn joined<'a>(path: &Path<'a>) -> Path<'a> {
     joined
 }
 
-/// The path of median length of these, which have the same classes, with the further parts of names that most of them have.
+/// The path of median length among these, which have the same classes, with the further parts of names that most of them have.
 fn common<'a>(paths: &[Path<'a>]) -> Path<'a> {
     let is_alike = paths.iter().all(|path| path.len() == paths[0].len());
     if !is_alike {

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
     use crate::{PATIENCE, Stop};
 
-    /// A process that was killed while one thread of it was on the way and the others were stopped was waited for, for a minute.
+    /// rbloat waited for a minute for a process that was killed while its first thread ran and the others were stopped.
     #[test]
     fn the_end_of_the_first_thread_is_noticed_before_those_of_stopped_threads() {
         let target = testkit::Target::ruby(
@@ -180,7 +180,6 @@ mod tests {
         resume(pid, Resume::Run, 0).unwrap();
         nix::sys::signal::kill(Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
         assert_eq!(wait_for_stop(pid, PATIENCE), Wait::Gone);
-        drop(stop);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use ledger::Cause;
 
 use super::changes::{Changes, Part, Sums, largest};
 use crate::growth::course::{Course, course, rates};
-use crate::kept::ARROW;
+use crate::path::ARROW;
 
 /// A buffer grows as fast as before if its last rate is at least this part of its first one.
 const EVEN: f64 = 0.8;

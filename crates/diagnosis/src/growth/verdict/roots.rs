@@ -7,6 +7,7 @@ use super::changes::{
 };
 use super::largest::has_more_objects;
 use crate::growth::course::{Course, course};
+use crate::path::root_of;
 
 /// The root of all threads.
 const THREADS: &str = "(threads)";
@@ -83,6 +84,6 @@ pub fn kept_besides(diff: &Diff) -> Option<&KeptChange> {
     let largest = growing_roots(diff.into()).next()?;
     let class = diff.classes.iter().find(|it| Some(&it.name) == verdict.class.as_ref());
     let path = class.and_then(|class| class.kept_by.as_deref());
-    let root = verdict.root.as_deref().or_else(|| path?.split(" → ").next());
+    let root = verdict.root.as_deref().or_else(|| path.map(root_of));
     (root != Some(&largest.root)).then_some(largest)
 }
