@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
-use crate::handler::{at_a_safe_point, read_registers, write_registers, write_words};
+use crate::handler::{at_a_safe_point, check_runs, read_registers, write_registers, write_words};
 use crate::{Error, ForkedCopy, Refusal};
 
 /// The time between two checks if a function has returned.
@@ -72,6 +72,7 @@ pub fn call(
         });
         match called {
             Err(refusal) if refusal.is_transient() && Instant::now() < deadline => {
+                check_runs(program)?;
                 std::thread::sleep(BETWEEN_TRIES);
             }
             other => break other?,

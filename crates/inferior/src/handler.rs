@@ -324,6 +324,14 @@ pub(crate) fn at_a_safe_point<T: Send>(
     })
 }
 
+/// Fails unless `program` still runs in its process.
+pub(crate) fn check_runs(program: &Identity) -> Result<(), Refusal> {
+    program.verify().map_err(|error| match error {
+        Error::Ended { .. } | Error::NoSuchProcess { .. } => Refusal::OtherProgram,
+        error => Refusal::capture_failed("identify the program")(error),
+    })
+}
+
 fn try_each<T>(
     program: &Identity,
     signal: i32,
@@ -359,10 +367,7 @@ fn try_each<T>(
         };
         let Some((_, state)) = stop.stopped().next() else { continue };
         // Another thread can make an exec at any time, but that ends this one.
-        program.verify().map_err(|error| match error {
-            Error::Ended { .. } | Error::NoSuchProcess { .. } => Refusal::OtherProgram,
-            error => failed("identify the program")(error),
-        })?;
+        check_runs(program)?;
         if state.group_stop {
             return Err(Refusal::Suspended);
         }

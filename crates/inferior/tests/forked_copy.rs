@@ -81,6 +81,22 @@ fn a_process_that_became_another_program_since_it_was_looked_at_is_not_touched()
     assert!(target.finish());
 }
 
+/// The end of a thread is a reason to try again, the end of the process is not.
+#[test]
+fn the_wait_for_a_safe_point_ends_with_the_process() {
+    let target = Target::ruby(WAITING);
+    let image = look(target.pid()).unwrap();
+    let call = harmless_call(&image);
+    let status = format!("/proc/{}/status", target.pid());
+    // SAFETY: kill(2) takes numbers.
+    assert_eq!(unsafe { libc::kill(target.pid(), libc::SIGKILL) }, 0);
+    while !fs::read_to_string(&status).unwrap().contains("State:\tZ") {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let called = inferior::call(&image.state.program, SIGNAL, call, PATIENCE, PATIENCE);
+    assert_eq!(called, Err(Refusal::OtherProgram));
+}
+
 /// The system call that reaps the copy was made at an address of the program before.
 #[test]
 fn a_process_that_becomes_another_program_while_its_copy_is_read_runs_on() {
