@@ -199,7 +199,7 @@ fn limit_arenas(ledger: &Ledger) -> Option<Advice> {
 /// While it is disabled, nothing else frees garbage.
 fn enable_gc(ledger: &Ledger) -> Option<Advice> {
     let collector = ledger.ruby.as_ref()?.collector?;
-    collector.is_disabled.then(|| step(Action::EnableGc))
+    (collector.is_disabled == Some(true)).then(|| step(Action::EnableGc))
 }
 
 fn unset_initial_slots(ledger: &Ledger) -> Option<Advice> {

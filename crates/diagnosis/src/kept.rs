@@ -122,7 +122,7 @@ pub fn kept(
         let Some(&object) = samples.get(&block.address) else { continue };
         found += 1;
         let class = block.owner.and_then(|owner| class(after, owner));
-        match class.filter(|_| block.used == Use::OldSlot && is_kept(after, by)) {
+        match class.filter(|_| is_old(after, block) && is_kept(after, by)) {
             Some(_) if object.age < sampling.older_than => kept.younger += 1,
             Some(class) => classes.entry(class).or_default().add(object, root(after, by)),
             None => kept.unreachable += 1,
@@ -279,7 +279,7 @@ pub fn add_lines(diff: &mut Diff, profile: &KeptProfile, last: &Snapshot) {
         profile.objects.iter().map(|it| (it.slot, it)).collect();
     let mut of_roots: HashMap<&str, Vec<&KeptObject>> = HashMap::new();
     for (block, by) in objects {
-        if block.used == Use::OldSlot
+        if is_old(last, block)
             && let Some(&object) = samples.get(&block.address)
             && object.age >= interval
             && let Some(root) = root(last, by)
@@ -323,6 +323,11 @@ fn root(snapshot: &Snapshot, by: RetainedBy) -> Option<&str> {
 /// variables, also reach objects in use.
 fn is_of_program(root: &str) -> bool {
     !root.starts_with(['(', '['])
+}
+
+/// Returns false for a young object. If the snapshot does not know ages, those of the samples decide alone.
+fn is_old(snapshot: &Snapshot, block: MapBlock) -> bool {
+    block.used == Use::OldSlot || !snapshot.report.knows_ages()
 }
 
 /// Returns true unless the object is garbage, or in use by a thread alone.

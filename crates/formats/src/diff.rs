@@ -60,6 +60,17 @@ pub struct DiffPoint {
     /// `None` if it is unknown, and in older documents.
     #[serde(default)]
     pub gc_disabled: Option<bool>,
+    /// True if it is not known which objects are old, since a major collection was marking. `None` as `gc_disabled`.
+    #[serde(default)]
+    pub gc_marking: Option<bool>,
+}
+
+impl DiffPoint {
+    /// Returns false if it is not known which objects are old.
+    #[must_use]
+    pub fn has_ages(&self) -> bool {
+        self.gc_marking != Some(true)
+    }
 }
 
 /// A snapshot of a process whose memory was not read.

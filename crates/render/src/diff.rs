@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use anstyle::Style;
 use formats::{
-    ClassChange, Diff, DiffKind, DominatorChange, KeptChange, KeptJudgement, OwnerChange,
-    Trajectory,
+    ClassChange, Diff, DiffKind, DiffPoint, DominatorChange, KeptChange, KeptJudgement,
+    OwnerChange, Trajectory,
 };
 use ledger::{Cause, Count, Size};
 
@@ -97,6 +97,7 @@ fn write_classes(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Resul
     if shown.is_empty() {
         return Ok(());
     }
+    let has_ages = diff.points.last().is_some_and(DiffPoint::has_ages);
     let row = |class: &ClassChange| {
         // The class of a slot is known only if owners were searched for.
         let is_told = diff.same_process && class.survivors + class.newcomers > 0;
@@ -110,7 +111,7 @@ fn write_classes(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Resul
                 signed_count(class.objects.change),
                 told(class.survivors),
                 told(class.newcomers),
-                told(class.old_newcomers),
+                if has_ages { told(class.old_newcomers) } else { String::new() },
                 change(class.bytes.change),
             ],
             note: vec![(Style::new(), class.kept_by.clone().unwrap_or_default())],

@@ -7,18 +7,24 @@ use crate::interpreter::Interpreter;
 
 /// Bits that `flags` never has (`rb_objspace_t` of gc.c, from 3.4 on gc/default/default.c): it has 12 or 13.
 const UNUSED_FLAGS: u32 = !0 << 13;
+/// `mode`, and its value while objects are marked.
+const MODE: u32 = 0b11;
+const MARKING: u32 = 1;
 /// `during_gc` and `during_compacting`: a collection runs, which sets other flags meanwhile.
 const DURING_GC: u32 = 1 << 5 | 1 << 6;
 const DONT_GC: u32 = 1 << 3;
 /// More bytes than `malloc_limit` can be in earnest.
 const MAX_LIMIT: u64 = 1 << 40;
 
-/// The state of the garbage collector that a program can change.
+/// The state of the garbage collector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Collector {
-    /// True after `GC.disable`.
-    pub is_disabled: bool,
-    /// True after `GC.stress = true`; `None` if it is unknown for this release.
+    /// True if a major collection is marking: it forgot at its start which objects are old, and may go on in steps for as long as the
+    /// program allocates little. `None` if it is unknown for this release whether the collection that runs is a major one.
+    pub is_marking: Option<bool>,
+    /// True after `GC.disable`; `None` while a collection runs.
+    pub is_disabled: Option<bool>,
+    /// True after `GC.stress = true`; `None` while a collection runs, and if it is unknown for this release.
     pub is_stressed: Option<bool>,
     /// False if `GC.config(rgengc_allow_full_mark: false)` lets it collect young objects only; `None` before Ruby 3.4.
     pub allows_full_mark: Option<bool>,
@@ -36,14 +42,13 @@ pub(crate) struct CollectorLayout {
 }
 
 impl Collector {
-    /// Reads the state from the object space, whose block begins at `space`; `None` if the layout is unknown or implausible, or
-    /// a collection runs.
+    /// Reads the state from the object space, whose block begins at `space`; `None` if the layout is unknown or implausible.
     #[must_use]
     pub fn read(memory: &dyn Memory, interpreter: &Interpreter, space: Address) -> Option<Self> {
         let layout = interpreter.collector_layout()?;
         let flags = memory.read_u32(space.offset(layout.flags)).ok()?;
         let limit = memory.read_u64(space).ok()?;
-        if !(1..MAX_LIMIT).contains(&limit) || flags & (UNUSED_FLAGS | DURING_GC) != 0 {
+        if !(1..MAX_LIMIT).contains(&limit) || flags & UNUSED_FLAGS != 0 {
             return None;
         }
         let allows_full_mark = match layout.full_mark {
@@ -54,9 +59,16 @@ impl Collector {
                 _ => return None,
             },
         };
+        let runs = flags & DURING_GC != 0;
+        let is_marking = match flags & MODE {
+            // Only a major collection marks in steps. `during_minor_gc` comes two bits behind `gc_stressful`.
+            MARKING if runs => layout.stress.map(|stress| flags & stress << 2 == 0),
+            mode => Some(mode == MARKING),
+        };
         Some(Self {
-            is_disabled: flags & DONT_GC != 0,
-            is_stressed: layout.stress.map(|stress| flags & stress != 0),
+            is_marking,
+            is_disabled: (!runs).then_some(flags & DONT_GC != 0),
+            is_stressed: layout.stress.filter(|_| !runs).map(|stress| flags & stress != 0),
             allows_full_mark,
         })
     }

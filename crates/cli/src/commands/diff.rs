@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use examine::{KeptLines, ProcessName, Sandbox, SourceName};
-use formats::to_json;
+use formats::{Snapshot, to_json};
 use ledger::Size;
 
 use crate::arguments::{
@@ -16,6 +16,10 @@ use crate::{naming, terminal};
 /// The defaults of `--every` and `--times` for one process.
 const EVERY: Duration = Duration::from_secs(60);
 const TIMES: u32 = 4;
+/// The number of times that a snapshot is taken while a major collection marks, and the time between them. A busy server marks for
+/// less than a second.
+const MARKING_TRIES: u32 = 3;
+const BETWEEN_TRIES: Duration = Duration::from_millis(500);
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -110,18 +114,20 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
             let name = SourceName::Process(ProcessName::Pid(pid));
             let mut lines = if arguments.kept { sample(pid, arguments)? } else { None };
             let is_sampled = lines.is_some();
+            // The next capture needs all rights again.
             let earlier = Sandbox::of_analyses(how.sandbox);
             let snapshots = watch(arguments, |is_last| {
-                let source = naming::source(name.clone())?;
                 let progress = Progress::new();
                 if let Some(lines) = lines.take_if(|_| is_last) {
+                    let source = naming::source(name.clone())?;
                     let (snapshot, made) = lines.end(source, how, retained, &sandbox, &progress)?;
                     profile = made;
                     return Ok(snapshot);
                 }
-                // The next capture needs all rights again.
-                let sandbox = if is_last { &sandbox } else { &earlier };
-                Ok(source.snapshot(how, retained, sandbox, &progress)?)
+                with_ages(|| {
+                    let source = naming::source(name.clone())?;
+                    Ok(source.snapshot(how, retained, &earlier, &progress)?)
+                })
             })?;
             if is_sampled && profile.is_none() {
                 terminal::complain(format!(
@@ -186,6 +192,19 @@ fn sample(pid: i32, arguments: &DiffArguments) -> Result<Option<KeptLines>, Fail
             Ok(None)
         }
     }
+}
+
+/// Takes a snapshot, again if a major collection was marking, which forgets at its start which objects are old. A program that
+/// allocates little never ends it.
+fn with_ages(take: impl Fn() -> Result<Snapshot, Failure>) -> Result<Snapshot, Failure> {
+    for _ in 1..MARKING_TRIES {
+        let snapshot = take()?;
+        if snapshot.report.knows_ages() {
+            return Ok(snapshot);
+        }
+        std::thread::sleep(BETWEEN_TRIES);
+    }
+    take()
 }
 
 /// Takes something at intervals. If it cannot be taken any more, such as after the end of the process, those so far are compared.

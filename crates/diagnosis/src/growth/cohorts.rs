@@ -1,12 +1,12 @@
 //! Objects that are still there in later snapshots: objects of the same class at the same address.
 //!
 //! If an object dies and another object of its class takes the slot, it counts as the same, unless it was old before and
-//! is young now. So the number of survivors may be too high. It is too low after GC.compact, and if the first snapshot was
-//! taken during a collection, which marks young objects too. The number of lasting newcomers does not depend on ages.
+//! is young now. So the number of survivors may be too high. It is too low after GC.compact. The number of lasting newcomers does
+//! not depend on ages.
 //!
 //! A root *keeps* the objects that the next snapshot has, too, retained by the same root and old by then. Objects that come and go do not
 //! count. So garbage neither hides growth nor looks like it, and without collections between the snapshots nothing is
-//! known to be kept.
+//! known to be kept. A snapshot that was taken while a major collection marked does not know which objects are old, and is left out.
 
 use std::collections::HashMap;
 use std::iter::Peekable;
@@ -38,8 +38,10 @@ pub(super) fn count(
     let mut names = Names::default();
     let mut looks: Vec<_> = snapshots.iter().map(|it| Look::new(it, &mut names)).collect();
     let knows_roots = |it: &&Snapshot| !it.memory_map.roots.of_objects.is_empty();
-    let mut kept = (snapshots.len() >= 3 && snapshots.iter().all(knows_roots))
-        .then(|| Kept { snapshots: snapshots.len(), counts: HashMap::new() });
+    let aged: Vec<usize> =
+        (0..snapshots.len()).filter(|&index| snapshots[index].report.knows_ages()).collect();
+    let mut kept = (aged.len() >= 3 && snapshots.iter().all(knows_roots))
+        .then(|| Kept { snapshots: aged.len(), counts: HashMap::new() });
     let row_of_class: Vec<Option<usize>> =
         names.classes.all.iter().map(|name| rows.get(*name).copied()).collect();
     let mut objects = Vec::new();
@@ -48,10 +50,11 @@ pub(super) fn count(
             survive(&mut classes[class], &objects);
         }
         if let Some(kept) = &mut kept {
+            let objects: Vec<_> = aged.iter().map(|&index| objects[index]).collect();
             kept.add(&objects);
         }
     }
-    Some(kept?.changes(&names, snapshots.last()?))
+    Some(kept?.changes(&names, snapshots[*aged.last()?]))
 }
 
 /// The names of classes and roots, by number.
@@ -84,13 +87,14 @@ struct Object {
     root: Option<usize>,
     /// True if its root is not known.
     is_unknown: bool,
-    is_old: bool,
+    /// `None` if the snapshot does not know that.
+    is_old: Option<bool>,
 }
 
 impl Object {
     /// Returns true if an object at the same address in a later snapshot is probably this one.
     fn is(&self, later: &Self) -> bool {
-        self.class == later.class && (!self.is_old || later.is_old)
+        self.class == later.class && (self.is_old, later.is_old) != (Some(true), Some(false))
     }
 
     /// Returns true if one at the same address in another snapshot has the same class and root.
@@ -101,7 +105,7 @@ impl Object {
     /// Returns true if one at the same address in a later snapshot is this one, and still retained by the same root. Slots are used
     /// again, mostly by objects of the same class: only an old object has lived through the collections since.
     fn is_kept(&self, later: &Self) -> bool {
-        self.is_alike(later) && later.is_old
+        self.is_alike(later) && later.is_old == Some(true)
     }
 }
 
@@ -115,6 +119,7 @@ impl<'a> Look<'a> {
         let owners = snapshot.report.owners.iter().flatten();
         let classes: Vec<usize> = owners.map(|it| names.classes.number(&it.owner)).collect();
         let map = &snapshot.memory_map;
+        let knows_ages = snapshot.report.knows_ages();
         let number = |name: &'a str, names: &mut Names<'a>| {
             (!NO_ROOTS.contains(&name)).then(|| names.roots.number(name))
         };
@@ -131,7 +136,7 @@ impl<'a> Look<'a> {
                     RetainedBy::Nothing | RetainedBy::Unknown => None,
                 },
                 is_unknown: by == RetainedBy::Unknown,
-                is_old: block.used == Use::OldSlot,
+                is_old: knows_ages.then_some(block.used == Use::OldSlot),
             };
             Some((block.address, object))
         };
@@ -158,7 +163,7 @@ fn survive(class: &mut ClassChange, objects: &[Option<Object>]) {
         return;
     }
     class.newcomers += 1;
-    class.old_newcomers += u64::from(last.is_old);
+    class.old_newcomers += u64::from(last.is_old == Some(true));
     let before = between.last().copied().flatten();
     class.lasting_newcomers += u64::from(before.is_some_and(|it| it.class == last.class));
 }

@@ -46,6 +46,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
         .iter()
         .map(|(source, snapshot)| {
             let (process, capture) = (&snapshot.report.process, &snapshot.report.capture);
+            let gc = snapshot.report.ruby.as_ref().map(|ruby| &ruby.gc);
             DiffPoint {
                 source: source.clone(),
                 pid: process.pid,
@@ -54,7 +55,8 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
                 unix_ms: capture.unix_ms,
                 uptime_ms: process.uptime_ms,
                 threads: process.threads,
-                gc_disabled: snapshot.report.ruby.as_ref().and_then(|ruby| ruby.gc.disabled),
+                gc_disabled: gc.and_then(|gc| gc.disabled),
+                gc_marking: gc.and_then(|gc| gc.marking),
             }
         })
         .collect();

@@ -56,7 +56,13 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
         Some(doubt) => matches!(doubt, Doubt::Garbage | Doubt::Turnover | Doubt::NothingInUse),
         None => matches!(verdict.kind, DiffKind::Stable | DiffKind::Shrank),
     };
-    kept.filter(|_| is_about_the_rest).unwrap_or(verdict)
+    let verdict = kept.filter(|_| is_about_the_rest).unwrap_or(verdict);
+    // What roots keep might have another verdict.
+    let has_aged = diff.points.iter().filter(|point| point.has_ages()).count() >= MIN_SNAPSHOTS;
+    match has_aged || diff.points.len() < MIN_SNAPSHOTS {
+        true => verdict,
+        false => DiffVerdict { confidence: Confidence::Low, ..verdict },
+    }
 }
 
 /// The verdict that follows from changes of totals.

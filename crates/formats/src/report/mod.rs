@@ -197,6 +197,12 @@ impl Report {
             && self.process.lost_bytes == 0
             && arenas.all(|arena| arena.walked)
     }
+
+    /// Returns false if a major collection was marking: it forgot at its start which objects are old.
+    #[must_use]
+    pub fn knows_ages(&self) -> bool {
+        self.ruby.as_ref().is_none_or(|ruby| ruby.gc.marking != Some(true))
+    }
 }
 
 /// A row of the ledger.

@@ -62,6 +62,9 @@ pub struct Class {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct Gc {
+    /// `None` in documents of earlier releases, too.
+    #[serde(default)]
+    pub marking: Option<bool>,
     pub disabled: Option<bool>,
     pub stress: Option<bool>,
     pub allow_full_mark: Option<bool>,
@@ -74,7 +77,8 @@ impl Gc {
         let variables = ledger.process.environment.iter().flatten();
         let is_setting = |(name, _): &&(String, String)| name.starts_with(ledger::GC_SETTINGS);
         Self {
-            disabled: account.collector.map(|it| it.is_disabled),
+            marking: account.collector.and_then(|it| it.is_marking),
+            disabled: account.collector.and_then(|it| it.is_disabled),
             stress: account.collector.and_then(|it| it.is_stressed),
             allow_full_mark: account.collector.and_then(|it| it.allows_full_mark),
             initial_slots: account.initial_slots.iter().cloned().collect(),

@@ -47,7 +47,7 @@ pub fn diff_verdict(diff: &Diff) -> VerdictWords {
             true => |change| format!("{} objects", signed_count(change)),
             false => signed,
         };
-        evidence.push(steps(values, &diff.points, shown));
+        evidence.push(steps(values, &points(diff), shown));
     }
     if let Some(other) = kept_besides(diff) {
         evidence.push(format!(
@@ -57,6 +57,13 @@ pub fn diff_verdict(diff: &Diff) -> VerdictWords {
             signed_count(other.objects.change)
         ));
     }
+    let ageless = diff.points.iter().filter(|point| !point.has_ages());
+    evidence.extend(ageless.map(|point| {
+        format!(
+            "{} does not show which objects are old, because a major collection was marking",
+            point.source
+        )
+    }));
     evidence.extend(
         diff.unread
             .iter()
@@ -395,13 +402,22 @@ fn objects(diff: &Diff, class: &ClassChange) -> String {
             Count(garbage)
         ),
     };
+    let old = match diff.points.last().is_some_and(DiffPoint::has_ages) {
+        true => format!(", of which {} have become old", Count(class.old_newcomers)),
+        false => String::new(),
+    };
     format!(
-        "{}{others} {} survived, {} are new, of which {} have become old",
+        "{}{others} {} survived, {} are new{old}",
         text(objects),
         Count(class.survivors),
         Count(class.newcomers),
-        Count(class.old_newcomers)
     )
+}
+
+/// The snapshots that the verdict follows from.
+fn points(diff: &Diff) -> Vec<&DiffPoint> {
+    let needs_ages = kept(diff).is_some();
+    diff.points.iter().filter(|point| !needs_ages || point.has_ages()).collect()
 }
 
 /// The rates of growth, per minute if it was observed for some minutes only: that of objects, if their number grew, and that
@@ -413,8 +429,9 @@ fn rates(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> {
     }
     let kept = kept(diff);
     // The last snapshot has no number of what is kept: there is no later one.
-    let last = kept.and_then(|kept| diff.points.get(kept.objects.at.len().checked_sub(1)?));
-    let seconds = match (diff.points.first(), last) {
+    let points = points(diff);
+    let last = kept.and_then(|kept| points.get(kept.objects.at.len().checked_sub(1)?));
+    let seconds = match (points.first(), last) {
         (Some(first), Some(last)) => last.unix_ms.saturating_sub(first.unix_ms) as f64 / 1e3,
         _ => diff.seconds,
     };
@@ -433,7 +450,7 @@ fn rates(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> {
     objects.into_iter().chain([format!("{}/{unit}", Size(per_unit(change)))]).collect()
 }
 
-fn steps(values: &Trajectory, points: &[DiffPoint], shown: fn(i64) -> String) -> String {
+fn steps(values: &Trajectory, points: &[&DiffPoint], shown: fn(i64) -> String) -> String {
     let steps = values.at.windows(2).zip(points.windows(2)).map(|(values, points)| {
         let seconds = points[1].unix_ms.saturating_sub(points[0].unix_ms) as f64 / 1e3;
         format!("{} in {seconds:.0} s", shown(values[1].wrapping_sub(values[0]) as i64))

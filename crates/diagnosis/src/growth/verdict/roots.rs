@@ -38,8 +38,8 @@ fn growing_roots<'a>(diff: Changes<'a>) -> impl Iterator<Item = &'a KeptChange> 
 /// `None` if the growth slows down, or was observed too shortly.
 fn verdict_on_root(diff: Changes<'_>, row: &KeptChange) -> Option<DiffVerdict> {
     // The objects of a snapshot are compared with the next one, so the last one has no number.
-    let points = diff.points.get(..row.objects.at.len())?;
-    let times: Vec<u64> = points.iter().map(|point| point.unix_ms).collect();
+    let points = diff.points.iter().filter(|point| point.has_ages());
+    let times: Vec<u64> = points.take(row.objects.at.len()).map(|point| point.unix_ms).collect();
     let seconds = times.last()?.saturating_sub(*times.first()?) as f64 / 1e3;
     if seconds < MIN_SECONDS {
         return None;
@@ -49,7 +49,7 @@ fn verdict_on_root(diff: Changes<'_>, row: &KeptChange) -> Option<DiffVerdict> {
         Course::Steady if row.root == THREADS => {
             (DiffKind::Growth, Some(Doubt::Unproven), Confidence::Low)
         }
-        Course::Steady if points.len() > MIN_SNAPSHOTS => {
+        Course::Steady if times.len() > MIN_SNAPSHOTS => {
             (DiffKind::ManagedLeak, None, Confidence::High)
         }
         Course::Steady => (DiffKind::ManagedLeak, None, Confidence::Medium),
