@@ -288,7 +288,7 @@ fn a_failed_capture_is_a_line_and_not_the_end() {
 #[test]
 fn a_killed_recorder_leaves_a_whole_file() {
     let target = Target::ruby("puts 'ready {}'; $stdout.flush; loop { 'x' * rand(1 << 20) }");
-    for round in 0..10 {
+    for round in [0, 2, 5, 9] {
         let mut recorder = Recorder::of(&target, &["--every", "10ms", "--causes-every", "1s"]);
         recorder.wait_for(|it| it.samples().count() > round);
         recorder.signal("KILL");

@@ -12,8 +12,9 @@ use formats::Report;
 use testkit::Target;
 
 /// Reports on a target that never stops working. Returns the reports that are complete.
-fn reports_under_load(target: &Target, times: usize) -> Vec<Report> {
+fn reports_under_load(target: &Target) -> Vec<Report> {
     let mut whole = Vec::new();
+    let times = testkit::captures();
     for _ in 0..times {
         let output = run(target.pid(), &["--json"]);
         let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -107,7 +108,7 @@ fn puma_with_five_threads() {
             });
         }
         let _stopper = Stopper(&stop);
-        for report in reports_under_load(&target, 20) {
+        for report in reports_under_load(&target) {
             assert!(report.process.threads >= 6, "{:?}", report.process);
             assert!(report.process.command.contains("puma"), "{:?}", report.process);
         }
@@ -195,7 +196,7 @@ fn sidekiq_with_redis() {
     let mut target = Target::start(
         testkit::ruby().args(["-S", "sidekiq", "-c", "5", "-r"]).arg(&jobs).current_dir("/"),
     );
-    for report in reports_under_load(&target, 20) {
+    for report in reports_under_load(&target) {
         assert!(report.process.threads >= 6, "{:?}", report.process);
         assert!(report.process.command.contains("sidekiq"), "{:?}", report.process);
     }

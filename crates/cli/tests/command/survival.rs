@@ -59,7 +59,7 @@ fn busy_with_natives() -> (tempfile::TempDir, Target) {
 
 /// The number of times that rbloat runs or is killed: RBLOAT_TEST_KILLS, or a number for a quick test.
 fn kills() -> u32 {
-    std::env::var("RBLOAT_TEST_KILLS").map_or(20, |kills| kills.parse().expect("a number"))
+    std::env::var("RBLOAT_TEST_KILLS").map_or(10, |kills| kills.parse().expect("a number"))
 }
 
 /// Starts rbloat with `arguments` repeatedly and kills it at moments throughout its run.
@@ -112,7 +112,7 @@ fn a_target_that_ends_meanwhile_is_said_to_have_ended() {
         "#,
     );
     for command in commands {
-        for microseconds in (0..40_000).step_by(1_600) {
+        for microseconds in (0..40_000).step_by(3_200) {
             target.tell("fork");
             let child = target.next_truth()["child"].to_string();
             let (out, error) = (std::process::Stdio::null(), std::process::Stdio::piped());
