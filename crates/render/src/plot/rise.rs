@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use formats::{CauseSample, GrowthSample, Owner, Recording};
+use formats::{CauseSample, GrowthSample, Owner, Recording, WhoFrame};
 use ledger::Size;
 use serde::Serialize;
 
@@ -51,11 +51,11 @@ pub(super) fn rises(recording: &Recording) -> (Vec<String>, Vec<Rise>) {
                 if growth.from_ms <= *to + 1000 && growth.t_ms.saturating_sub(*from) <= limit =>
             {
                 *to = growth.t_ms;
-                sums.add(growth, &mut names);
+                sums.add(growth, &recording.frames, &mut names);
             }
             _ => {
                 let mut sums = Sums::default();
-                sums.add(growth, &mut names);
+                sums.add(growth, &recording.frames, &mut names);
                 rises.push((growth.from_ms, growth.t_ms, sums));
             }
         }
@@ -92,14 +92,14 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, growth: &GrowthSample, names: &mut Names) {
+    fn add(&mut self, growth: &GrowthSample, frames: &[WhoFrame], names: &mut Names) {
         self.bytes += growth.growth_bytes;
         self.unknown += growth.unknown_bytes;
         self.other += growth.other_bytes;
         for stack in &growth.stacks {
-            let frames = stack.frames.iter().filter_map(|&it| growth.frames.get(it as usize));
-            let frames = frames.map(|frame| names.number(crate::who::name(frame))).collect();
-            *self.stacks.entry(frames).or_default() += stack.bytes;
+            let stack_frames = stack.frames.iter().filter_map(|&it| frames.get(it as usize));
+            let numbers = stack_frames.map(|frame| names.number(crate::who::name(frame))).collect();
+            *self.stacks.entry(numbers).or_default() += stack.bytes;
         }
     }
 
@@ -156,13 +156,13 @@ impl Peak {
 
 #[cfg(test)]
 mod tests {
-    use formats::{Line, Sampling, SamplingMethod, UnknownStacks, WhoFrame, WhoStack};
+    use formats::{Line, Sampling, SamplingMethod, UnknownStacks, WhoStack};
 
     use super::*;
     use crate::plot::tests::{causes, recording};
 
-    fn growth(from_ms: u64, t_ms: u64, label: &str, bytes: u64) -> Line {
-        let frame = |label: &str| WhoFrame { method: label.into(), path: None, line: None };
+    /// Growth by `main`, which calls the method with this number.
+    fn growth(from_ms: u64, t_ms: u64, method: u32, bytes: u64) -> Line {
         Line::Growth(GrowthSample {
             t_ms,
             from_ms,
@@ -180,8 +180,9 @@ mod tests {
             unknown_bytes: 3,
             other_bytes: 2,
             tasks: vec![],
-            frames: vec![frame("main"), frame(label)],
-            stacks: vec![WhoStack { frames: vec![0, 1], bytes, task: None }],
+            first_frame: 0,
+            frames: vec![],
+            stacks: vec![WhoStack { frames: vec![0, method], bytes, task: None }],
             recorder_cpu_ms: 0.0,
         })
     }
@@ -189,12 +190,15 @@ mod tests {
     #[test]
     fn intervals_that_follow_each_other_are_one_rise() {
         let lines = vec![
-            growth(0, 10_000, "a", 100),
-            growth(10_001, 20_000, "b", 300),
-            growth(20_000, 30_000, "a", 100),
-            growth(90_000, 95_000, "a", 50),
+            growth(0, 10_000, 1, 100),
+            growth(10_001, 20_000, 2, 300),
+            growth(20_000, 30_000, 1, 100),
+            growth(90_000, 95_000, 1, 50),
         ];
-        let (names, rises) = rises(&recording(lines));
+        let frames =
+            ["main", "a", "b"].map(|name| WhoFrame { method: name.into(), path: None, line: None });
+        let recording = Recording { frames: frames.into(), ..recording(lines) };
+        let (names, rises) = rises(&recording);
         assert_eq!(names, ["main", "a", "b"]);
         let times: Vec<_> = rises.iter().map(|it| (it.from, it.to, it.bytes)).collect();
         assert_eq!(times, [(0.0, 30.0, 515), (90.0, 95.0, 55)]);
@@ -206,7 +210,7 @@ mod tests {
 
     #[test]
     fn growth_without_end_is_divided_into_rises() {
-        let lines = (0..1000).map(|at| growth(at * 10_000, at * 10_000 + 10_000, "a", 100));
+        let lines = (0..1000).map(|at| growth(at * 10_000, at * 10_000 + 10_000, 1, 100));
         let (_, rises) = rises(&recording(lines.collect()));
         assert!((40..=60).contains(&rises.len()), "{}", rises.len());
         assert_eq!(rises.iter().map(|rise| rise.bytes).sum::<u64>(), 105_000);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use diagnosis::{LatestFigures, MemorySeries, top_causes};
 use formats::{
-    CauseSample, EndReason, GrowthSample, Line, ReadFailure, RecordingEnd, Report, Sample, Who,
+    CauseSample, EndReason, GrowthFrames, Line, ReadFailure, RecordingEnd, Report, Sample, Who,
     milliseconds,
 };
 use linux::proc::{Member, Rollup, Tree};
@@ -107,6 +107,7 @@ pub struct Recorder<'a> {
     peaks: Peaks,
     /// The time from which on the next line with growth may be written.
     growth_due: Duration,
+    growth_frames: GrowthFrames,
     /// The time at which it was last checked whether a search for causes is due.
     checked: Duration,
     /// PSS of the latest exact sample, and its time.
@@ -161,6 +162,7 @@ impl<'a> Recorder<'a> {
             peak_captures,
             peaks: Peaks::default(),
             growth_due: Duration::ZERO,
+            growth_frames: GrowthFrames::default(),
             checked: Duration::ZERO,
             last_pss: None,
             known: KnownProcesses::default(),
@@ -354,7 +356,7 @@ impl<'a> Recorder<'a> {
             Ok((who, end)) => {
                 let t_ms = end.saturating_duration_since(self.started).as_millis() as u64;
                 let cpu_ms = milliseconds(linux::proc::own_cpu_time());
-                Line::Growth(GrowthSample::new(t_ms, who, cpu_ms))
+                Line::Growth(self.growth_frames.sample(t_ms, who, cpu_ms))
             }
             Err(what) => Line::Failure(ReadFailure { t_ms: self.t_ms(), pid: self.pid, what }),
         };

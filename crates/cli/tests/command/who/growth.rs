@@ -72,9 +72,9 @@ fn assert_flame_graph(page: &str, who: &Who) {
 }
 
 /// The growth by a method and all that it calls.
-fn bytes_of(growth: &GrowthSample, method: &str) -> u64 {
+fn bytes_of(recording: &Recording, growth: &GrowthSample, method: &str) -> u64 {
     let has = |stack: &&WhoStack| {
-        let mut frames = stack.frames.iter().map(|&frame| &growth.frames[frame as usize]);
+        let mut frames = stack.frames.iter().map(|&frame| &recording.frames[frame as usize]);
         frames.any(|frame| frame.method == method)
     };
     growth.stacks.iter().filter(has).map(|stack| stack.bytes).sum()
@@ -104,7 +104,7 @@ fn a_recording_has_each_rise_of_deep_stacks_with_its_time() {
     );
     let recorder = Recorder::of(&target, &["--who", "--every", "100ms", "--causes-every", "0"]);
     let sum = |recording: &Recording, method: &str| -> u64 {
-        recording.growth().map(|growth| bytes_of(growth, method)).sum()
+        recording.growth().map(|growth| bytes_of(recording, growth, method)).sum()
     };
     // Ten samples are an interval. Growth before the layouts are derived has no method.
     let mut recording = recorder.wait_for_samples(1);
@@ -129,7 +129,8 @@ fn a_recording_has_each_rise_of_deep_stacks_with_its_time() {
         let bytes = sum(&recording, method);
         assert!(bytes > STEP / 4 * 3, "{bytes} by {method}");
     }
-    let mut second = recording.growth().filter(|it| bytes_of(it, "Object#second_150") > 0);
+    let mut second =
+        recording.growth().filter(|it| bytes_of(&recording, it, "Object#second_150") > 0);
     let is_then = |it: &GrowthSample| it.from_ms <= after && it.t_ms >= before;
     assert!(second.all(is_then), "{before} to {after}");
 }
@@ -148,7 +149,7 @@ fn a_recording_has_the_code_of_each_rise_and_the_owners_of_a_peak() {
         owners.and_then(|owners| Some(owners.first()?.owner.clone()))
     };
     recorder.wait_for(|recording| {
-        let grown: u64 = recording.growth().map(|growth| bytes_of(growth, export)).sum();
+        let grown: u64 = recording.growth().map(|growth| bytes_of(recording, growth, export)).sum();
         grown > 8 << 20 && largest_owner_of_peak(recording).as_deref() == Some("String")
     });
     recorder.signal("INT");
@@ -168,7 +169,8 @@ fn a_recording_has_the_code_of_each_rise_and_the_owners_of_a_peak() {
     }
     let sum = |of: &dyn Fn(&GrowthSample) -> u64| recording.growth().map(of).sum::<u64>();
     let known = sum(&|growth| growth.growth_bytes - growth.unknown_bytes);
-    let [exported, indexed] = [export, index].map(|method| sum(&|it| bytes_of(it, method)));
+    let [exported, indexed] =
+        [export, index].map(|method| sum(&|it| bytes_of(&recording, it, method)));
     assert!(exported * 2 > known && exported > 3 * indexed, "{exported} {indexed} {known}");
     assert_eq!(largest_owner_of_peak(&recording).as_deref(), Some("String"));
 
