@@ -106,8 +106,8 @@ impl GrowthFrames {
     }
 }
 
-/// The stacks without the frames between the outermost and the innermost of successive frames of libraries, those with most growth
-/// first. Stacks that have become equal are one.
+/// The stacks without frames of libraries that libraries called, except the innermost one; those with most growth first. Stacks that
+/// have become equal are one.
 fn folded(frames: &[WhoFrame], stacks: Vec<WhoStack>) -> Vec<WhoStack> {
     let mut of_paths: HashMap<Option<&str>, bool> = HashMap::new();
     let is_library = frames.iter().map(|frame| {
@@ -115,14 +115,14 @@ fn folded(frames: &[WhoFrame], stacks: Vec<WhoStack>) -> Vec<WhoStack> {
         *of_paths.entry(path).or_insert_with(|| !Gem::of(path).is_application())
     });
     let is_library: Vec<bool> = is_library.collect();
-    let is_between = |&at: &usize, frames: &[u32]| {
-        let around = at.checked_sub(1).and_then(|before| frames.get(before..at + 2));
-        around.is_some_and(|it| it.iter().all(|&it| is_library.get(it as usize) != Some(&false)))
-    };
+    let is_library = |frame: u32| is_library.get(frame as usize) != Some(&false);
     let mut sums: HashMap<(Vec<u32>, Option<u32>), u64> = HashMap::new();
     for WhoStack { frames, bytes, task } in stacks {
-        let ends = (0..frames.len()).filter(|at| !is_between(at, &frames));
-        let kept = ends.map(|at| frames[at]).collect();
+        let last = frames.len().saturating_sub(1);
+        let is_kept = |&at: &usize| {
+            at == 0 || at == last || !(is_library(frames[at - 1]) && is_library(frames[at]))
+        };
+        let kept = (0..frames.len()).filter(is_kept).map(|at| frames[at]).collect();
         *sums.entry((kept, task)).or_default() += bytes;
     }
     let stack = |((frames, task), bytes)| WhoStack { frames, bytes, task };
@@ -227,7 +227,6 @@ mod tests {
         let last = recording.growth().last().unwrap();
         let expected = [
             "ActionDispatch::Middleware#call0",
-            "ActionDispatch::Middleware#call59",
             "OrdersController#a11",
             "ActionView::Template#render0",
             "String#*",
@@ -257,9 +256,9 @@ mod tests {
             frames.numbers.insert(WhoFrame { method, path: None, line: None }, number);
         }
         lines.extend(["index", "show"].map(|name| line(&mut frames, name)));
-        assert_eq!(lines.iter().map(|it| it.first_frame).collect::<Vec<_>>(), [0, 0, 5]);
+        assert_eq!(lines.iter().map(|it| it.first_frame).collect::<Vec<_>>(), [0, 0, 4]);
         let recording = read(lines.clone()).unwrap();
-        let own = |it: &GrowthSample| methods(&recording, &it.stacks[0])[2].to_owned();
+        let own = |it: &GrowthSample| methods(&recording, &it.stacks[0])[1].to_owned();
         let found: Vec<_> = recording.growth().map(own).collect();
         assert_eq!(
             found,
