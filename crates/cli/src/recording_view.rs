@@ -1,6 +1,6 @@
 //! The display during a recording: on a terminal a view that is updated in place, otherwise a line per minute.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diagnosis::LatestFigures;
 use examine::{CaptureOptions, Detail, GrowthWatch, Note};
@@ -112,7 +112,7 @@ impl Watcher for View {
             .map_err(|error| Failure::from(error).to_string())
     }
 
-    fn growth(&mut self, is_end: bool) -> Option<Result<Who, String>> {
+    fn growth(&mut self, is_end: bool) -> Option<Result<(Who, Instant), String>> {
         let grown = self.growth.as_mut()?.growth(is_end)?;
         Some(grown.map_err(|note| match note {
             Note::Failed(_, error) => format!("growth by code: {}", Failure::from(error)),

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use diagnosis::{KeptSampling, RetainedObjects};
 use formats::{Kept, KeptUnknown, Snapshot, milliseconds};
-use image::Image;
-use linux::{Companion, proc};
-use sampler::{KeptProfile, KeptSampler, KeptSearch, NotShown};
+use linux::{Clocks, Companion, StopSignal, proc};
+use sampler::{KeptProfile, KeptProgram, KeptSampler, KeptSearch, NotShown};
 
 use crate::attempts;
 use crate::error::Error;
@@ -25,57 +24,31 @@ const STEP: Duration = Duration::from_millis(100);
 /// Samples the new objects of a process on a thread of its own, while the process is captured repeatedly.
 pub struct KeptLines {
     sampling: Option<Companion>,
-    profile: Receiver<KeptProfile>,
+    profile: Receiver<Result<Result<KeptProfile, KeptUnknown>, Error>>,
 }
 
 impl KeptLines {
-    /// The time for which [`Self::begin`] waits until the process allocates and collects garbage, at most.
-    pub const MAX_SEARCH: Duration = Duration::from_secs(30);
-
-    /// Captures the process for its layouts, and starts to sample its objects. If the process does not allocate or collects no
-    /// garbage within [`Self::MAX_SEARCH`], the result is the reason why nothing can be sampled.
+    /// Captures the process for its layouts, and starts to sample its objects as soon as it has allocated and collected garbage.
     ///
     /// # Errors
-    /// If a layout could not be derived, the kernel refuses to sample the process, or the process ends.
-    pub fn begin(
-        pid: i32,
-        capture: CaptureOptions,
-        rate: u32,
-    ) -> Result<Result<Self, KeptUnknown>, Error> {
-        let mut search = attempts::read_image(pid, capture, KeptSearch::begin)?;
-        let image = image::look(pid)?;
-        let begin = Instant::now();
-        while !search.look(&image) && begin.elapsed() < Self::MAX_SEARCH {
-            if !proc::lives(pid)? {
-                return Err(linux::Error::NoSuchProcess { pid }.into());
-            }
-            std::thread::sleep(SEARCH_INTERVAL);
-        }
-        let program = match search.end() {
-            Ok(program) => program,
-            Err(not_shown) => return Ok(Err(unknown(not_shown))),
-        };
-        let mut sampler = KeptSampler::begin(pid, program, rate)?;
+    /// If a layout could not be derived, or the kernel refuses to sample the process.
+    pub fn begin(pid: i32, capture: CaptureOptions, rate: u32) -> Result<Self, Error> {
+        let search = attempts::read_image(pid, capture, KeptSearch::begin)?;
+        // A refusal must not wait for the first collection.
+        Clocks::start(pid, rate, |_| ())?;
         let (sender, profile) = channel();
         let sampling = Companion::start(move |stop| {
-            while !stop.comes_within(Duration::ZERO) {
-                sampler.step(STEP);
-            }
-            sampler.stop();
-            if sampler.is_alive().unwrap_or(false) {
-                // Nobody receives it if the last capture has failed.
-                let _ = sender.send(sampler.end());
-            }
+            // Nobody receives it if the last capture has failed.
+            let _ = sender.send(sample(pid, search, rate, stop));
         });
-        Ok(Ok(Self { sampling, profile }))
+        Ok(Self { sampling, profile })
     }
 
     /// Captures the process for the last time, then ends the sampling, and analyses the capture in the sandbox. The objects are
-    /// followed until the process is captured, so the snapshot has the same ones. There is no profile if the process
-    /// could not be followed until then.
+    /// followed until the process is captured, so the snapshot has the same ones. Without a profile there is the reason.
     ///
     /// # Errors
-    /// If the process could not be captured or accounted for.
+    /// If the process could not be sampled, captured or accounted for.
     pub fn end(
         self,
         source: Source,
@@ -83,30 +56,61 @@ impl KeptLines {
         retained_sizes: bool,
         sandbox: &Sandbox,
         progress: &dyn Progress,
-    ) -> Result<(Snapshot, Option<KeptProfile>), Error> {
+    ) -> Result<(Snapshot, Result<KeptProfile, KeptUnknown>), Error> {
         let detail = Detail::snapshot(retained_sizes);
         // The sandbox of the process would also apply to the thread that samples.
         let captured = source.take(how, detail, &Sandbox::of_analyses(how.sandbox), progress)?;
         let Self { sampling, profile } = self;
         drop(sampling);
-        let profile = profile.recv().ok();
+        let profile = profile.recv().unwrap_or(Ok(Err(KeptUnknown::Ended)))?;
         sandbox.run(|| Ok((captured.account(detail, progress)?, profile)))
     }
 }
 
-/// The reason why nothing is known.
-fn unknown(not_shown: NotShown) -> KeptUnknown {
-    match not_shown {
+/// Samples the objects of a process until the request to stop.
+fn sample(
+    pid: i32,
+    search: KeptSearch,
+    rate: u32,
+    stop: &StopSignal,
+) -> Result<Result<KeptProfile, KeptUnknown>, Error> {
+    let over = || Ok(stop.comes_within(Duration::ZERO).then_some(Over::Wanted));
+    let program = match found(pid, search, over)? {
+        Ok(program) => program,
+        Err(unknown) => return Ok(Err(unknown)),
+    };
+    let mut sampler = KeptSampler::begin(pid, program, rate)?;
+    while !stop.comes_within(Duration::ZERO) {
+        sampler.step(STEP);
+    }
+    sampler.stop();
+    Ok(if sampler.is_alive()? { Ok(sampler.end()) } else { Err(KeptUnknown::Ended) })
+}
+
+/// Looks at a process until all layouts are known, or it is over.
+fn found(
+    pid: i32,
+    mut search: KeptSearch,
+    mut over: impl FnMut() -> Result<Option<Over>, Error>,
+) -> Result<Result<KeptProgram, KeptUnknown>, Error> {
+    let image = image::look(pid)?;
+    while !search.look(&image) {
+        match over()? {
+            Some(Over::Process) => return Ok(Err(KeptUnknown::Ended)),
+            Some(_) => break,
+            None => std::thread::sleep(SEARCH_INTERVAL),
+        }
+    }
+    Ok(search.end().map_err(|not_shown| match not_shown {
         NotShown::Collections => KeptUnknown::NoCollections,
         NotShown::FreeLists => KeptUnknown::NoFreeLists,
-    }
+    }))
 }
 
 /// The observation of the new objects of a process.
 pub struct KeptWatch {
     process: Watched,
     search: KeptSearch,
-    image: Image<'static>,
 }
 
 /// The process that is observed.
@@ -141,7 +145,7 @@ impl KeptWatch {
             sampling,
             before: diagnosis::retained_objects(&before).ok_or(Error::NoReferences)?,
         };
-        Ok(Self { process, search, image: image::look(pid)? })
+        Ok(Self { process, search })
     }
 
     /// Watches for this time, or until `look`, which is called ten times a second, returns true. At the end the process is captured
@@ -154,7 +158,7 @@ impl KeptWatch {
         duration: Duration,
         mut look: impl FnMut() -> Result<bool, Error>,
     ) -> Result<Kept, Error> {
-        let Self { process, mut search, image } = self;
+        let Self { process, search } = self;
         let pid = process.pid;
         let begin = Instant::now();
         let mut asked = begin;
@@ -171,16 +175,9 @@ impl KeptWatch {
                 false => Ok::<_, Error>((!lives()?).then_some(Over::Process)),
             }
         };
-        while !search.look(&image) {
-            match over(&|| proc::lives(pid))? {
-                Some(Over::Process) => return Ok(process.nothing(begin, KeptUnknown::Ended)),
-                Some(_) => break,
-                None => std::thread::sleep(SEARCH_INTERVAL),
-            }
-        }
-        let program = match search.end() {
+        let program = match found(pid, search, || over(&|| proc::lives(pid)))? {
             Ok(program) => program,
-            Err(not_shown) => return Ok(process.nothing(begin, unknown(not_shown))),
+            Err(unknown) => return Ok(process.nothing(begin, unknown)),
         };
         let mut sampler = KeptSampler::begin(pid, program, process.sampling.rate)?;
         let end = loop {

@@ -220,7 +220,7 @@ pub struct GrowthWatch {
     is_over: Arc<AtomicBool>,
     /// True if growth may be taken.
     is_wanted: Arc<AtomicBool>,
-    grown: Receiver<Result<Who, Note>>,
+    grown: Receiver<Result<(Who, Instant), Note>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -247,7 +247,7 @@ impl GrowthWatch {
                 let bytes = watch.sampler.growth_bytes();
                 let is_enough = bytes >= ENOUGH_BYTES || (bytes > 0 && intervals >= MAX_INTERVALS);
                 if is_enough && wanted.swap(false, Ordering::Relaxed) {
-                    let _ = send.send(Ok(watch.take()));
+                    let _ = send.send(Ok((watch.take(), Instant::now())));
                     intervals = 0;
                 } else if bytes == 0 {
                     let _ = watch.take();
@@ -255,7 +255,7 @@ impl GrowthWatch {
                 }
             }
             if watch.sampler.growth_bytes() > 0 {
-                let _ = send.send(Ok(watch.take()));
+                let _ = send.send(Ok((watch.take(), Instant::now())));
             }
             if let Some((pid, error)) = watch.refusal {
                 let _ = send.send(Err(Note::NoStacks(pid, error)));
@@ -266,13 +266,14 @@ impl GrowthWatch {
         Ok(Self { is_over, is_wanted, grown, thread })
     }
 
-    /// Returns growth that was taken. At the end, the rest is taken.
-    pub fn growth(&mut self, is_end: bool) -> Option<Result<Who, Note>> {
-        self.is_wanted.store(true, Ordering::Relaxed);
+    /// Returns growth that was taken, and the time. If none was, it is taken soon; at the end, the rest is taken at once.
+    pub fn growth(&mut self, is_end: bool) -> Option<Result<(Who, Instant), Note>> {
         if is_end {
             self.is_over.store(true, Ordering::Relaxed);
             let _ = self.thread.take().map(JoinHandle::join);
         }
-        self.grown.try_recv().ok()
+        let grown = self.grown.try_recv().ok();
+        self.is_wanted.store(grown.is_none(), Ordering::Relaxed);
+        grown
     }
 }

@@ -54,7 +54,7 @@ pub use family::{
     MemberChange, MemberWrite, OtherProcess, Outlook, SharedPages, WorkerGrowth, WriteChange,
     WriteRow, WrittenOwner,
 };
-pub use growth_sample::GrowthSample;
+pub use growth_sample::{GrowthFrames, GrowthSample};
 pub use kept::{Kept, KeptClass, KeptGrowth, KeptJudgement, KeptLine, KeptRoot, KeptUnknown};
 pub use line::{
     Arrival, CauseSample, Departure, EndReason, Group, Line, ProcessSample, ReadFailure,

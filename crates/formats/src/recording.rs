@@ -4,10 +4,9 @@ use std::io::{BufRead, Read};
 
 use serde::Deserialize;
 
-use crate::GrowthSample;
 use crate::line::{Arrival, CauseSample, Line, RecordingEnd, RecordingStart, SCHEMA, Sample};
 use crate::report::check_causes;
-use crate::untrusted;
+use crate::{GrowthSample, WhoFrame, untrusted};
 
 /// The maximum size of a recording. That of ten processes over a week is smaller.
 const MAX_BYTES: u64 = 2 << 30;
@@ -21,6 +20,8 @@ pub struct Recording {
     pub start: RecordingStart,
     /// The lines after the first one, in their order.
     pub lines: Vec<Line>,
+    /// The frames of the stacks of all lines.
+    pub frames: Vec<WhoFrame>,
 }
 
 /// The reason why a file cannot be read as a recording.
@@ -91,11 +92,12 @@ impl Recording {
         let Ok(Line::Start(start)) = untrusted::parse(&line) else {
             return Err(RecordingError::NotARecording);
         };
-        let mut lines = Vec::new();
+        let (mut lines, mut frames) = (Vec::new(), Vec::new());
         while let Some(number) = next(&mut line)? {
-            lines.push(parse(&line).map_err(|what| RecordingError::Line { number, what })?);
+            let line = parse(&line, &mut frames);
+            lines.push(line.map_err(|what| RecordingError::Line { number, what })?);
         }
-        Ok(Self { start, lines })
+        Ok(Self { start, lines, frames })
     }
 
     /// The samples, by their time.
@@ -146,12 +148,12 @@ impl Recording {
     }
 }
 
-/// Parses a line. The causes of a process must add up to its RSS.
-fn parse(line: &[u8]) -> Result<Line, String> {
-    let line = untrusted::parse(line)?;
-    match &line {
+/// Parses a line after those that have `frames`. The causes of a process must add up to its RSS.
+fn parse(line: &[u8], frames: &mut Vec<WhoFrame>) -> Result<Line, String> {
+    let mut line = untrusted::parse(line)?;
+    match &mut line {
         Line::Causes(causes) => check_causes(&causes.causes, causes.rss_bytes)?,
-        Line::Growth(growth) => growth.check()?,
+        Line::Growth(growth) => growth.join(frames)?,
         _ => {}
     }
     Ok(line)
@@ -186,7 +188,8 @@ mod tests {
             })
         };
         let failure = ReadFailure { t_ms: 1500, pid: 42, what: "\\n\"".into() };
-        Recording { start, lines: vec![sample(0), sample(1000), Line::Failure(failure)] }
+        let lines = vec![sample(0), sample(1000), Line::Failure(failure)];
+        Recording { start, lines, frames: Vec::new() }
     }
 
     fn written(recording: &Recording) -> String {

@@ -229,7 +229,7 @@ pub struct WhoShare {
 }
 
 /// A frame of a stack.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Who")]
 pub struct WhoFrame {
     pub method: String,
@@ -259,7 +259,7 @@ pub enum TaskKind {
 }
 
 /// The growth by one action or class of jobs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Who")]
 pub struct WhoTask {
     pub kind: TaskKind,

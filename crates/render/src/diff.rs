@@ -9,7 +9,7 @@ use formats::{
 };
 use ledger::{Cause, Count, Size};
 
-use crate::kept::made_by;
+use crate::kept::{made_by, minutes_for_a_line};
 use crate::made_by::write_made_by;
 use crate::pins::write_pin_changes;
 use crate::rows::{Heads, Row, write_rows};
@@ -156,11 +156,13 @@ fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
         note: "MOST OF IT",
         lead: "most of it: ",
     };
-    let has_few = |it: &&KeptChange| it.samples.is_some() && it.made_by.is_empty();
-    let hint = shown.iter().any(has_few).then(|| {
+    let of_few = shown.iter().filter(|it| it.made_by.is_empty()).find_map(|it| it.samples);
+    let hint = of_few.map(|samples| {
+        let interval = diff.seconds / diff.points.len().saturating_sub(1).max(1) as f64;
         format!(
-            "A line needs {} samples: watch for longer (--every 10m), or with more ticks (--rate 1000).",
-            KeptJudgement::MIN_SAMPLES
+            "A line needs {} samples: watch for longer (--every {}m), or with more ticks (--rate 1000).",
+            KeptJudgement::MIN_SAMPLES,
+            minutes_for_a_line(interval, samples)
         )
     });
     write_rows(out, &heads, &shown.into_iter().map(row).collect::<Vec<_>>(), width)?;

@@ -166,10 +166,9 @@ fn not_named(kept: &Kept, class: &KeptClass) -> String {
     let (name, samples) = (&class.class, class.samples);
     match class.judgement {
         KeptJudgement::FewSamples => {
-            let needed = kept.elapsed_ms * MIN_SAMPLES as f64 / samples.max(1) as f64;
-            let minutes = (needed / 60e3).ceil().max(1.0);
+            let minutes = minutes_for_a_line(kept.elapsed_ms / 1e3, samples);
             format!(
-                "{name}: {samples} of {MIN_SAMPLES} samples; watch for about {minutes:.0} min (--for {minutes:.0}m)"
+                "{name}: {samples} of {MIN_SAMPLES} samples; watch for about {minutes} min (--for {minutes}m)"
             )
         }
         KeptJudgement::Replaced => format!(
@@ -183,6 +182,12 @@ fn not_named(kept: &Kept, class: &KeptClass) -> String {
         ),
         KeptJudgement::Named => name.clone(),
     }
+}
+
+/// The minutes after which enough samples are expected, if there were so few in this time; a day at most.
+pub(crate) fn minutes_for_a_line(seconds: f64, samples: u64) -> u64 {
+    let needed = seconds * MIN_SAMPLES as f64 / samples.max(1) as f64;
+    (needed / 60.0).ceil().clamp(1.0, 24.0 * 60.0) as u64
 }
 
 fn named(kept: &Kept) -> impl Iterator<Item = &KeptClass> {

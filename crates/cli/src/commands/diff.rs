@@ -53,7 +53,7 @@ pub(crate) struct DiffArguments {
     /// Name the lines that made what roots keep
     ///
     /// For one process and at least three snapshots. New objects are sampled between them as by `rbloat who --kept`, which needs CAP_BPF and
-    /// CAP_PERFMON. If the process collects no garbage for 30 s, there are no lines
+    /// CAP_PERFMON. If the process collects no garbage meanwhile, there are no lines
     #[arg(long, conflicts_with = "tree")]
     kept: bool,
     /// The ticks of the clock in a second of each thread's processor time, with --kept
@@ -112,29 +112,30 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
             // Another process may have that name later.
             let pid = naming::process(name.clone())?.pid();
             let name = SourceName::Process(ProcessName::Pid(pid));
-            let mut lines = if arguments.kept { sample(pid, arguments)? } else { None };
-            let is_sampled = lines.is_some();
+            let begin = || KeptLines::begin(pid, how, arguments.rate);
+            let mut lines = arguments.kept.then(begin).transpose()?;
             // The next capture needs all rights again.
             let earlier = Sandbox::of_analyses(how.sandbox);
-            let snapshots = watch(arguments, |is_last| {
+            watch(arguments, |is_last| {
                 let progress = Progress::new();
                 if let Some(lines) = lines.take_if(|_| is_last) {
                     let source = naming::source(name.clone())?;
                     let (snapshot, made) = lines.end(source, how, retained, &sandbox, &progress)?;
-                    profile = made;
+                    progress.erase();
+                    match made {
+                        Ok(made) => profile = Some(made),
+                        Err(reason) => terminal::complain(format!(
+                            "--kept names no lines of process {pid}: {}",
+                            render::why_nothing_is_known(reason)
+                        )),
+                    }
                     return Ok(snapshot);
                 }
                 with_ages(|| {
                     let source = naming::source(name.clone())?;
                     Ok(source.snapshot(how, retained, &earlier, &progress)?)
                 })
-            })?;
-            if is_sampled && profile.is_none() {
-                terminal::complain(format!(
-                    "--kept names no lines of process {pid}: it could not be followed until the last snapshot"
-                ));
-            }
-            snapshots
+            })?
         }
         [_] => return Err(Failure::OneSource),
         _ if arguments.kept => return Err(Failure::KeptOfMany),
@@ -173,25 +174,6 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     }
     let outcome = if is_complete { Outcome::Done } else { Outcome::Incomplete };
     Ok(arguments.grown_too_much("RSS", diff.rss_bytes.change).unwrap_or(outcome))
-}
-
-/// Starts to sample the new objects of a process. If that is not possible, the snapshots are still compared.
-fn sample(pid: i32, arguments: &DiffArguments) -> Result<Option<KeptLines>, Failure> {
-    let progress = Progress::new();
-    progress.show(&format!(
-        "waiting until process {pid} allocates and collects garbage, for {} s at most",
-        KeptLines::MAX_SEARCH.as_secs()
-    ));
-    let lines = KeptLines::begin(pid, arguments.capture.options(), arguments.rate);
-    progress.erase();
-    match lines? {
-        Ok(lines) => Ok(Some(lines)),
-        Err(reason) => {
-            let why = render::why_nothing_is_known(reason);
-            terminal::complain(format!("--kept names no lines of process {pid}: {why}"));
-            Ok(None)
-        }
-    }
 }
 
 /// Takes a snapshot, again if a major collection was marking, which forgets at its start which objects are old. A program that

@@ -129,12 +129,13 @@ fn memory(pid: i32) -> BTreeMap<String, u64> {
 /// Each way to examine a process, with `PID` in place of its id.
 fn ways(folder: &Path) -> Vec<Vec<String>> {
     let file = |name: &str| folder.join(name).display().to_string();
-    let ways: [&[&str]; 18] = [
+    let ways: [&[&str]; 19] = [
         &["report", "--capture", "freeze", "--max-pause", "10s"],
         &["report", "--capture", "fork", "--max-pause", "10s"],
         &["report", "--tree", "--identical", "--max-pause", "10s"],
         &["snapshot", "--tree", "--max-pause", "10s", "-o", &file("b.rbloat")],
         &["map", "--tree", "--max-pause", "10s", "-o", &file("b.html")],
+        &["diff", "--kept", "--max-pause", "10s", "--every", "1s", "--times", "3"],
         &["diff", "--tree", "--max-pause", "10s", "--every", "1s", "--times", "2"],
         &["fix", "--max-pause", "10s"],
         &["snapshot", "--max-pause", "10s", "-o", &file("a.rbloat")],

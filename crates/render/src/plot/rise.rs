@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use formats::{CauseSample, GrowthSample, Owner, Recording};
-use ledger::Size;
+use formats::{CauseSample, GrowthSample, Owner, Recording, WhoFrame};
+use ledger::{Gem, Size};
 use serde::Serialize;
 
 /// Rises that are drawn, at most: the largest ones.
@@ -28,6 +28,9 @@ pub(super) struct Rise {
     pub(super) other: u64,
     /// Bytes, and the names of frames as indices, outermost first.
     pub(super) stacks: Vec<(u64, Vec<u32>)>,
+    /// The line of the application with most growth: bytes, and the name of its frame.
+    #[serde(skip)]
+    line: Option<(u64, u32)>,
 }
 
 /// The memory of a process at a peak of its RSS.
@@ -44,6 +47,11 @@ pub(super) struct Peak {
 pub(super) fn rises(recording: &Recording) -> (Vec<String>, Vec<Rise>) {
     let limit = (recording.length_ms() / MAX_PART).max(MIN_LIMIT_MS);
     let mut names = Names::default();
+    let frame = |frame: &WhoFrame| Frame {
+        name: names.number(crate::who::name(frame)),
+        is_of_application: Gem::of(frame.path.as_deref()).is_application(),
+    };
+    let frames: Vec<Frame> = recording.frames.iter().map(frame).collect();
     let mut rises: Vec<(u64, u64, Sums)> = Vec::new();
     for growth in recording.growth() {
         match rises.last_mut() {
@@ -51,11 +59,11 @@ pub(super) fn rises(recording: &Recording) -> (Vec<String>, Vec<Rise>) {
                 if growth.from_ms <= *to + 1000 && growth.t_ms.saturating_sub(*from) <= limit =>
             {
                 *to = growth.t_ms;
-                sums.add(growth, &mut names);
+                sums.add(growth, &frames);
             }
             _ => {
                 let mut sums = Sums::default();
-                sums.add(growth, &mut names);
+                sums.add(growth, &frames);
                 rises.push((growth.from_ms, growth.t_ms, sums));
             }
         }
@@ -82,6 +90,12 @@ pub(super) fn peaks(recording: &Recording) -> Vec<Peak> {
     recording.causes().filter_map(peak).collect()
 }
 
+/// A frame of a stack.
+struct Frame {
+    name: u32,
+    is_of_application: bool,
+}
+
 /// The sums of a rise.
 #[derive(Debug, Default)]
 struct Sums {
@@ -89,17 +103,24 @@ struct Sums {
     unknown: u64,
     other: u64,
     stacks: HashMap<Vec<u32>, u64>,
+    /// By the innermost frame of the application, or of all frames without one.
+    lines: HashMap<u32, u64>,
 }
 
 impl Sums {
-    fn add(&mut self, growth: &GrowthSample, names: &mut Names) {
+    fn add(&mut self, growth: &GrowthSample, frames: &[Frame]) {
         self.bytes += growth.growth_bytes;
         self.unknown += growth.unknown_bytes;
         self.other += growth.other_bytes;
         for stack in &growth.stacks {
-            let frames = stack.frames.iter().filter_map(|&it| growth.frames.get(it as usize));
-            let frames = frames.map(|frame| names.number(crate::who::name(frame))).collect();
-            *self.stacks.entry(frames).or_default() += stack.bytes;
+            let stack_frames = stack.frames.iter().filter_map(|&it| frames.get(it as usize));
+            let frames: Vec<&Frame> = stack_frames.collect();
+            let own = frames.iter().rfind(|it| it.is_of_application);
+            if let Some(line) = own.or(frames.last()) {
+                *self.lines.entry(line.name).or_default() += stack.bytes;
+            }
+            let names = frames.iter().map(|it| it.name).collect();
+            *self.stacks.entry(names).or_default() += stack.bytes;
         }
     }
 
@@ -110,7 +131,8 @@ impl Sums {
         let rest = stacks.split_off(stacks.len().min(MAX_STACKS));
         let other = self.other + rest.iter().map(|stack| stack.0).sum::<u64>();
         let (from, to) = (from as f64 / 1e3, to as f64 / 1e3);
-        Rise { from, to, bytes: self.bytes, unknown: self.unknown, other, stacks }
+        let line = self.lines.into_iter().map(|(name, bytes)| (bytes, name)).max();
+        Rise { from, to, bytes: self.bytes, unknown: self.unknown, other, stacks, line }
     }
 }
 
@@ -135,10 +157,10 @@ impl Rise {
     pub(super) fn sentence(&self, names: &[String]) -> String {
         let Self { from, to, .. } = self;
         let mut text = format!("grew by {} from {from:.0} s to {to:.0} s", Size(self.bytes));
-        if let Some((bytes, frames)) = self.stacks.first()
-            && let Some(name) = frames.last().and_then(|&frame| names.get(frame as usize))
+        if let Some((bytes, name)) = self.line
+            && let Some(name) = names.get(name as usize)
         {
-            text += &format!("; {} of it in {name}", Size(*bytes));
+            text += &format!("; {} of it in {name}", Size(bytes));
         }
         text
     }
@@ -156,13 +178,13 @@ impl Peak {
 
 #[cfg(test)]
 mod tests {
-    use formats::{Line, Sampling, SamplingMethod, UnknownStacks, WhoFrame, WhoStack};
+    use formats::{Line, Sampling, SamplingMethod, UnknownStacks, WhoStack};
 
     use super::*;
     use crate::plot::tests::{causes, recording};
 
-    fn growth(from_ms: u64, t_ms: u64, label: &str, bytes: u64) -> Line {
-        let frame = |label: &str| WhoFrame { method: label.into(), path: None, line: None };
+    /// Growth by `main`, which calls the method with this number.
+    fn growth(from_ms: u64, t_ms: u64, method: u32, bytes: u64) -> Line {
         Line::Growth(GrowthSample {
             t_ms,
             from_ms,
@@ -180,8 +202,9 @@ mod tests {
             unknown_bytes: 3,
             other_bytes: 2,
             tasks: vec![],
-            frames: vec![frame("main"), frame(label)],
-            stacks: vec![WhoStack { frames: vec![0, 1], bytes, task: None }],
+            first_frame: 0,
+            frames: vec![],
+            stacks: vec![WhoStack { frames: vec![0, method], bytes, task: None }],
             recorder_cpu_ms: 0.0,
         })
     }
@@ -189,12 +212,15 @@ mod tests {
     #[test]
     fn intervals_that_follow_each_other_are_one_rise() {
         let lines = vec![
-            growth(0, 10_000, "a", 100),
-            growth(10_001, 20_000, "b", 300),
-            growth(20_000, 30_000, "a", 100),
-            growth(90_000, 95_000, "a", 50),
+            growth(0, 10_000, 1, 100),
+            growth(10_001, 20_000, 2, 300),
+            growth(20_000, 30_000, 1, 100),
+            growth(90_000, 95_000, 1, 50),
         ];
-        let (names, rises) = rises(&recording(lines));
+        let frames =
+            ["main", "a", "b"].map(|name| WhoFrame { method: name.into(), path: None, line: None });
+        let recording = Recording { frames: frames.into(), ..recording(lines) };
+        let (names, rises) = rises(&recording);
         assert_eq!(names, ["main", "a", "b"]);
         let times: Vec<_> = rises.iter().map(|it| (it.from, it.to, it.bytes)).collect();
         assert_eq!(times, [(0.0, 30.0, 515), (90.0, 95.0, 55)]);
@@ -204,9 +230,33 @@ mod tests {
         assert_eq!(rises[0].sentence(&names), sentence);
     }
 
+    /// A rise of 53.6 MiB was named after a method of a gem with 7.0 MiB, since the calls of a template have many stacks.
+    #[test]
+    fn a_rise_is_named_after_the_line_of_the_application() {
+        let frame = |method: &str, path: &str| WhoFrame {
+            method: method.into(),
+            path: Some(path.into()),
+            line: Some(7),
+        };
+        let frames = vec![
+            frame("Orders#index", "/srv/app/orders.rb"),
+            frame("Builder#tag", "/gems/builder-3.2.4/lib/builder.rb"),
+            frame("Builder#text", "/gems/builder-3.2.4/lib/builder.rb"),
+            frame("Logger#add", "/gems/logger-1.5.0/lib/logger.rb"),
+        ];
+        let stack = |frames: &[u32], bytes| WhoStack { frames: frames.into(), bytes, task: None };
+        let mut growth = growth(0, 10_000, 0, 250);
+        if let Line::Growth(growth) = &mut growth {
+            growth.stacks = vec![stack(&[3], 100), stack(&[0, 1], 80), stack(&[0, 1, 2], 70)];
+        }
+        let (names, rises) = rises(&Recording { frames, ..recording(vec![growth]) });
+        let sentence = "grew by 255 B from 0 s to 10 s; 150 B of it in Orders#index (orders.rb:7)";
+        assert_eq!(rises[0].sentence(&names), sentence);
+    }
+
     #[test]
     fn growth_without_end_is_divided_into_rises() {
-        let lines = (0..1000).map(|at| growth(at * 10_000, at * 10_000 + 10_000, "a", 100));
+        let lines = (0..1000).map(|at| growth(at * 10_000, at * 10_000 + 10_000, 1, 100));
         let (_, rises) = rises(&recording(lines.collect()));
         assert!((40..=60).contains(&rises.len()), "{}", rises.len());
         assert_eq!(rises.iter().map(|rise| rise.bytes).sum::<u64>(), 105_000);

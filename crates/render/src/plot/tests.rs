@@ -20,7 +20,7 @@ pub(super) fn recording(lines: Vec<Line>) -> Recording {
         causes_every_ms: Some(30_000),
         label: None,
     };
-    Recording { start, lines }
+    Recording { start, lines, frames: Vec::new() }
 }
 
 /// A sample of one process in a group of 500 MiB.

@@ -98,11 +98,16 @@ fn samples_name_the_lines_that_made_what_a_root_keeps() {
         assert_eq!(row.samples, Some(kept as u64), "{row:?}");
         let text = anstream::adapter::strip_str(&render::diff(&diff, 200)).to_string();
         let line = text.lines().find(|line| line.contains("Cache::STORE  ")).unwrap_or(&text);
-        line.split_once(" → Session; ").map(|it| it.1.to_owned()).unwrap_or(text)
+        let note = line.split_once(" → Session; ").map(|it| it.1.to_owned());
+        let hint = text.split_once("watch for longer (").and_then(|it| it.1.split_once(')'));
+        (note.unwrap_or(text.clone()), hint.map_or("", |it| it.0).to_owned())
     };
-    assert_eq!(told(30), "made by Cache#store (/srv/app/cache.rb:8), about 27 of 30 samples");
-    assert_eq!(told(9), "9 samples, too few to name a line");
-    assert_eq!(told(0), "no samples");
+    let expected = |note: &str, hint: &str| (note.to_owned(), hint.to_owned());
+    let line = "made by Cache#store (/srv/app/cache.rb:8), about 27 of 30 samples";
+    assert_eq!(told(30), expected(line, ""));
+    // The snapshots are an hour apart.
+    assert_eq!(told(9), expected("9 samples, too few to name a line", "--every 67m"));
+    assert_eq!(told(0), expected("no samples", "--every 600m"));
 }
 
 /// A leak that is little beside the growth of RSS is no verdict, but is not hidden.

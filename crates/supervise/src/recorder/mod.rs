@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use diagnosis::{LatestFigures, MemorySeries, top_causes};
 use formats::{
-    CauseSample, EndReason, GrowthSample, Line, ReadFailure, RecordingEnd, Report, Sample, Who,
+    CauseSample, EndReason, GrowthFrames, Line, ReadFailure, RecordingEnd, Report, Sample, Who,
     milliseconds,
 };
 use linux::proc::{Member, Rollup, Tree};
@@ -66,12 +66,12 @@ pub trait Watcher {
     /// If it cannot be read, with the reason.
     fn capture(&mut self, pid: i32, owners: bool) -> Result<Report, String>;
 
-    /// Returns the growth by code since the last growth that was returned, if there is enough of it. If the recording ends now,
-    /// it returns all of it.
+    /// Returns the growth by code since the last growth that was returned, if there is enough of it, and the end of that time.
+    /// If the recording ends now, it is called until nothing is left.
     ///
     /// # Errors
     /// If growth cannot be observed any more, with the reason.
-    fn growth(&mut self, is_end: bool) -> Option<Result<Who, String>>;
+    fn growth(&mut self, is_end: bool) -> Option<Result<(Who, Instant), String>>;
 
     /// Shows a sample, and the latest figures that not every sample has.
     fn show(&mut self, sample: &Sample, latest: &LatestFigures);
@@ -107,6 +107,7 @@ pub struct Recorder<'a> {
     peaks: Peaks,
     /// The time from which on the next line with growth may be written.
     growth_due: Duration,
+    growth_frames: GrowthFrames,
     /// The time at which it was last checked whether a search for causes is due.
     checked: Duration,
     /// PSS of the latest exact sample, and its time.
@@ -161,6 +162,7 @@ impl<'a> Recorder<'a> {
             peak_captures,
             peaks: Peaks::default(),
             growth_due: Duration::ZERO,
+            growth_frames: GrowthFrames::default(),
             checked: Duration::ZERO,
             last_pss: None,
             known: KnownProcesses::default(),
@@ -208,8 +210,10 @@ impl<'a> Recorder<'a> {
                 if self.take_sample()? {
                     self.take_causes()?;
                     self.take_peak()?;
-                    if self.now() >= self.growth_due {
-                        self.take_growth(false)?;
+                    if self.now() >= self.growth_due
+                        && let Some(growth) = self.watcher.growth(false)
+                    {
+                        self.write_growth(growth)?;
                     }
                 } else if child.is_none() {
                     break (EndReason::TargetEnded, None);
@@ -346,16 +350,15 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// Writes the growth by code, if there is some. Its lines are written so seldom that their bytes are limited.
-    fn take_growth(&mut self, is_end: bool) -> Result<(), Error> {
-        let Some(grown) = self.watcher.growth(is_end) else { return Ok(()) };
-        let t_ms = self.t_ms();
-        let line = match grown {
-            Ok(who) => {
+    /// Writes the growth by code. Its lines are written so seldom that their bytes are limited.
+    fn write_growth(&mut self, growth: Result<(Who, Instant), String>) -> Result<(), Error> {
+        let line = match growth {
+            Ok((who, end)) => {
+                let t_ms = end.saturating_duration_since(self.started).as_millis() as u64;
                 let cpu_ms = milliseconds(linux::proc::own_cpu_time());
-                Line::Growth(GrowthSample::new(t_ms, who, cpu_ms))
+                Line::Growth(self.growth_frames.sample(t_ms, who, cpu_ms))
             }
-            Err(what) => Line::Failure(ReadFailure { t_ms, pid: self.pid, what }),
+            Err(what) => Line::Failure(ReadFailure { t_ms: self.t_ms(), pid: self.pid, what }),
         };
         let seconds = line.to_json().len() as f64 / GROWTH_BYTES_PER_SECOND;
         self.growth_due = self.now() + Duration::from_secs_f64(seconds);
@@ -379,7 +382,9 @@ impl<'a> Recorder<'a> {
     }
 
     fn end(&mut self, why: EndReason, status: Option<ExitStatus>) -> Result<RecordingEnd, Error> {
-        self.take_growth(true)?;
+        while let Some(growth) = self.watcher.growth(true) {
+            self.write_growth(growth)?;
+        }
         let end = RecordingEnd {
             t_ms: self.t_ms(),
             why,

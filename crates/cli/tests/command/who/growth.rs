@@ -71,6 +71,70 @@ fn assert_flame_graph(page: &str, who: &Who) {
     assert!(found.as_u64().unwrap() > 0);
 }
 
+/// The growth by a method and all that it calls.
+fn bytes_of(recording: &Recording, growth: &GrowthSample, method: &str) -> u64 {
+    let has = |stack: &&WhoStack| {
+        let mut frames = stack.frames.iter().map(|&frame| &recording.frames[frame as usize]);
+        frames.any(|frame| frame.method == method)
+    };
+    growth.stacks.iter().filter(has).map(|stack| stack.bytes).sum()
+}
+
+/// The second and third rise of a program with deep stacks and long names of files were lost, or had the time at which the line was
+/// written: a line of such stacks is so long that the next one has to wait.
+#[test]
+fn a_recording_has_each_rise_of_deep_stacks_with_its_time() {
+    const STEP: u64 = 8 << 20;
+    let mut target = Target::ruby(
+        r##"
+        KEPT = []
+        %w[first second third].each do |name|
+          150.times do |n|
+            path = "/srv/app/#{'callbacks_of_the_controllers_' * 6}#{n}.rb"
+            eval("def #{name}_#{n} = #{name}_#{n + 1}", TOPLEVEL_BINDING, path)
+          end
+          eval("def #{name}_150 = 128.times { KEPT << 'x' * (64 << 10); sleep 0.005 }")
+        end
+        puts 'ready {}'; $stdout.flush
+        while (name = $stdin.gets)
+          send("#{name.chomp}_0")
+          puts 'ready {}'; $stdout.flush
+        end
+        "##,
+    );
+    let recorder = Recorder::of(&target, &["--who", "--every", "100ms", "--causes-every", "0"]);
+    let sum = |recording: &Recording, method: &str| -> u64 {
+        recording.growth().map(|growth| bytes_of(recording, growth, method)).sum()
+    };
+    // Ten samples are an interval. Growth before the layouts are derived has no method.
+    let mut recording = recorder.wait_for_samples(1);
+    while sum(&recording, "Object#first_150") == 0 {
+        target.tell("first");
+        target.next_truth();
+        recording = recorder.wait_for_samples(11);
+    }
+    let before = recording.samples().last().unwrap().t_ms;
+    target.tell("second");
+    target.next_truth();
+    let after = recorder.wait_for_samples(2).samples().last().unwrap().t_ms;
+    recorder.wait_for_samples(25);
+    target.tell("third");
+    target.next_truth();
+    recorder.wait_for_samples(2);
+    recorder.signal("INT");
+    let (status, recording) = recorder.end();
+    assert_eq!(status, 0);
+    assert!(target.finish());
+    for method in ["Object#second_150", "Object#third_150"] {
+        let bytes = sum(&recording, method);
+        assert!(bytes > STEP / 4 * 3, "{bytes} by {method}");
+    }
+    let mut second =
+        recording.growth().filter(|it| bytes_of(&recording, it, "Object#second_150") > 0);
+    let is_then = |it: &GrowthSample| it.from_ms <= after && it.t_ms >= before;
+    assert!(second.all(is_then), "{before} to {after}");
+}
+
 /// The recording of a program has the stacks of its growth, and the owners of its memory at a peak. A plot shows both.
 #[test]
 fn a_recording_has_the_code_of_each_rise_and_the_owners_of_a_peak() {
@@ -78,13 +142,6 @@ fn a_recording_has_the_code_of_each_rise_and_the_owners_of_a_peak() {
     let target = Target::ruby(&format!("{slow}; grow"));
     let options = ["--who", "--every", "100ms", "--causes-every", "0", "--max-pause", "10s"];
     let recorder = Recorder::of(&target, &options);
-    let bytes_of = |growth: &GrowthSample, method: &str| -> u64 {
-        let has = |stack: &&WhoStack| {
-            let mut frames = stack.frames.iter().map(|&frame| &growth.frames[frame as usize]);
-            frames.any(|frame| frame.method == method)
-        };
-        growth.stacks.iter().filter(has).map(|stack| stack.bytes).sum()
-    };
     let [export, index] = ["ReportsController#export", "ReportsController#index"];
     // Its strings become the largest owner. At the first peak the interpreter itself may be larger.
     let largest_owner_of_peak = |recording: &Recording| {
@@ -92,7 +149,7 @@ fn a_recording_has_the_code_of_each_rise_and_the_owners_of_a_peak() {
         owners.and_then(|owners| Some(owners.first()?.owner.clone()))
     };
     recorder.wait_for(|recording| {
-        let grown: u64 = recording.growth().map(|growth| bytes_of(growth, export)).sum();
+        let grown: u64 = recording.growth().map(|growth| bytes_of(recording, growth, export)).sum();
         grown > 8 << 20 && largest_owner_of_peak(recording).as_deref() == Some("String")
     });
     recorder.signal("INT");
@@ -112,7 +169,8 @@ fn a_recording_has_the_code_of_each_rise_and_the_owners_of_a_peak() {
     }
     let sum = |of: &dyn Fn(&GrowthSample) -> u64| recording.growth().map(of).sum::<u64>();
     let known = sum(&|growth| growth.growth_bytes - growth.unknown_bytes);
-    let [exported, indexed] = [export, index].map(|method| sum(&|it| bytes_of(it, method)));
+    let [exported, indexed] =
+        [export, index].map(|method| sum(&|it| bytes_of(&recording, it, method)));
     assert!(exported * 2 > known && exported > 3 * indexed, "{exported} {indexed} {known}");
     assert_eq!(largest_owner_of_peak(&recording).as_deref(), Some("String"));
 

@@ -276,27 +276,35 @@ fn without_collections_nothing_is_said() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("It is not known what process"), "{text}");
     assert!(text.contains("it has collected no garbage meanwhile"), "{text}");
+
+    // A diff does not wait for a collection, and compares the snapshots without one.
+    let output = rbloat()
+        .args(["diff", &target.pid().to_string(), "--kept", "--max-pause", "10s"])
+        .args(["--every", "1s", "--times", "3", "--json"])
+        .output()
+        .unwrap();
+    assert!(is_possible(&output));
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(complaint.contains("it has collected no garbage meanwhile"), "{complaint}");
+    let diff: Diff = document(&output.stdout);
+    assert!(diff.kept.unwrap().iter().all(|row| row.samples.is_none()));
 }
 
 #[test]
 fn a_program_without_the_right_to_run_programs_of_the_kernel_gets_the_reason() {
     let target = Target::scenario("kept/healthy", &[]);
-    let mut command = Command::new("setpriv");
-    // Without CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN.
-    command.arg("--bounding-set=-bpf,-perfmon,-sys_admin");
-    let rbloat = rbloat();
-    command.arg(rbloat.get_program()).args(rbloat.get_args());
     let pid = target.pid().to_string();
-    let output = command
-        .args(["who", &pid, "--kept", "--for", "1h", "--max-pause", "10s"])
-        .env("NO_COLOR", "1")
-        .output()
-        .unwrap();
-    let complaint = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(4), "{complaint}");
-    assert!(
-        complaint.contains("cannot run a program at ticks of the clocks of process"),
-        "{complaint}"
-    );
-    assert!(complaint.contains("run rbloat as root"), "{complaint}");
+    for way in [&["who", &pid, "--kept", "--for", "1h"][..], &["diff", &pid, "--kept"]] {
+        let mut command = Command::new("setpriv");
+        // Without CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN.
+        command.arg("--bounding-set=-bpf,-perfmon,-sys_admin");
+        let rbloat = rbloat();
+        command.arg(rbloat.get_program()).args(rbloat.get_args()).args(way);
+        let output = command.args(["--max-pause", "10s"]).env("NO_COLOR", "1").output().unwrap();
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(4), "{complaint}");
+        let what = "cannot run a program at ticks of the clocks of process";
+        assert!(complaint.contains(what), "{complaint}");
+        assert!(complaint.contains("run rbloat as root"), "{complaint}");
+    }
 }
