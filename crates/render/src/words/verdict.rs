@@ -474,11 +474,6 @@ fn pin_evidence(report: &Report) -> Option<String> {
     })
 }
 
-/// The resident bytes of the blocks that an owner holds. Early snapshots have the allocated ones only.
-fn resident(owner: &Owner) -> u64 {
-    owner.bytes().saturating_sub(owner.slot_bytes)
-}
-
 /// The sentence for memory that objects of C extensions hold.
 fn held(report: &Report, size: Size) -> String {
     let mut owners = report.owners.iter().flatten();
@@ -487,7 +482,7 @@ fn held(report: &Report, size: Size) -> String {
         return format!("{held_by}.");
     };
     let share =
-        if resident(first) > report.verdict.bytes / 2 { "most" } else { "the largest part" };
+        if first.held_bytes() > report.verdict.bytes / 2 { "most" } else { "the largest part" };
     let counted = match first.memsize {
         Some(Memsize::None) => "Ruby's GC counts only their slots",
         _ => "Ruby's GC may see less of this memory than there is",
@@ -511,7 +506,7 @@ fn owner_evidence(report: &Report, cause: Cause) -> Vec<String> {
         format!(
             "{objects}{}: {} in {}{memsize}",
             owner.owner,
-            Size(resident(owner)),
+            Size(owner.held_bytes()),
             counted(owner.chunks, "chunk"),
         )
     };
