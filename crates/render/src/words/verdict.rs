@@ -503,8 +503,10 @@ fn owner_evidence(report: &Report, cause: Cause) -> Vec<String> {
         };
         let objects =
             if owner.objects > 0 { format!("{} ", Count(owner.objects)) } else { String::new() };
+        // Causes do not include the headers of chunks.
+        let with = if report.process.allocator == "glibc" { " with headers" } else { "" };
         format!(
-            "{objects}{}: {} in {}{memsize}",
+            "{objects}{}: {} in {}{with}{memsize}",
             owner.owner,
             Size(owner.held_bytes()),
             counted(owner.chunks, "chunk"),
