@@ -246,11 +246,12 @@ fn retaining_most_bytes(class: &OwnerAccount) -> Option<&Retainer> {
     by_bytes.or_else(|| retaining_most(class))
 }
 
-/// Settings that let garbage stay, if most of the memory of the largest class is garbage.
+/// Settings that let garbage stay, if most of the memory of the largest class is garbage. The GC counts no slots for them.
 fn unset_malloc_limits(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.sum(&[Cause::RubyLiveSlots, Cause::RubyMalloc]);
     let is_garbage = |class: &OwnerAccount| {
-        retaining_most_bytes(class).is_some_and(|retainer| retainer.path.is_none())
+        let is_malloced = class.weight_bytes() > 2 * class.slot_bytes;
+        is_malloced && retaining_most_bytes(class).is_some_and(|retainer| retainer.path.is_none())
     };
     let largest = ledger.managed().next()?;
     let settings = MALLOC_LIMITS.iter().filter_map(|&(name, most)| {
