@@ -6,6 +6,7 @@ use image::Origin;
 use ledger::{
     ArenaAccount, Cause, Gem, Ledger, OwnerAccount, Retainer, SpareAccount, SpareKind, percent,
 };
+use linux::is_shared_memory;
 
 use crate::verdict::{MIN_WASTE_BYTES, has_all_arenas};
 
@@ -427,6 +428,8 @@ fn end_fibers(ledger: &Ledger) -> Option<Advice> {
 }
 
 fn watch_pss(ledger: &Ledger) -> Option<Advice> {
-    (ledger.origin == Origin::Process && is_main(ledger, ledger.causes[Cause::FileShared]))
-        .then(|| step(Action::WatchPss))
+    let in_memory = ledger.files.iter().filter(|file| is_shared_memory(file.path.as_bytes()));
+    let in_memory: u64 = in_memory.map(|file| file.shared_bytes).sum();
+    let on_disk = ledger.causes[Cause::FileShared].saturating_sub(in_memory);
+    (ledger.origin == Origin::Process && is_main(ledger, on_disk)).then(|| step(Action::WatchPss))
 }

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use diagnosis::{FREE, MIN_BYTES, MIN_SHARE};
 use formats::{Action, Advice, Arena, CaptureMethod, Memsize, Owner, Report, UnknownRow, Unread};
 use ledger::{Cause, CauseGroup, Count, Size, percent};
+use linux::is_shared_memory;
 
 use super::{VerdictWords, confidence, counted, total, trim_call, unread};
 use crate::files::times;
@@ -290,6 +291,14 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 .into(),
             )
         }
+        Cause::FileShared if shared_memory(report) > report.verdict.bytes / 2 => (
+            format!(
+                "{size} are pages of mapped files, most of them in memory: tmpfs, memfd or shared memory. The kernel can only \
+                 swap these pages. They stay until the files are deleted, unmapped and closed."
+            ),
+            file_evidence(report),
+            format!("RssShmem in /proc/PID/status should be about {}.", Size(shared_memory(report))),
+        ),
         Cause::FilePrivate | Cause::FileShared => (
             match cause {
                 Cause::FilePrivate => {
@@ -513,6 +522,12 @@ fn owner_evidence(report: &Report, cause: Cause) -> Vec<String> {
         )
     };
     owners.into_iter().filter(|owner| owner.bytes() >= least).map(describe).collect()
+}
+
+/// The resident bytes of files that are in memory only.
+fn shared_memory(report: &Report) -> u64 {
+    let files = report.files.iter().filter(|file| is_shared_memory(file.path.as_bytes()));
+    total(files.map(|file| file.shared_bytes))
 }
 
 fn file_evidence(report: &Report) -> Vec<String> {
