@@ -6,6 +6,7 @@ use image::Origin;
 use ledger::{
     ArenaAccount, Cause, Gem, Ledger, OwnerAccount, Retainer, SpareAccount, SpareKind, percent,
 };
+use linux::is_shared_memory;
 
 use crate::verdict::{MIN_WASTE_BYTES, has_all_arenas};
 
@@ -246,11 +247,12 @@ fn retaining_most_bytes(class: &OwnerAccount) -> Option<&Retainer> {
     by_bytes.or_else(|| retaining_most(class))
 }
 
-/// Settings that let garbage stay, if most of the memory of the largest class is garbage.
+/// Settings that let garbage stay, if most of the memory of the largest class is garbage. The GC counts no slots for them.
 fn unset_malloc_limits(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.sum(&[Cause::RubyLiveSlots, Cause::RubyMalloc]);
     let is_garbage = |class: &OwnerAccount| {
-        retaining_most_bytes(class).is_some_and(|retainer| retainer.path.is_none())
+        let is_malloced = class.weight_bytes() > 2 * class.slot_bytes;
+        is_malloced && retaining_most_bytes(class).is_some_and(|retainer| retainer.path.is_none())
     };
     let largest = ledger.managed().next()?;
     let settings = MALLOC_LIMITS.iter().filter_map(|&(name, most)| {
@@ -426,6 +428,8 @@ fn end_fibers(ledger: &Ledger) -> Option<Advice> {
 }
 
 fn watch_pss(ledger: &Ledger) -> Option<Advice> {
-    (ledger.origin == Origin::Process && is_main(ledger, ledger.causes[Cause::FileShared]))
-        .then(|| step(Action::WatchPss))
+    let in_memory = ledger.files.iter().filter(|file| is_shared_memory(file.path.as_bytes()));
+    let in_memory: u64 = in_memory.map(|file| file.shared_bytes).sum();
+    let on_disk = ledger.causes[Cause::FileShared].saturating_sub(in_memory);
+    (ledger.origin == Origin::Process && is_main(ledger, on_disk)).then(|| step(Action::WatchPss))
 }

@@ -112,6 +112,15 @@ pub fn is_hugetlb_name(path: &[u8]) -> bool {
     path.strip_suffix(b" (deleted)").unwrap_or(path) == HUGETLB_NAME
 }
 
+/// Beginnings of the kernel's names for shared memory, which has no file on disk.
+const SHARED_MEMORY: [&[u8]; 4] = [b"/memfd:", b"/SYSV", b"/dev/zero", b"/dev/shm/"];
+
+/// Returns true if the path is a name of shared memory, which the kernel can only swap, and not of a file on disk.
+#[must_use]
+pub fn is_shared_memory(path: &[u8]) -> bool {
+    SHARED_MEMORY.iter().any(|name| path.starts_with(name))
+}
+
 /// The mappings of the target, ascending and disjoint.
 #[derive(Debug, Clone, Default)]
 pub struct Mappings(Vec<Mapping>);

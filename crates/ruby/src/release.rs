@@ -18,6 +18,12 @@ impl Interpreter {
         self.is_at_least(3, 1)
     }
 
+    /// Caches of methods retain the methods, and so do their classes (3.0 to 3.2).
+    #[must_use]
+    pub fn retains_cached_methods(&self) -> bool {
+        self.is_at_least(3, 0) && !self.is_at_least(3, 3)
+    }
+
     /// The JIT compiler's address space reaches beyond its code (YJIT in Rust, from 3.2).
     pub(crate) fn reserves_code(&self) -> bool {
         self.is_at_least(3, 2)

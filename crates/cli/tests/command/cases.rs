@@ -3,6 +3,7 @@
 mod causes;
 mod collector;
 mod growth;
+mod native;
 mod reports;
 mod steps;
 

@@ -285,9 +285,7 @@ pub(crate) fn owners(reports: &[&Report]) -> Vec<OwnerChange> {
             let owners = report.owners.iter().flatten();
             owners.map(|it| ((&it.owner, &it.kind, it.cause), it)).collect()
         },
-        |numbers, owner: &Owner| {
-            numbers[0] += owner.exclusive_bytes + owner.shared_bytes;
-        },
+        |numbers, owner: &Owner| numbers[0] = numbers[0].saturating_add(owner.held_bytes()),
         1,
     );
     let mut owners: Vec<_> = rows

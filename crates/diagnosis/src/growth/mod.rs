@@ -9,7 +9,8 @@ pub(crate) use course::{Course, course};
 use formats::{CaptureMethod, Diff, DiffPoint, Report, Snapshot, Trajectory, UnreadPoint};
 use verdict::Changes;
 pub use verdict::{
-    has_more_objects, is_defined_again, kept_besides, least_growth, native_owner_of_verdict, totals,
+    has_more_objects, is_defined_again, kept_besides, least_growth, native_owner_of_verdict,
+    root_of_most, totals,
 };
 
 /// Compares two or more snapshots, each with its name. Snapshots of one process are ordered by time; those of several

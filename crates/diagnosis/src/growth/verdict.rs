@@ -15,7 +15,7 @@ use changes::{EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, Part, Sums, largest, least, 
 pub use largest::has_more_objects;
 use largest::{Largest, MIN_SHARE, OWNERS_UNKNOWN, is_mostly_garbage, native_owner, new_threads};
 use roots::kept;
-pub use roots::kept_besides;
+pub use roots::{kept_besides, root_of_most};
 
 /// Returns the verdict on `diff`. `hours` is the time between its first and last snapshot, `None`
 /// for different processes.

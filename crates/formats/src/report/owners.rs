@@ -37,11 +37,17 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The slots of its objects, and the resident memory that they hold.
+    /// The resident bytes of the blocks that it holds. Early snapshots have the allocated ones only.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        let allocated = self.exclusive_bytes.saturating_add(self.shared_bytes);
+        self.resident_bytes.unwrap_or(allocated)
+    }
+
+    /// These, and the slots of its objects.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let held = self.exclusive_bytes.saturating_add(self.shared_bytes);
-        self.resident_bytes.unwrap_or(held).saturating_add(self.slot_bytes)
+        self.held_bytes().saturating_add(self.slot_bytes)
     }
 
     /// These, and the memory of its objects' singleton classes.

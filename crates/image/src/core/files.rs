@@ -9,13 +9,14 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use linux::{Address, Backing, MIN_PAGE_SIZE, Mapping, Sysroot, length, one_line};
+use linux::{
+    Address, Backing, MIN_PAGE_SIZE, Mapping, Sysroot, is_shared_memory, length, one_line,
+};
 
 use crate::{DifferentFile, Finding, Memory, MissingFile};
 
 use super::file::read_fully;
 use super::head::{BuildId, Read, build_id, code, is_elf};
-use super::mappings::is_shared_memory;
 
 /// More files than a process maps: each is kept open.
 const MAX_FILES: usize = 8192;
@@ -48,7 +49,7 @@ impl Files {
         let mut bytes = BTreeMap::<&Path, (u64, Option<&Mapping>)>::new();
         for mapping in mappings {
             let Backing::File(path) = &mapping.backing else { continue };
-            if mapping.shared || is_shared_memory(path) {
+            if mapping.shared || is_shared_memory(path.as_os_str().as_bytes()) {
                 continue;
             }
             let entry = bytes.entry(path).or_default();

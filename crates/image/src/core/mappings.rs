@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use linux::{Address, Backing, Mapping, intersection, is_hugetlb_name, length};
+use linux::{Address, Backing, Mapping, intersection, is_hugetlb_name, is_shared_memory, length};
 
 use super::headers::Segment;
 use super::notes::{MappedFile, Notes};
@@ -15,13 +15,6 @@ const AT_SYSINFO_EHDR: u64 = 33;
 const AT_EXECFN: u64 = 31;
 /// The maximum distance from the executable to the heap of brk(2) (`arch_randomize_brk`; 32 MiB up to Linux 6.8).
 const MAX_HEAP_DISTANCE: u64 = (1 << 30) + (32 << 20);
-/// Beginnings of the kernel's names for shared memory, which has no file.
-const SHARED_MEMORY: [&[u8]; 4] = [b"/memfd:", b"/SYSV", b"/dev/zero", b"/dev/shm/"];
-
-/// Returns true if the path is a name of shared memory, and not of a file.
-pub(crate) fn is_shared_memory(path: &Path) -> bool {
-    SHARED_MEMORY.iter().any(|name| path.as_os_str().as_bytes().starts_with(name))
-}
 
 /// Returns the mappings, with their backing if it is known.
 pub(crate) fn mappings(segments: &[Segment], notes: &Notes) -> Vec<Mapping> {
@@ -84,7 +77,7 @@ fn of_file(file: &MappedFile, range: &Range<Address>, segment: Option<&Segment>)
         readable: segment.is_none_or(|segment| segment.readable),
         writable: segment.is_some_and(|segment| segment.writable),
         executable: segment.is_some_and(|segment| segment.executable),
-        shared: is_shared_memory(&file.path),
+        shared: is_shared_memory(file.path.as_os_str().as_bytes()),
         file_offset: start,
         backing,
         is_hugetlb,

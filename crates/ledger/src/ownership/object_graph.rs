@@ -298,6 +298,9 @@ impl<'a> ObjectGraph<'a> {
                 let local = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
                 Some(local.map_or([name, "", ""], |local| ["[", local, "]"]))
             }
+            Node::Slot(slot) if self.cached_method(slot).is_some() => {
+                Some(["(method cache)", "", ""])
+            }
             Node::Memory(node) if self.ractor_queues.contains(&node) => Some(["(queue)", "", ""]),
             _ => None,
         }

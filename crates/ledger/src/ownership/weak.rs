@@ -9,7 +9,8 @@
 //! - hash tables of the interpreter whose values are objects that it finds by number: `id_to_obj_tbl`;
 //! - the lists of a class's subclasses, and of the places where a module is included (up to 3.4);
 //! - the keys of WeakKeyMap, which are pointers to references. A value belongs to its key;
-//! - objects whose references are all weak ([`DataType::is_weak`], [`ruby::ImemoType::is_weak`]).
+//! - objects whose references are all weak ([`DataType::is_weak`], [`ruby::ImemoType::is_weak`]). Up to 3.2, method caches
+//!   retain their methods nevertheless (`ObjectGraph::cached_method`).
 
 use allocator::HeapMap;
 use linux::length;

@@ -1,6 +1,8 @@
 use std::cmp::Reverse;
 
-use diagnosis::{has_more_objects, is_defined_again, kept_besides, native_owner_of_verdict};
+use diagnosis::{
+    has_more_objects, is_defined_again, kept_besides, native_owner_of_verdict, root_of_most,
+};
 use formats::{
     ClassChange, CodeChange, Diff, DiffKind, DiffPoint, Doubt, KeptChange, Subject, Trajectory,
 };
@@ -319,7 +321,12 @@ fn subject(diff: &Diff, class: Option<&ClassChange>) -> String {
     }
     match (diff.verdict.subject, class) {
         (Subject::Objects, Some(class)) => named(class),
-        (Subject::Objects, None) => "memory of objects of many classes".into(),
+        (Subject::Objects, None) => {
+            let root = root_of_most(diff);
+            let most =
+                root.map_or_else(String::new, |it| format!(", most of it retained by {it},"));
+            format!("memory of objects of many classes{most}")
+        }
         (Subject::Unreachable, _) => "native memory that nothing points to".into(),
         (Subject::Native, _) => match native_owner_of_verdict(diff) {
             Some(owner) => format!("native memory of {} ({cause})", owner.owner),

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use diagnosis::{FREE, MIN_BYTES, MIN_SHARE};
 use formats::{Action, Advice, Arena, CaptureMethod, Memsize, Owner, Report, UnknownRow, Unread};
 use ledger::{Cause, CauseGroup, Count, Size, percent};
+use linux::is_shared_memory;
 
 use super::{VerdictWords, confidence, counted, total, trim_call, unread};
 use crate::files::times;
@@ -290,6 +291,14 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 .into(),
             )
         }
+        Cause::FileShared if shared_memory(report) > report.verdict.bytes / 2 => (
+            format!(
+                "{size} are pages of mapped files, most of them in memory: tmpfs, memfd or shared memory. The kernel can only \
+                 swap these pages. They stay until the files are deleted, unmapped and closed."
+            ),
+            file_evidence(report),
+            format!("RssShmem in /proc/PID/status should be about {}.", Size(shared_memory(report))),
+        ),
         Cause::FilePrivate | Cause::FileShared => (
             match cause {
                 Cause::FilePrivate => {
@@ -474,11 +483,6 @@ fn pin_evidence(report: &Report) -> Option<String> {
     })
 }
 
-/// The resident bytes of the blocks that an owner holds. Early snapshots have the allocated ones only.
-fn resident(owner: &Owner) -> u64 {
-    owner.bytes().saturating_sub(owner.slot_bytes)
-}
-
 /// The sentence for memory that objects of C extensions hold.
 fn held(report: &Report, size: Size) -> String {
     let mut owners = report.owners.iter().flatten();
@@ -487,7 +491,7 @@ fn held(report: &Report, size: Size) -> String {
         return format!("{held_by}.");
     };
     let share =
-        if resident(first) > report.verdict.bytes / 2 { "most" } else { "the largest part" };
+        if first.held_bytes() > report.verdict.bytes / 2 { "most" } else { "the largest part" };
     let counted = match first.memsize {
         Some(Memsize::None) => "Ruby's GC counts only their slots",
         _ => "Ruby's GC may see less of this memory than there is",
@@ -508,14 +512,22 @@ fn owner_evidence(report: &Report, cause: Cause) -> Vec<String> {
         };
         let objects =
             if owner.objects > 0 { format!("{} ", Count(owner.objects)) } else { String::new() };
+        // Causes do not include the headers of chunks.
+        let with = if report.process.allocator == "glibc" { " with headers" } else { "" };
         format!(
-            "{objects}{}: {} in {}{memsize}",
+            "{objects}{}: {} in {}{with}{memsize}",
             owner.owner,
-            Size(resident(owner)),
+            Size(owner.held_bytes()),
             counted(owner.chunks, "chunk"),
         )
     };
     owners.into_iter().filter(|owner| owner.bytes() >= least).map(describe).collect()
+}
+
+/// The resident bytes of files that are in memory only.
+fn shared_memory(report: &Report) -> u64 {
+    let files = report.files.iter().filter(|file| is_shared_memory(file.path.as_bytes()));
+    total(files.map(|file| file.shared_bytes))
 }
 
 fn file_evidence(report: &Report) -> Vec<String> {

@@ -396,7 +396,9 @@ fn native_memory_leaks_by_its_owner() {
                 let mut nobody = owners[0].clone();
                 (nobody.owner, nobody.kind) = ("(nobody)".into(), "none".into());
                 nobody.cause = Some(Cause::NativeUnreachable);
-                (nobody.exclusive_bytes, nobody.shared_bytes) = (hour * 10 * MIB, 0);
+                // The other half was never written to.
+                (nobody.exclusive_bytes, nobody.shared_bytes) = (hour * 20 * MIB, 0);
+                nobody.resident_bytes = Some(hour * 10 * MIB);
                 nobody.kept_by = vec![];
                 owners.push(nobody);
             })

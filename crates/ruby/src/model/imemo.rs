@@ -66,8 +66,8 @@ impl ImemoType {
         Self::Cdhash,
     ];
 
-    /// Returns true if all references of these objects are weak, so that they retain nothing: method caches, and lists of
-    /// subclasses.
+    /// Returns true if all references of these objects are weak, so that they retain nothing: method caches (from 3.3 on), and lists
+    /// of subclasses.
     #[must_use]
     pub fn is_weak(self) -> bool {
         matches!(self, Self::Callcache | Self::Subclasses)

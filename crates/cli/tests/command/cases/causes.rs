@@ -104,6 +104,30 @@ fn files_in_memory_are_no_cache() {
     assert!(target.finish());
 }
 
+/// "The kernel takes back pages of files on disk when memory is short", and the step was to change nothing: these files are in memory.
+#[test]
+fn mapped_files_in_memory_are_no_cache() {
+    let (target, report) = case("mapped_metrics", "1");
+    let shmem = target.number("shmem_bytes");
+    // tmpfs is known by the path of /dev/shm only.
+    if shmem < 48 << 20 || !report.files[0].path.starts_with("/dev/shm/") {
+        return testkit::skip("this Ruby has no IO::Buffer, or /dev/shm has another path");
+    }
+    assert_eq!(report.verdict.cause, Some(Cause::FileShared), "{:#?}", report.causes);
+    let words = render::words::verdict(&report);
+    assert!(words.summary.contains("The kernel can only swap these pages."), "{words:?}");
+    let shmem = ledger::Size(target.number("shmem_bytes"));
+    assert!(
+        words.check.contains(&format!("RssShmem in /proc/PID/status should be about {shmem}."))
+    );
+    assert!(
+        report.advice.iter().all(|step| step.action != Action::WatchPss),
+        "{:?}",
+        report.advice
+    );
+    assert!(target.finish());
+}
+
 /// The report knew only that this memory is neither malloc's nor Ruby's.
 #[test]
 fn mapped_memory_is_named_by_the_objects_that_refer_to_it() {

@@ -4,7 +4,7 @@ use formats::{Action, Diff, DiffKind, Doubt, Report};
 use ledger::Cause;
 use testkit::Target;
 
-use super::{case, verdict, words};
+use super::{case, garbage, verdict, words};
 use crate::owners::retained;
 use crate::{bytes, document, rbloat, report};
 
@@ -154,5 +154,22 @@ fn limits_of_malloc_are_the_reason_for_garbage() {
         "RUBY_GC_OLDMALLOC_LIMIT_MAX=2000000000 delay the GC until that much memory was allocated.";
     assert!(summary.ends_with(reason), "{summary}");
     assert!(words.command.starts_with("unset RUBY_GC_MALLOC_LIMIT "), "{words:?}");
+    assert!(target.finish());
+}
+
+/// "RUBY_GC_OLDMALLOC_LIMIT=2000000000 delays the GC", although nothing of this garbage was malloc'ed.
+#[test]
+fn limits_of_malloc_are_no_reason_for_garbage_in_slots() {
+    let (target, report) = case("slot_garbage", "1");
+    let (objects, of_garbage) = garbage(&report, "Entry");
+    assert_eq!(objects, target.number("objects"));
+    assert!(of_garbage * 20 >= objects * 19, "{of_garbage} of {objects}");
+    let summary = verdict(&report);
+    assert!(
+        summary.contains("most of which are garbage") && !summary.contains("RUBY_GC_"),
+        "{summary}"
+    );
+    let is_unset = |it: &formats::Advice| matches!(it.action, Action::UnsetMallocLimits { .. });
+    assert!(!report.advice.iter().any(is_unset), "{:?}", report.advice);
     assert!(target.finish());
 }

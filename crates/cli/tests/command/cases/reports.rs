@@ -2,7 +2,7 @@
 
 use formats::{DiffKind, Report};
 
-use super::{assert_path, case, path_to};
+use super::{assert_path, case, garbage, path_to, verdict};
 use crate::diffs::{diff, looks_at};
 use crate::owners::retained;
 
@@ -136,4 +136,24 @@ fn mutexes_are_retained_by_the_table_of_their_names() {
     let words = render::words::diff_verdict(&diff).summary;
     let leak = "Managed leak: Thread::Mutex retained by MANAGER grows ";
     assert!(words.starts_with(leak), "{words}");
+}
+
+/// Objects with singleton methods were called garbage, with high confidence. The GC of Ruby 3.0 to 3.2 does not free them, as each call
+/// retains the method that it found last.
+#[test]
+fn calls_retain_the_methods_that_they_found() {
+    let (target, report) = case("method_caches", "0.5");
+    let version = target.truth["ruby_version"].as_str().unwrap();
+    if !("3.0".."3.3").contains(&version) {
+        return testkit::skip("method caches of this Ruby retain nothing");
+    }
+    let live = target.number("objects");
+    let (objects, of_garbage) = garbage(&report, "Context");
+    assert!(objects >= live && (objects - of_garbage) * 10 >= live * 9, "{of_garbage}");
+    let path = "Pages → Module → Class → (method cache) → Proc (PLACE) → Context";
+    assert_path(&target, "Context", path);
+    assert!(!verdict(&report).contains("garbage"));
+    let diff = diff(&looks_at(target, 3, |_| false));
+    let words = render::words::diff_verdict(&diff).summary;
+    assert!(words.starts_with("Managed leak: String retained by Pages grows "), "{words}");
 }

@@ -1,9 +1,11 @@
 //! Steps that release memory, each carried out.
 
 use formats::{Action, Report};
+use ledger::Cause;
 use testkit::Target;
 
 use super::{advice, case, words};
+use crate::diffs::{diff, looks_at};
 use crate::{bytes, report};
 
 /// The advice was RAILS_MAX_THREADS, Puma and Sidekiq, none of which started the threads.
@@ -128,4 +130,34 @@ fn buffers_that_were_large_once_are_copied() {
     target.next_truth();
     assert_saved(&target, &before, of_arrays.4 + of_strings.4);
     assert!(target.finish());
+}
+
+/// The room of these Strings is many times RSS. The step and the growth count what is resident.
+#[test]
+fn room_that_is_not_resident_is_no_memory() {
+    let (mut target, before) = case("read_buffers", "1");
+    if target.number("each_bytes") < 1 << 16 {
+        return testkit::skip("this Ruby makes the room smaller after a read");
+    }
+    let buffers = before.advice.iter().find_map(|step| match &step.action {
+        Action::CopyBuffers { objects, room_bytes, bytes, path, .. } => {
+            Some((*objects, *room_bytes, *bytes, path.as_str()))
+        }
+        _ => None,
+    });
+    let (objects, room, resident, path) = buffers.unwrap();
+    assert_eq!((objects, path), (target.number("objects"), "Inbox::MESSAGES → Array → String"));
+    let rss = before.process.rss_bytes;
+    assert!(room > 4 * rss && resident < rss, "{room} {resident} {rss}");
+    target.tell("copy");
+    target.next_truth();
+    assert_saved(&target, &before, resident);
+    let diff = diff(&looks_at(target, 3, |_| false));
+    let words = render::words::diff_verdict(&diff).summary;
+    let leak = "Managed leak: String retained by Inbox::MESSAGES grows by ";
+    assert!(words.starts_with(leak), "{words}");
+    let of_objects = [Cause::RubyLiveSlots, Cause::RubyMalloc];
+    let rows = diff.causes.iter().filter(|row| of_objects.contains(&row.cause));
+    let (grown, held) = (diff.verdict.bytes, rows.map(|row| row.bytes.change).sum::<i64>());
+    assert!(grown <= held + (1 << 20), "{grown} {held}");
 }

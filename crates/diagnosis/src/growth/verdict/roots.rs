@@ -1,5 +1,7 @@
 //! The roots that keep more and more objects.
 
+use std::collections::BTreeMap;
+
 use formats::{Confidence, Diff, DiffKind, DiffVerdict, Doubt, KeptChange, Subject};
 
 use super::changes::{
@@ -86,4 +88,20 @@ pub fn kept_besides(diff: &Diff) -> Option<&KeptChange> {
     let path = class.and_then(|class| class.kept_by.as_deref());
     let root = verdict.root.as_deref().or_else(|| path.map(root_of));
     (root != Some(&largest.root)).then_some(largest)
+}
+
+/// Returns the root that retains more than half of the growth of a verdict on objects of many classes. A class counts for the root that
+/// retains most of its growth.
+#[must_use]
+pub fn root_of_most(diff: &Diff) -> Option<&str> {
+    let mut roots = BTreeMap::<&str, i64>::new();
+    for class in &diff.classes {
+        if let Some(path) = &class.kept_by {
+            *roots.entry(root_of(path)).or_default() += class.growing_bytes().change;
+        }
+    }
+    // Lists of the interpreter, and many roots, have names in parentheses.
+    roots.retain(|root, _| !root.starts_with('('));
+    let (root, bytes) = roots.into_iter().max_by_key(|(_, bytes)| *bytes)?;
+    (2 * bytes > diff.verdict.bytes).then_some(root)
 }

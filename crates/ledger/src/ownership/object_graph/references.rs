@@ -106,6 +106,9 @@ impl ObjectGraph<'_> {
             }
         }
         if WeakReferences::is_weak_object(self.space, slot) {
+            if let Some(method) = self.cached_method(slot) {
+                each(self.slot(method), Level::Lists);
+            }
             return;
         }
         if has_others {
@@ -185,6 +188,23 @@ impl ObjectGraph<'_> {
             };
             each(self.memory(to), level);
         }
+    }
+
+    /// The method that the method cache in a slot retains; `None` for other objects, and for caches out of use, which have no class.
+    pub(super) fn cached_method(&self, slot: u32) -> Option<u32> {
+        let it = |slot: u32| self.space.slots.get(slot as usize);
+        let class = self.space.classes.get(it(slot)?.class() as usize)?;
+        if class.kind != ClassKind::Imemo(ImemoType::Callcache)
+            || !self.space.interpreter.retains_cached_methods()
+        {
+            return None;
+        }
+        let links = self.space.links.of(slot);
+        let is_class = |&to: &u32| {
+            let kind = it(to).map(|it| it.kind());
+            matches!(kind, Some(SlotType::CLASS | SlotType::MODULE | SlotType::ICLASS))
+        };
+        links.iter().any(is_class).then(|| links.iter().copied().find(|to| !is_class(to)))?
     }
 
     /// Returns true if objects like the one in this slot own a block. Arrays share their elements with hidden ones.

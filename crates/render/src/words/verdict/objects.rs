@@ -7,7 +7,7 @@ use ledger::{Cause, Count, Size};
 use crate::words::gc;
 
 use super::super::counted;
-use super::{MAX_EVIDENCE, bytes, resident};
+use super::{MAX_EVIDENCE, bytes};
 
 /// The live slots, and the largest classes.
 pub(super) fn class_evidence(report: &Report) -> Vec<String> {
@@ -27,11 +27,9 @@ pub(super) fn class_evidence(report: &Report) -> Vec<String> {
         )
     };
     if report.owners.is_some() {
-        evidence.extend(
-            managed(report).take(MAX_EVIDENCE).map(|owner| {
-                describe(&owner.owner, owner.objects, owner.slot_bytes, resident(owner))
-            }),
-        );
+        evidence.extend(managed(report).take(MAX_EVIDENCE).map(|owner| {
+            describe(&owner.owner, owner.objects, owner.slot_bytes, owner.held_bytes())
+        }));
     } else {
         evidence.extend(ruby.classes.iter().take(MAX_EVIDENCE).map(|class| {
             describe(&class.name, class.objects, class.slot_bytes, class.malloc_bytes)
