@@ -9,10 +9,16 @@ use serde_json::Value;
 /// # Panics
 /// If there is no such process.
 pub fn wait_until_asleep(pid: i32) {
+    let tasks = || std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    wait_until_settled(|| tasks().map(|task| switches_of_sleeper(&task.ok()?.path())).collect());
+}
+
+/// Returns when the threads of which `switches` has the numbers of switches sleep, and did so at the look before.
+fn wait_until_settled(switches: impl Fn() -> Option<Vec<String>>) {
     // A thread that is about to wait may sleep for a moment before, for example for a page.
     let mut before = None;
     loop {
-        let now = switches_of_sleepers(pid);
+        let now = switches();
         if now.is_some() && now == before {
             return;
         }
@@ -21,15 +27,12 @@ pub fn wait_until_asleep(pid: i32) {
     }
 }
 
-/// The number of times that each thread of a process stopped running; `None` if one of them does not sleep.
-fn switches_of_sleepers(pid: i32) -> Option<Vec<String>> {
-    let switches = |thread: std::io::Result<std::fs::DirEntry>| {
-        let status = std::fs::read_to_string(thread.ok()?.path().join("status")).ok()?;
-        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
-        field("State:")?.trim_start().starts_with('S').then_some(())?;
-        Some(field("voluntary_ctxt_switches:")?.to_owned())
-    };
-    std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").map(switches).collect()
+/// The number of times that the thread with this folder of /proc stopped running; `None` if it does not sleep.
+fn switches_of_sleeper(thread: &Path) -> Option<String> {
+    let status = std::fs::read_to_string(thread.join("status")).ok()?;
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    field("State:")?.trim_start().starts_with('S').then_some(())?;
+    Some(field("voluntary_ctxt_switches:")?.to_owned())
 }
 
 const SIGSTOP: i32 = 19;
@@ -125,6 +128,13 @@ impl Target {
     pub fn stop(&self) {
         self.signal(SIGSTOP);
         self.wait_until_stopped();
+    }
+
+    /// Stops it with SIGSTOP when its main thread sleeps: having said that it is ready, it may still be inside malloc.
+    pub fn stop_asleep(&self) {
+        let folder = PathBuf::from(format!("/proc/{}", self.pid()));
+        wait_until_settled(|| Some(vec![switches_of_sleeper(&folder)?]));
+        self.stop();
     }
 
     /// Returns when it is stopped by SIGSTOP, from outside or by itself.

@@ -45,7 +45,7 @@ fn assert_whole(report: &Report, rss_bytes: u64) {
 #[test]
 fn reports_from_the_host_and_from_within_are_the_same() {
     let container = Container::ruby(4201, PROGRAM);
-    container.target.stop();
+    container.target.stop_asleep();
     // From within, where map_files needs a capability of the host, pages of files that were absent are mapped in when
     // they are read. They count after the first such report.
     let rss_bytes = container.target.rss_bytes();
@@ -100,7 +100,7 @@ fn mapped_files(container: &Container) -> Vec<String> {
 /// Compares reports before and after a change to the files that the target runs from.
 fn assert_same_without_files(namespace_pid: i32, change: impl Fn(&Path)) {
     let container = Container::ruby(namespace_pid, PROGRAM);
-    container.target.stop();
+    container.target.stop_asleep();
     // From within, where map_files needs a capability of the host, pages of files that were absent are mapped in when
     // they are read. They count after the first such report.
     let rss_bytes = container.target.rss_bytes();

@@ -273,7 +273,7 @@ fn both_capabilities_together_are_as_good_as_root() {
         return testkit::skip("only root can give capabilities");
     }
     let target = Target::ruby(WAITING);
-    target.stop();
+    target.stop_asleep();
     let truth = target.rss_bytes();
     let report = report_of(&as_nobody(",+sys_ptrace,+dac_read_search", "", target.pid()));
     assert_eq!(report.findings, []);
@@ -440,7 +440,7 @@ fn another_garbage_collector_leaves_the_other_sides() {
     std::fs::rename(library, &collector).unwrap();
     let target =
         Target::ruby(&format!("require 'fiddle'; Fiddle.dlopen({collector:?}); {WAITING}"));
-    target.stop();
+    target.stop_asleep();
     let truth = target.rss_bytes();
     let output = run(target.pid(), &["--json"]);
     assert_eq!(output.status.code(), Some(6), "{}", String::from_utf8_lossy(&output.stderr));

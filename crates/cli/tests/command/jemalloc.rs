@@ -119,7 +119,7 @@ fn muzzy_pages_are_apart_from_dirty_ones() {
         assert!(begun.elapsed() < PATIENCE, "{} bytes", lazy());
         std::thread::sleep(Duration::from_millis(100));
     }
-    target.stop();
+    target.stop_asleep();
     let (report, lazy) = (report(target.pid()), lazy());
     let muzzy = bytes(&report, "malloc.muzzy");
     assert!(muzzy.abs_diff(lazy) * 50 <= muzzy, "{muzzy}, {lazy} by the kernel");
@@ -167,7 +167,7 @@ fn the_background_thread_is_advised_and_helps() {
 #[test]
 fn a_snapshot_has_what_a_live_report_has() {
     let Some(target) = start(&[&scenario("sieve"), "--scale", "0.1"], "") else { return };
-    target.stop();
+    target.stop_asleep();
     let live = report(target.pid());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.rbloat").to_str().unwrap().to_owned();

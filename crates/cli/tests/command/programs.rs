@@ -9,7 +9,7 @@ fn check(program: &str) -> (Target, formats::Report) {
     let target = Target::ruby(&format!(
         "{program}\nGC.start if GC.count == 0\nputs 'ready {{}}'\n$stdout.flush\n$stdin.read"
     ));
-    target.stop();
+    target.stop_asleep();
     let truth = target.rss_bytes();
     let report = report(target.pid());
     assert_eq!(report.findings, []);
@@ -178,7 +178,7 @@ fn with_the_tunables_for_huge_pages() {
         if value == 2 && target.status("HugetlbPages:") == "0 kB" {
             return testkit::skip("no huge pages of hugetlbfs are free");
         }
-        target.stop();
+        target.stop_asleep();
         let truth = target.rss_bytes();
         let report = report(target.pid());
         assert_eq!(report.findings, [], "hugetlb={value}");

@@ -14,7 +14,7 @@ const SCALE_OF_STACKS: [&str; 2] = ["--scale", "0.3"];
 fn judge(name: &str) {
     let scale = if name == "stacks" { SCALE_OF_STACKS } else { SCALE };
     let target = Target::scenario(name, &scale);
-    target.stop();
+    target.stop_asleep();
     let truth = target.rss_bytes();
     let report = report(target.pid());
 

@@ -48,7 +48,7 @@ fn pages_in_swap_are_counted_apart_and_stay_there() {
          end
          puts 'ready {}'; $stdout.flush; $stdin.read",
     );
-    target.stop();
+    target.stop_asleep();
     let swap = target.swap_bytes();
     let truth = target.rss_bytes();
     assert!(swap > 80 << 20, "{swap} bytes are in swap");

@@ -171,7 +171,7 @@ fn jemalloc_is_purged_and_the_walk_says_beforehand_what_that_returns() {
 #[test]
 fn a_process_that_is_stopped_is_not_trimmed() {
     let target = Target::scenario("burst", &["--scale", "0.05"]);
-    target.stop();
+    target.stop_asleep();
     let output = trim(target.pid(), &["--json"]);
     assert_eq!(output.status.code(), Some(5));
     let complaint = String::from_utf8(output.stderr).unwrap();

@@ -149,7 +149,7 @@ fn code_that_was_compiled_is_what_the_kernel_has_of_it() {
             continue;
         }
         let target = Target::start(testkit::ruby().args([option, "-e", program]));
-        target.stop();
+        target.stop_asleep();
         let truth = resident_code(target.pid());
         let report = report(target.pid());
         assert!(truth > 100 << 10, "{truth} bytes are no test");
