@@ -103,7 +103,7 @@ pub fn outside(path: &Path) -> PathBuf {
 #[must_use]
 pub fn captures() -> u32 {
     let count = env::var("RBLOAT_TEST_CAPTURES").ok().and_then(|count| count.parse().ok());
-    count.unwrap_or(10)
+    count.unwrap_or(6)
 }
 
 pub(crate) fn ruby_name() -> OsString {

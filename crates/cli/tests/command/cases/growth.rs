@@ -33,7 +33,7 @@ fn code_that_is_evaluated_and_not_retained_is_no_leak() {
 
 #[test]
 fn anonymous_classes_are_a_leak_of_classes() {
-    let target = Target::scenario("cases/anonymous_classes", &["--scale", "10"]);
+    let target = Target::scenario("cases/anonymous_classes", &["--scale", "5"]);
     let report = report(target.pid());
     // Other releases have less memory for each class.
     if report.verdict.cause == Some(Cause::RubyVm) {
