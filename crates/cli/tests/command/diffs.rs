@@ -175,6 +175,7 @@ fn a_snapshot_during_a_major_collection_hides_no_leak() {
     assert!(words.summary.contains("grows by 1,000 objects/h"), "{words:?}");
     let lines = words.evidence.iter().filter(|it| it.contains("a major collection was marking"));
     assert_eq!(lines.count(), 2, "{words:?}");
+    assert!(words.evidence[1].contains("third snapshot of those that show ages"), "{words:?}");
     // Strings are one after the other in memory, so each look has those of the one before at the same addresses.
     let all = diff(&looks[1..3]);
     let strings = all.classes.iter().find(|class| class.name == "String").unwrap();

@@ -44,14 +44,15 @@ pub(super) fn count(
         .then(|| Kept { snapshots: aged.len(), counts: HashMap::new() });
     let row_of_class: Vec<Option<usize>> =
         names.classes.all.iter().map(|name| rows.get(*name).copied()).collect();
-    let mut objects = Vec::new();
+    let (mut objects, mut of_aged) = (Vec::new(), Vec::new());
     while next(&mut looks, &mut objects) {
         if let Some(class) = objects.last().and_then(|it| row_of_class[it.as_ref()?.class]) {
             survive(&mut classes[class], &objects);
         }
         if let Some(kept) = &mut kept {
-            let objects: Vec<_> = aged.iter().map(|&index| objects[index]).collect();
-            kept.add(&objects);
+            of_aged.clear();
+            of_aged.extend(aged.iter().map(|&index| objects[index]));
+            kept.add(&of_aged);
         }
     }
     Some(kept?.changes(&names, snapshots[*aged.last()?]))

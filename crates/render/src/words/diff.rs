@@ -27,7 +27,7 @@ pub fn diff_verdict(diff: &Diff) -> VerdictWords {
     let class = class.and_then(|name| diff.classes.iter().find(|class| class.name == *name));
     let mut evidence = vec![sums(diff)];
     match (kept(diff), class) {
-        (Some(kept), _) => evidence.push(still_there(kept)),
+        (Some(kept), _) => evidence.push(still_there(diff, kept)),
         (None, Some(class)) => evidence.push(objects(diff, class)),
         (None, None) => {}
     }
@@ -82,10 +82,14 @@ fn kept(diff: &Diff) -> Option<&KeptChange> {
     diff.kept.iter().flatten().find(|it| it.root == root)
 }
 
-fn still_there(kept: &KeptChange) -> String {
+fn still_there(diff: &Diff, kept: &KeptChange) -> String {
+    let of = match diff.points.iter().all(DiffPoint::has_ages) {
+        true => "",
+        false => " of those that show ages",
+    };
     let path = kept.path.as_ref().map_or_else(String::new, |path| format!(": {path}"));
     format!(
-        "of {} objects that {} retained in the second and third snapshot, but not in the first, {} are in all later ones{path}",
+        "of {} objects that {} retained in the second and third snapshot{of}, but not in the first, {} are in all later ones{path}",
         Count(kept.newcomers),
         kept.root,
         Count(kept.kept),
