@@ -205,8 +205,10 @@ fn no_command_changes_what_a_family_of_processes_shares() {
     assert!(before[1]["Shared_Dirty:"] > 58_000, "{:?}", before[1]);
     let folder = tempfile::tempdir().unwrap();
     let mut copied = 0;
-    for way in ways(folder.path()) {
-        for &pid in &members {
+    let on_all = testkit::is_nightly("every command on every process of a family, not on one");
+    for (number, way) in ways(folder.path()).into_iter().enumerate() {
+        let one = number % members.len();
+        for &pid in if on_all { &members[..] } else { &members[one..=one] } {
             if way[0] == "top" {
                 // The end of their command lines. It captures all of them.
                 crate::top::examine("\"60 idle\"");
@@ -237,7 +239,7 @@ fn no_command_changes_what_a_family_of_processes_shares() {
 /// 100.
 fn reports() -> u32 {
     let count = std::env::var("RBLOAT_TEST_REPORTS").ok().and_then(|count| count.parse().ok());
-    count.unwrap_or(5)
+    count.unwrap_or(2)
 }
 
 /// The limit leaves the group this fraction of its usage.

@@ -201,8 +201,8 @@ fn workers_of_sidekiq_are_advised_to_preload_unless_they_do() {
     assert_eq!((account.members.len(), account.server), (3, Some(FamilyServer::Sidekiq)));
     assert!(account.steps.iter().any(is_preload), "{:?} {:?}", account.steps, account.late_code);
     assert!(text.contains("SIDEKIQ_PRELOAD_APP=1"), "{text}");
-    let (account, text) = sidekiqs(8, true);
-    assert_eq!((account.members.len(), account.server), (9, Some(FamilyServer::Sidekiq)));
+    let (account, text) = sidekiqs(3, true);
+    assert_eq!((account.members.len(), account.server), (4, Some(FamilyServer::Sidekiq)));
     assert!(!account.steps.iter().any(is_preload), "{:?} {:?}", account.steps, account.late_code);
     assert!(!text.contains("SIDEKIQ_PRELOAD_APP"), "{text}");
     assert!(account.memory_bytes < account.rss_bytes / 3 * 2, "{text}");
