@@ -112,10 +112,11 @@ fn a_wait_shows_what_it_is_for_and_the_time_that_is_left() {
         (format!("snapshot {pid} --max-pause 10s"), &["reading process ", "accounting for "]),
         (format!("map {pid} --max-pause 10s"), &["reading process ", "accounting for "]),
         (
-            format!("diff {pid} --every 1s --times 2 --max-pause 10s"),
+            // On a busy machine a snapshot takes longer than a second.
+            format!("diff {pid} --every 3s --times 2 --max-pause 10s"),
             &["waiting for snapshot 2 of 2: 1 s left"],
         ),
-        (format!("who {pid} --for 2s"), &["which grew by ", "^C ends it: 1 s left"]),
+        (format!("who {pid} --for 2s"), &["which grew by ", "^C ends it: "]),
         (
             format!("trim {pid} --watch 2s --max-pause 10s"),
             &["reading process ", "watching RSS: 2 s left"],

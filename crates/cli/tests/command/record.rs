@@ -424,8 +424,10 @@ fn a_given_time_between_searches_is_kept_or_it_is_said_why_not() {
         assert_eq!(made, recording.causes().count() as u64);
         // A slow sample may delay the last search.
         assert!(planned >= 5 / seconds, "{end:?}");
-        let why = format!("not {planned}: ");
-        assert_eq!(made < planned, shown.contains(&why), "{shown}");
+        assert_eq!(made < planned, shown.contains(&format!("not {planned}")), "{shown}");
+        // A slow machine delays searches, too, but not for their cost.
+        let is_limited = shown.contains(": more would have cost over");
+        assert!(made == planned || is_limited || seconds == 3, "{shown}");
         assert!(target.finish());
     }
 }
