@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # The metrics of each process are in a file that it maps, and nothing deletes them (prometheus/client_ruby#143, #185). If the folder
-# is a tmpfs, they are memory, which the kernel cannot drop.
+# is a tmpfs, they are memory, which the kernel cannot drop. METRICS_FOLDER is such a folder.
 
 require_relative "../lib/scenario"
 
@@ -22,10 +22,21 @@ module Metrics
   end
 end
 
-Scenario.run(expect: "file.shared") do |scale|
-  if defined?(IO::Buffer) && File.directory?("/dev/shm")
+FOLDER = ENV.fetch("METRICS_FOLDER", "/dev/shm")
+
+def shmem_bytes
+  File.read("/proc/self/status")[/^RssShmem:\s+(\d+) kB$/, 1].to_i * 1024
+end
+
+def unmap
+  Metrics::FILES.each(&:free).clear
+  { shmem_bytes: shmem_bytes }
+end
+
+Scenario.run(expect: "file.shmem", commands: { "unmap" => method(:unmap) }) do |scale|
+  if defined?(IO::Buffer) && File.directory?(FOLDER)
     Warning[:experimental] = false
-    (3 * scale).ceil.times { |number| Metrics.map("/dev/shm/metric_counter_#{Process.pid}_#{number}.db") }
+    (3 * scale).ceil.times { |number| Metrics.map("#{FOLDER}/metric_counter_#{Process.pid}_#{number}.db") }
   end
-  { shmem_bytes: File.read("/proc/self/status")[/^RssShmem:\s+(\d+) kB$/, 1].to_i * 1024 }
+  { shmem_bytes: shmem_bytes }
 end

@@ -6,7 +6,6 @@ use image::Origin;
 use ledger::{
     ArenaAccount, Cause, Gem, Ledger, OwnerAccount, Retainer, SpareAccount, SpareKind, percent,
 };
-use linux::is_shared_memory;
 
 use crate::verdict::{MIN_WASTE_BYTES, has_all_arenas};
 
@@ -52,7 +51,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
     if is_preload_broken(ledger) || is_pinned(ledger) {
         malloc.swap(0, 1);
     }
-    let groups: [(&[Cause], Vec<Option<Advice>>); 11] = [
+    let groups: [(&[Cause], Vec<Option<Advice>>); 12] = [
         (&[MallocUnreturned, MallocFragmented], malloc),
         (&[Cause::RubyFreeSlots], vec![unset_initial_slots(ledger), compact(ledger)]),
         (
@@ -77,6 +76,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
         ),
         (&[Cause::StackThreads], vec![run_fewer_threads(ledger)]),
         (&[Cause::StackFibers], vec![end_fibers(ledger)]),
+        (&[Cause::FileShmem], vec![use_less_shared_memory(ledger)]),
         (&[Cause::FileShared, Cause::FilePrivate], vec![watch_pss(ledger)]),
     ];
     let mut groups: Vec<_> = groups
@@ -118,6 +118,7 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         }
         Action::RunFewerThreads { .. } => sum(&[Cause::StackThreads]),
         Action::ChangeCode { of, .. } => sum(&[*of]),
+        Action::UseLessSharedMemory { bytes, .. } => *bytes,
         Action::EnableGc | Action::EndFibers { .. } | Action::WatchPss => return None,
     })
 }
@@ -427,9 +428,20 @@ fn end_fibers(ledger: &Ledger) -> Option<Advice> {
     is_main(ledger, ledger.causes[Cause::StackFibers]).then(|| step(action))
 }
 
+fn use_less_shared_memory(ledger: &Ledger) -> Option<Advice> {
+    let files = ledger.files.iter().filter(|file| file.is_in_memory);
+    let largest = files.min_by_key(|file| Reverse(file.shared_bytes))?;
+    let bytes = ledger.causes[Cause::FileShmem];
+    is_main(ledger, bytes).then(|| {
+        step(Action::UseLessSharedMemory {
+            bytes,
+            path: largest.path.clone(),
+            path_bytes: largest.shared_bytes,
+        })
+    })
+}
+
 fn watch_pss(ledger: &Ledger) -> Option<Advice> {
-    let in_memory = ledger.files.iter().filter(|file| is_shared_memory(file.path.as_bytes()));
-    let in_memory: u64 = in_memory.map(|file| file.shared_bytes).sum();
-    let on_disk = ledger.causes[Cause::FileShared].saturating_sub(in_memory);
-    (ledger.origin == Origin::Process && is_main(ledger, on_disk)).then(|| step(Action::WatchPss))
+    let is_main = is_main(ledger, ledger.causes[Cause::FileShared]);
+    (ledger.origin == Origin::Process && is_main).then(|| step(Action::WatchPss))
 }

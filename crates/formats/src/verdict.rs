@@ -163,6 +163,15 @@ pub enum Action {
         /// True if more than half of them are garbage.
         are_garbage: bool,
     },
+    /// Use less shared memory: files in memory that are mapped.
+    UseLessSharedMemory {
+        /// The resident bytes of all of them.
+        bytes: u64,
+        /// The largest one, as the kernel names it.
+        path: String,
+        /// Its resident bytes.
+        path_bytes: u64,
+    },
     /// Watch PSS instead of RSS.
     WatchPss,
     /// Change the code that needs the memory.

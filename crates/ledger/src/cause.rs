@@ -42,8 +42,10 @@ pub enum Cause {
     StackFibers,
     /// Private copies of pages of files that the process wrote to: data of libraries.
     FilePrivate,
-    /// Pages of files in the kernel's cache, and shared memory.
+    /// Pages of files on disk in the kernel's cache.
     FileShared,
+    /// Pages of files in memory: tmpfs, memfd, and shared memory, which the kernel backs by such files. It can only swap them.
+    FileShmem,
     /// Anonymous memory without any other cause.
     Unknown,
 }
@@ -55,7 +57,7 @@ impl Cause {
     }
 
     /// All causes, in display order.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::RubyLiveSlots,
         Self::RubyFreeSlots,
         Self::RubyOverhead,
@@ -76,6 +78,7 @@ impl Cause {
         Self::StackFibers,
         Self::FilePrivate,
         Self::FileShared,
+        Self::FileShmem,
         Self::Unknown,
     ];
 
@@ -103,6 +106,7 @@ impl Cause {
             Self::StackFibers => "stack.fibers",
             Self::FilePrivate => "file.private",
             Self::FileShared => "file.shared",
+            Self::FileShmem => "file.shmem",
             Self::Unknown => "unknown",
         }
     }
@@ -118,6 +122,7 @@ impl Cause {
             Self::RubyFreeSlots => CauseGroup::FreeSlots,
             Self::StackThreads | Self::StackFibers => CauseGroup::Stacks,
             Self::FilePrivate | Self::FileShared => CauseGroup::Files,
+            Self::FileShmem => CauseGroup::SharedMemory,
             Self::NativeHeld => CauseGroup::NativeHeld,
             Self::NativeUnreachable => CauseGroup::NativeUnreachable,
             Self::NativeGlobal => CauseGroup::NativeGlobal,
@@ -145,8 +150,10 @@ pub enum CauseGroup {
     FreeSlots,
     /// Stacks of threads and fibers.
     Stacks,
-    /// Pages of files, and shared memory.
+    /// Pages of files on disk.
     Files,
+    /// Pages of files in memory, and shared memory.
+    SharedMemory,
     /// Native memory that objects of C extensions hold.
     NativeHeld,
     /// Native memory in use that is not reachable.
@@ -167,7 +174,7 @@ pub enum CauseGroup {
 
 impl CauseGroup {
     /// All groups, in the order in which a verdict prefers them if they have the same size.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Unreturned,
         Self::Fragmented,
         Self::KeptForReuse,
@@ -175,6 +182,7 @@ impl CauseGroup {
         Self::FreeSlots,
         Self::Stacks,
         Self::Files,
+        Self::SharedMemory,
         Self::NativeHeld,
         Self::NativeUnreachable,
         Self::NativeGlobal,

@@ -23,6 +23,8 @@ pub struct FileAccount {
     /// The number of mappings of the part that is mapped most often. A library has several mappings, each of another
     /// part, so it is 1 for them.
     pub times: u64,
+    /// True if it is in memory (tmpfs, memfd, shared memory): the kernel can only swap its shared pages.
+    pub is_in_memory: bool,
 }
 
 impl FileAccount {
@@ -45,13 +47,16 @@ struct File {
     shared: Vec<Range<u64>>,
     /// The offset of each mapping in the file.
     offsets: Vec<u64>,
+    is_in_memory: bool,
 }
 
 impl Files {
     /// Notes a mapping, if it is of a file.
     pub(crate) fn map(&mut self, mapping: &Mapping) {
         if let Some(path) = mapping.file() {
-            self.of(path).offsets.push(mapping.file_offset);
+            let file = self.of(path);
+            file.offsets.push(mapping.file_offset);
+            file.is_in_memory |= mapping.is_in_memory;
         }
     }
 
@@ -66,7 +71,7 @@ impl Files {
     ) {
         match cause {
             Cause::FilePrivate => self.of(path).private_bytes += bytes,
-            Cause::FileShared => {
+            Cause::FileShared | Cause::FileShmem => {
                 let start = mapping.file_offset.saturating_add(range.start - mapping.range.start);
                 let file = self.of(path);
                 file.shared.push(start..start.saturating_add(bytes));
@@ -84,6 +89,7 @@ impl Files {
             file.shared_bytes += more.shared_bytes;
             file.shared.extend(more.shared);
             file.offsets.extend(more.offsets);
+            file.is_in_memory |= more.is_in_memory;
         }
     }
 
@@ -104,6 +110,7 @@ impl Files {
             repeated_bytes: file.shared_bytes - covered_bytes(file.shared.clone()),
             mappings: file.offsets.len() as u64,
             times: most_frequent(&file.offsets),
+            is_in_memory: file.is_in_memory,
         });
         let mut accounts: Vec<_> = accounts.filter(|file| file.resident_bytes() > 0).collect();
         accounts.sort_by(|a, b| {
@@ -180,6 +187,7 @@ mod tests {
                 repeated_bytes: 10 * 4096,
                 mappings: 10,
                 times: 10,
+                is_in_memory: false,
             },
             FileAccount {
                 path: "/lib/libfoo.so".into(),
@@ -188,6 +196,7 @@ mod tests {
                 repeated_bytes: 0,
                 mappings: 3,
                 times: 1,
+                is_in_memory: false,
             },
         ];
         assert_eq!(files.accounts(), expected);

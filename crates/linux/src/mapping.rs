@@ -1,4 +1,4 @@
-mod parse;
+pub(crate) mod parse;
 
 use std::borrow::Cow;
 use std::io::{self, BufRead};
@@ -47,6 +47,9 @@ pub struct Mapping {
     pub swap_bytes: u64,
     /// True if it consists of page frames that the kernel does not manage (VM_PFNMAP), which RSS leaves out.
     pub has_bare_frames: bool,
+    /// True if its file is in memory (tmpfs, memfd, shared memory), so that the kernel can only swap its pages. Unless smaps was read,
+    /// only files that the kernel itself names so are known.
+    pub is_in_memory: bool,
     /// True if it consists of huge pages of hugetlbfs, which RSS leaves out.
     pub is_hugetlb: bool,
     /// True if a forked process does not inherit its pages: MADV_DONTFORK, MADV_WIPEONFORK.
@@ -68,6 +71,7 @@ impl Mapping {
             kernel_rss_bytes: None,
             swap_bytes: 0,
             has_bare_frames: false,
+            is_in_memory: false,
             is_hugetlb: false,
             not_inherited: false,
         }
@@ -138,7 +142,7 @@ impl Mappings {
     /// # Errors
     /// If the text cannot be read, or what the kernel writes by itself has an unknown form.
     pub fn parse(text: impl BufRead) -> io::Result<Self> {
-        parse::parse(text)
+        parse::parse(text, |_, path| is_shared_memory(path))
     }
 
     /// Returns the mapping that contains `at`.
@@ -196,6 +200,9 @@ impl Mappings {
             mapping.is_hugetlb |= same.is_hugetlb;
             mapping.swap_bytes = same.swap_bytes;
             mapping.not_inherited |= same.not_inherited;
+            if mapping.backing == same.backing {
+                mapping.is_in_memory = same.is_in_memory;
+            }
         }
     }
 

@@ -12,7 +12,8 @@ const MAX_FILES: usize = 5;
 
 /// Writes the largest mapped files if files are a large part of the process.
 pub(crate) fn write_files(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
-    let is_file = |cause| matches!(cause, Cause::FilePrivate | Cause::FileShared);
+    let is_file =
+        |cause| matches!(cause, Cause::FilePrivate | Cause::FileShared | Cause::FileShmem);
     let rows = report.causes.iter().filter(|row| is_file(row.cause));
     let bytes = total(rows.map(|row| row.bytes));
     let is_large = bytes >= MIN_BYTES && percent(bytes, report.process.rss_bytes) >= MIN_SHARE;

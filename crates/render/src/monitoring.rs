@@ -478,7 +478,7 @@ sum by (instance, {PLACE}) (rbloat_memory_bytes{{cause=~\"{used}\"}})
 mod tests {
     use super::*;
 
-    /// Each cause is memory in use, memory in no use, or neither, which are stacks, files and overhead.
+    /// Each cause is memory in use, memory in no use, or neither, which are stacks, files, shared memory and overhead.
     #[test]
     fn each_cause_is_in_one_pattern_at_most() {
         let (free, used) = (free(), used());
@@ -487,7 +487,10 @@ mod tests {
             let of = |pattern: &str| pattern.split('|').any(|it| it == name);
             let is_neither = matches!(
                 cause.group(),
-                CauseGroup::Stacks | CauseGroup::Files | CauseGroup::Overhead
+                CauseGroup::Stacks
+                    | CauseGroup::Files
+                    | CauseGroup::SharedMemory
+                    | CauseGroup::Overhead
             );
             assert_eq!(u8::from(of(&free)) + u8::from(of(&used)), u8::from(!is_neither), "{name}");
         }

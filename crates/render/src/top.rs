@@ -385,7 +385,7 @@ impl Kind {
         match cause.group() {
             CauseGroup::Unreturned => Self::Returnable,
             CauseGroup::Fragmented | CauseGroup::KeptForReuse | CauseGroup::FreeSlots => Self::Kept,
-            CauseGroup::Files => Self::Files,
+            CauseGroup::Files | CauseGroup::SharedMemory => Self::Files,
             CauseGroup::Unknown => Self::Unknown,
             _ => Self::InUse,
         }

@@ -41,6 +41,7 @@ fn a_file_that_is_mapped_several_times_is_named_and_counted() {
         repeated_bytes: 48 * MIB - private_bytes,
         mappings: 8,
         times: 8,
+        is_in_memory: false,
     };
     assert_eq!(*file, expected);
     let sum: u64 = report.files.iter().map(MappedFile::resident_bytes).sum();

@@ -12,6 +12,9 @@ pub struct MappedFile {
     pub repeated_bytes: u64,
     pub mappings: u64,
     pub times: u64,
+    /// False in reports of older versions.
+    #[serde(default)]
+    pub is_in_memory: bool,
 }
 
 impl MappedFile {
@@ -31,6 +34,7 @@ impl From<&FileAccount> for MappedFile {
             repeated_bytes: file.repeated_bytes,
             mappings: file.mappings,
             times: file.times,
+            is_in_memory: file.is_in_memory,
         }
     }
 }

@@ -9,9 +9,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use linux::{
-    Address, Backing, MIN_PAGE_SIZE, Mapping, Sysroot, is_shared_memory, length, one_line,
-};
+use linux::{Address, Backing, MIN_PAGE_SIZE, Mapping, Sysroot, length, one_line};
 
 use crate::{DifferentFile, Finding, Memory, MissingFile};
 
@@ -49,7 +47,7 @@ impl Files {
         let mut bytes = BTreeMap::<&Path, (u64, Option<&Mapping>)>::new();
         for mapping in mappings {
             let Backing::File(path) = &mapping.backing else { continue };
-            if mapping.shared || is_shared_memory(path.as_os_str().as_bytes()) {
+            if mapping.shared || mapping.is_in_memory {
                 continue;
             }
             let entry = bytes.entry(path).or_default();

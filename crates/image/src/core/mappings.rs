@@ -72,12 +72,15 @@ fn anonymous(segment: &Segment, range: Range<Address>) -> Mapping {
 fn of_file(file: &MappedFile, range: &Range<Address>, segment: Option<&Segment>) -> Mapping {
     let start = file.offset.saturating_add(range.start - file.range.start);
     let is_hugetlb = is_hugetlb_name(file.path.as_os_str().as_bytes());
+    // A core has no list of mounts.
+    let is_in_memory = is_shared_memory(file.path.as_os_str().as_bytes());
     let backing = if is_hugetlb { Backing::Anonymous } else { Backing::File(file.path.clone()) };
     Mapping {
         readable: segment.is_none_or(|segment| segment.readable),
         writable: segment.is_some_and(|segment| segment.writable),
         executable: segment.is_some_and(|segment| segment.executable),
-        shared: is_shared_memory(file.path.as_os_str().as_bytes()),
+        shared: is_in_memory,
+        is_in_memory,
         file_offset: start,
         backing,
         is_hugetlb,

@@ -129,6 +129,7 @@ impl<S: Iterator<Item = Span>> Ahead<S> {
 /// The cause of a mapping's resident bytes that no span claims.
 fn unclaimed(mapping: &Mapping, state: PageState, libraries: &[Range<Address>]) -> Cause {
     match (&mapping.backing, state) {
+        (Backing::File(_), PageState::File) if mapping.is_in_memory => Cause::FileShmem,
         (Backing::File(_) | Backing::Kernel(_), PageState::File) => Cause::FileShared,
         (Backing::File(_), _) => Cause::FilePrivate,
         (Backing::Kernel(_), _) => Cause::FileShared,

@@ -21,16 +21,23 @@ const MAX_TEXT: u64 = 2 << 30;
 /// The part of a line that an error shows.
 const MAX_SHOWN: usize = 100;
 
-/// Parses the text of /proc/PID/maps or /proc/PID/smaps.
+/// The major and minor number of a file system's device.
+pub(crate) type Device = (u32, u32);
+
+/// Parses the text of /proc/PID/maps or /proc/PID/smaps. `is_in_memory` tells of the device and the path of a file whether it is in
+/// memory.
 ///
 /// # Errors
 /// If it cannot be read, is too long, or a mapping has an unknown form.
-pub(super) fn parse(text: impl BufRead) -> io::Result<Mappings> {
+pub(crate) fn parse(
+    text: impl BufRead,
+    is_in_memory: impl Fn(Device, &[u8]) -> bool,
+) -> io::Result<Mappings> {
     let mut text = text.take(MAX_TEXT);
     let (mut mappings, mut line) = (Vec::<Mapping>::new(), Vec::new());
     while read_line(&mut text, &mut line)? {
         let is_understood = if matches!(line.first(), Some(b'0'..=b'9' | b'a'..=b'f')) {
-            mapping(&line).map(|mapping| push(&mut mappings, mapping))
+            mapping(&line, &is_in_memory).map(|mapping| push(&mut mappings, mapping))
         } else if let Some(mapping) = mappings.last_mut() {
             add_detail(&line, mapping)
         } else {
@@ -70,7 +77,7 @@ fn push(mappings: &mut Vec<Mapping>, mapping: Mapping) {
 }
 
 /// Parses the line of a mapping: `7f0000000000-7f0000021000 rw-p 00000000 fe:01 1234       NAME`.
-fn mapping(line: &[u8]) -> Option<Mapping> {
+fn mapping(line: &[u8], is_in_memory: impl Fn(Device, &[u8]) -> bool) -> Option<Mapping> {
     let mut fields = line.splitn(6, |&byte| byte == b' ');
     let mut range = fields.next()?.splitn(2, |&byte| byte == b'-');
     let range = Address(hexadecimal(range.next()?)?)..Address(hexadecimal(range.next()?)?);
@@ -89,17 +96,28 @@ fn mapping(line: &[u8]) -> Option<Mapping> {
         _ => return None,
     };
     let file_offset = hexadecimal(fields.next()?)?;
-    let (_device, _inode) = (fields.next()?, fields.next()?);
+    let (device, _inode) = (device(fields.next()?)?, fields.next()?);
     // Blanks align the names. No name begins with one.
     let name = fields.next().unwrap_or_default();
     let name = &name[name.iter().take_while(|&&byte| byte == b' ').count()..];
+    let mapping = Mapping::named(range, shared, name);
+    let is_in_memory =
+        mapping.file().is_some_and(|path| is_in_memory(device, path.as_os_str().as_bytes()));
     Some(Mapping {
         readable: may(read, b'r')?,
         writable: may(write, b'w')?,
         executable: may(execute, b'x')?,
         file_offset,
-        ..Mapping::named(range, shared, name)
+        is_in_memory,
+        ..mapping
     })
+}
+
+/// Parses the numbers of a device: `fe:01`.
+fn device(text: &[u8]) -> Option<Device> {
+    let mut numbers = text.splitn(2, |&byte| byte == b':').map(hexadecimal);
+    let mut number = || u32::try_from(numbers.next()??).ok();
+    Some((number()?, number()?))
 }
 
 /// Adds what a line of smaps says about the mapping before it. Most lines are not used.

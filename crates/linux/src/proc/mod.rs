@@ -14,13 +14,15 @@ mod threads;
 mod tmpfs;
 mod tree;
 
+use std::cell::OnceCell;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::time::Duration;
 
+use crate::mapping::parse::parse;
 use crate::text::one_line;
-use crate::{Error, Mappings, Sysroot};
+use crate::{Error, Mappings, Sysroot, is_shared_memory};
 
 pub use crate::obstacle::Obstacle;
 pub use cgroup::{
@@ -44,6 +46,7 @@ pub use threads::{
     readable_state, signal_sets, thread_ids, thread_name, thread_names, thread_state, threads,
 };
 pub(crate) use threads::{thread_count, time_of};
+use tmpfs::Mounts;
 pub use tmpfs::{TmpfsFile, open_tmpfs_files};
 pub use tree::{
     Member, Tree, children, ended_without_signal, family, member, member_since, parent_in_family,
@@ -135,14 +138,24 @@ fn uptime_ms(started_ticks: u64) -> Option<u64> {
 }
 
 /// Returns the mappings of process `pid`. With `counted`, they have the kernel's counts of resident and swapped
-/// pages, and its flags (smaps); that is slower, since the kernel walks the page tables.
+/// pages, its flags, and whether files are in memory (smaps, mountinfo); that is slower, since the kernel walks the page tables.
 ///
 /// # Errors
 /// If there is no such process, or the kernel refuses.
 pub fn mappings(pid: i32, counted: bool) -> Result<Mappings, Error> {
     let name = if counted { "smaps" } else { "maps" };
     let text = BufReader::with_capacity(READ_BYTES, open(pid, name)?);
-    Mappings::parse(text).map_err(|source| refusal(pid, format!("/proc/{pid}/{name}"), source))
+    let mounts = OnceCell::new();
+    let parsed = if counted {
+        let mounts = || mounts.get_or_init(|| Mounts::read(pid).ok()).as_ref();
+        parse(text, |device, path| match mounts() {
+            Some(mounts) => mounts.has_in_memory(device, path),
+            None => is_shared_memory(path),
+        })
+    } else {
+        Mappings::parse(text)
+    };
+    parsed.map_err(|source| refusal(pid, format!("/proc/{pid}/{name}"), source))
 }
 
 /// The bytes of mappings that are read at a time.

@@ -6,7 +6,9 @@ use std::fs;
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 
 use super::read;
+use crate::mapping::parse::Device;
 use crate::text::one_line;
+use crate::{Error, is_shared_memory};
 
 /// More open files of a process than the usual limit (`ulimit -n`) of large servers.
 const MAX_FILES: usize = 1 << 16;
@@ -16,8 +18,6 @@ const MAX_PATH: usize = 256;
 const BLOCK_BYTES: u64 = 512;
 /// The mark of deleted files in /proc/PID/fd.
 const DELETED: &str = " (deleted)";
-/// The path of a file of memfd_create(2) begins so.
-const MEMFD: &str = "/memfd:";
 
 /// A file in memory that a process has open.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,8 +39,7 @@ pub fn open_tmpfs_files(pids: &[i32]) -> Vec<TmpfsFile> {
     let mut known = HashSet::new();
     let mut files = Vec::new();
     for &pid in pids {
-        let Ok(mounts) = read(pid, "mountinfo") else { continue };
-        let mounts = Mounts::parse(&String::from_utf8_lossy(&mounts));
+        let Ok(mounts) = Mounts::read(pid) else { continue };
         let links = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         for link in links.take(MAX_FILES) {
             let link = link.path();
@@ -53,9 +52,10 @@ pub fn open_tmpfs_files(pids: &[i32]) -> Vec<TmpfsFile> {
             };
             let device = (found.stx_dev_major, found.stx_dev_minor);
             let is_file = FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile;
-            let in_memory =
-                mounts.are_in_memory(device) || (path.starts_with(MEMFD) && !mounts.have(device));
-            if is_file && in_memory && known.insert((device, found.stx_ino)) {
+            if is_file
+                && mounts.has_in_memory(device, path.as_bytes())
+                && known.insert((device, found.stx_ino))
+            {
                 let is_deleted = found.stx_nlink == 0;
                 let name = if is_deleted { path.strip_suffix(DELETED) } else { None };
                 files.push(TmpfsFile {
@@ -72,12 +72,18 @@ pub fn open_tmpfs_files(pids: &[i32]) -> Vec<TmpfsFile> {
 }
 
 /// The devices of the file systems that a process sees.
-struct Mounts {
-    all: HashSet<(u32, u32)>,
-    in_memory: HashSet<(u32, u32)>,
+pub(super) struct Mounts {
+    all: HashSet<Device>,
+    in_memory: HashSet<Device>,
 }
 
 impl Mounts {
+    /// Reads the mounts that a process sees.
+    pub(super) fn read(pid: i32) -> Result<Self, Error> {
+        let text = read(pid, "mountinfo")?;
+        Ok(Self::parse(&String::from_utf8_lossy(&text)))
+    }
+
     /// Parses lines such as `36 35 0:31 / /dev/shm rw,nosuid - tmpfs tmpfs rw`.
     fn parse(text: &str) -> Self {
         let mut mounts = Self { all: HashSet::new(), in_memory: HashSet::new() };
@@ -96,12 +102,10 @@ impl Mounts {
         mounts
     }
 
-    fn have(&self, device: (u32, u32)) -> bool {
-        self.all.contains(&device)
-    }
-
-    fn are_in_memory(&self, device: (u32, u32)) -> bool {
-        self.in_memory.contains(&device)
+    /// Returns true if the file with this device and path is in memory. The kernel's own mount of tmpfs, which is in no list, has those
+    /// of memfd_create(2), shmget(2) and mmap(2), and gives them their names.
+    pub(super) fn has_in_memory(&self, device: Device, path: &[u8]) -> bool {
+        self.in_memory.contains(&device) || !self.all.contains(&device) && is_shared_memory(path)
     }
 }
 
@@ -116,8 +120,13 @@ mod tests {
                     odd\n40 35 0:x / /x rw - tmpfs tmpfs rw\n\
                     41 35 0:40 / /tmpfs\\040-\\040 rw - fuse.tmpfs - tmpfs rw";
         let mounts = Mounts::parse(text);
-        assert!(mounts.are_in_memory((0, 31)) && !mounts.are_in_memory((254, 1)));
-        assert!(mounts.have((254, 1)) && mounts.have((0, 40)));
-        assert!(!mounts.are_in_memory((0, 40)));
+        assert!(mounts.has_in_memory((0, 31), b"/dev/shm/x"));
+        // A file can have any name.
+        assert!(!mounts.has_in_memory((254, 1), b"/dev/shm/x"));
+        assert!(!mounts.has_in_memory((0, 40), b"/SYSV"));
+        // The kernel's own mount is in no list.
+        assert!(mounts.has_in_memory((0, 1), b"/memfd:x (deleted)"));
+        // So is a device of btrfs.
+        assert!(!mounts.has_in_memory((0, 50), b"/srv/x"));
     }
 }

@@ -16,7 +16,7 @@ pub(crate) struct LegendEntry {
 
 /// All groups, from the bottom of a stack to its top.
 pub(crate) const CAUSE_LEGEND: [LegendEntry; 17] = [
-    group("files", Colour::Files, &[Cause::FilePrivate, Cause::FileShared]),
+    group("files", Colour::Files, &[Cause::FilePrivate, Cause::FileShared, Cause::FileShmem]),
     group("stacks", Colour::Stacks, &[Cause::StackThreads, Cause::StackFibers]),
     group("interpreter", Colour::Vm, &[Cause::RubyVm]),
     group("JIT", Colour::Jit, &[Cause::RubyJit]),

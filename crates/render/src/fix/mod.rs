@@ -110,6 +110,9 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
         Action::LimitArenas { .. } => set(deployment, &TWO_ARENAS),
         Action::Trim => vec![Block::new("Run now, without a restart:", [command.into()])],
         Action::WatchPss => vec![Block::new("Run:", [command.into()])],
+        Action::UseLessSharedMemory { .. } => {
+            vec![Block::new("The processes that map the largest file:", [command.into()])]
+        }
         Action::FindNativeLeak => vec![
             Block::new("As root, while the memory grows:", [command.into()]),
             Block::new(
@@ -239,6 +242,7 @@ fn check(action: &Action) -> &'static str {
         Action::ChangeCode { .. } => {
             "`rbloat who PID` shows less growth by this code, and `rbloat report PID` less memory after the same load."
         }
+        Action::UseLessSharedMemory { .. } => "`rbloat report PID` shows less file.shmem.",
         Action::WatchPss => {
             "the command prints PSS and anonymous memory, which should be well below RSS."
         }

@@ -260,6 +260,16 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             .into(),
             "a change of the program.",
         ),
+        Action::UseLessSharedMemory { bytes, path, path_bytes } => (
+            format!(
+                "Use less shared memory: {} of files in memory, the largest of which is {path} with {}. A file that nobody needs \
+                 can be deleted; its memory is free when no process has it mapped or open any more.",
+                Size(*bytes),
+                Size(*path_bytes),
+            ),
+            format!("grep -lF {} /proc/[0-9]*/maps", quoted(path)),
+            "a change of the program. Files on disk instead of tmpfs take memory as cache only.",
+        ),
         Action::WatchPss => (
             "Change nothing, and watch PSS or anonymous memory instead of RSS: the kernel takes back pages of files on \
              disk when memory is short."

@@ -25,7 +25,8 @@ pub const fn meaning(cause: Cause) -> &'static str {
         Cause::StackThreads => "stacks of threads",
         Cause::StackFibers => "stacks of fibers",
         Cause::FilePrivate => "pages of files and libraries that this process changed",
-        Cause::FileShared => "pages of files and libraries, shared memory",
+        Cause::FileShared => "pages of files and libraries",
+        Cause::FileShmem => "pages of files in memory (tmpfs), shared memory",
         Cause::Unknown => "anonymous memory that rbloat cannot explain",
     }
 }

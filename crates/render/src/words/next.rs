@@ -13,7 +13,7 @@ pub fn command_after(report: &Report, is_process: bool) -> &'static str {
         _ if !is_process => "fix",
         // Is it growing?
         None if is_leak => "diff",
-        None | Some(CauseGroup::Files | CauseGroup::Unknown) => "record",
+        None | Some(CauseGroup::Files | CauseGroup::SharedMemory | CauseGroup::Unknown) => "record",
         Some(CauseGroup::RubyObjects | CauseGroup::NativeHeld) => "diff",
         Some(CauseGroup::NativeUnreachable | CauseGroup::NativeGlobal) => "who",
         Some(_) if report.advice.is_empty() => "map",

@@ -3,9 +3,10 @@ mod objects;
 use std::cmp::Reverse;
 
 use diagnosis::{FREE, MIN_BYTES, MIN_SHARE};
-use formats::{Action, Advice, Arena, CaptureMethod, Memsize, Owner, Report, UnknownRow, Unread};
+use formats::{
+    Action, Advice, Arena, CaptureMethod, MappedFile, Memsize, Owner, Report, UnknownRow, Unread,
+};
 use ledger::{Cause, CauseGroup, Count, Size, percent};
-use linux::is_shared_memory;
 
 use super::{VerdictWords, confidence, counted, total, trim_call, unread};
 use crate::files::times;
@@ -291,13 +292,13 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 .into(),
             )
         }
-        Cause::FileShared if shared_memory(report) > report.verdict.bytes / 2 => (
+        Cause::FileShmem => (
             format!(
-                "{size} are pages of mapped files, most of them in memory: tmpfs, memfd or shared memory. The kernel can only \
-                 swap these pages. They stay until the files are deleted, unmapped and closed."
+                "{size} are pages of mapped files in memory: tmpfs, memfd or shared memory. The kernel can only swap these \
+                 pages. They stay until the files are deleted, unmapped and closed."
             ),
-            file_evidence(report),
-            format!("RssShmem in /proc/PID/status should be about {}.", Size(shared_memory(report))),
+            shmem_evidence(report),
+            format!("RssShmem in /proc/PID/status should be about {size}."),
         ),
         Cause::FilePrivate | Cause::FileShared => (
             match cause {
@@ -524,10 +525,14 @@ fn owner_evidence(report: &Report, cause: Cause) -> Vec<String> {
     owners.into_iter().filter(|owner| owner.bytes() >= least).map(describe).collect()
 }
 
-/// The resident bytes of files that are in memory only.
-fn shared_memory(report: &Report) -> u64 {
-    let files = report.files.iter().filter(|file| is_shared_memory(file.path.as_bytes()));
-    total(files.map(|file| file.shared_bytes))
+/// The largest file in memory.
+fn shmem_evidence(report: &Report) -> Vec<String> {
+    let files = report.files.iter().filter(|file| file.is_in_memory);
+    let largest = files.min_by_key(|file| Reverse(file.shared_bytes));
+    let describe = |file: &MappedFile| {
+        format!("the largest is {}: {}, mapped {}", file.path, Size(file.shared_bytes), times(file))
+    };
+    largest.map(describe).into_iter().collect()
 }
 
 fn file_evidence(report: &Report) -> Vec<String> {

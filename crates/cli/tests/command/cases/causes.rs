@@ -107,24 +107,52 @@ fn files_in_memory_are_no_cache() {
 /// "The kernel takes back pages of files on disk when memory is short", and the step was to change nothing: these files are in memory.
 #[test]
 fn mapped_files_in_memory_are_no_cache() {
-    let (target, report) = case("mapped_metrics", "1");
-    let shmem = target.number("shmem_bytes");
-    // tmpfs is known by the path of /dev/shm only.
-    if shmem < 48 << 20 || !report.files[0].path.starts_with("/dev/shm/") {
-        return testkit::skip("this Ruby has no IO::Buffer, or /dev/shm has another path");
+    are_no_cache(Target::scenario("cases/mapped_metrics", &["--scale", "1"]));
+}
+
+/// Only /dev/shm was known, by its path.
+#[test]
+fn any_tmpfs_is_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let mount = "mount -t tmpfs none \"$0\" && exec \"$@\"";
+    let in_namespace = |program: &std::ffi::OsStr| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["-m", "sh", "-c", mount]).arg(folder.path()).arg(program);
+        command
+    };
+    let can_mount = in_namespace("true".as_ref()).output().is_ok_and(|it| it.status.success());
+    if testkit::root().is_some() || !can_mount {
+        return testkit::skip("no file system can be mounted for a process");
     }
-    assert_eq!(report.verdict.cause, Some(Cause::FileShared), "{:#?}", report.causes);
+    let scenario = testkit::scenario("cases/mapped_metrics");
+    let mut command = in_namespace(scenario.get_program());
+    command.args(scenario.get_args()).args(["--scale", "1"]);
+    are_no_cache(Target::start(command.env("METRICS_FOLDER", folder.path())));
+}
+
+fn are_no_cache(mut target: Target) {
+    let report = report(target.pid());
+    let shmem = target.number("shmem_bytes");
+    if shmem < 48 << 20 {
+        return testkit::skip("this Ruby has no IO::Buffer, or there is no such folder");
+    }
+    let row = report.causes.iter().find(|row| row.cause == Cause::FileShmem).unwrap();
+    assert!(row.bytes.abs_diff(shmem) < 1 << 20, "{row:?}, {shmem}");
+    assert_eq!(report.verdict.cause, Some(Cause::FileShmem), "{:#?}", report.causes);
     let words = render::words::verdict(&report);
     assert!(words.summary.contains("The kernel can only swap these pages."), "{words:?}");
-    let shmem = ledger::Size(target.number("shmem_bytes"));
-    assert!(
-        words.check.contains(&format!("RssShmem in /proc/PID/status should be about {shmem}."))
-    );
-    assert!(
-        report.advice.iter().all(|step| step.action != Action::WatchPss),
-        "{:?}",
-        report.advice
-    );
+    let size = ledger::Size(row.bytes);
+    assert!(words.check.contains(&format!("RssShmem in /proc/PID/status should be about {size}.")));
+    let [file, ..] = &report.files[..] else { panic!("no file") };
+    let Action::UseLessSharedMemory { bytes, path, path_bytes } = &report.advice[0].action else {
+        panic!("{:?}", report.advice);
+    };
+    assert_eq!((*bytes, path, *path_bytes), (row.bytes, &file.path, file.shared_bytes));
+    assert!(path.contains("/metric_counter_") && file.is_in_memory, "{file:?}");
+    assert!(report.advice.iter().all(|step| step.action != Action::WatchPss), "{report:?}");
+    // The files are deleted already. Their memory is free when they are not mapped any more.
+    target.tell("unmap");
+    assert!(target.next_truth()["shmem_bytes"].as_u64().unwrap() < 1 << 20);
     assert!(target.finish());
 }
 

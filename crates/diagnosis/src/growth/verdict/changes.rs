@@ -26,7 +26,7 @@ pub(super) enum Part {
     Free,
 }
 
-/// Returns the part that a cause belongs to; `None` for files and malloc's overhead.
+/// Returns the part that a cause belongs to; `None` for files, shared memory and malloc's overhead.
 fn part(cause: Cause) -> Option<Part> {
     match cause.group() {
         CauseGroup::RubyObjects => Some(Part::Managed),
@@ -42,7 +42,7 @@ fn part(cause: Cause) -> Option<Part> {
         | CauseGroup::Unreturned
         | CauseGroup::Fragmented
         | CauseGroup::KeptForReuse => Some(Part::Free),
-        CauseGroup::Files => None,
+        CauseGroup::Files | CauseGroup::SharedMemory => None,
     }
 }
 

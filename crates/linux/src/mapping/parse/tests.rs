@@ -2,6 +2,11 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// Files of the device 0:2a are in memory.
+fn parse(text: impl BufRead) -> io::Result<Mappings> {
+    super::parse(text, |device, _| device == (0, 0x2a))
+}
+
 const SMAPS: &str = "\
 55e0c0000000-55e0c0021000 rw-p 00000000 00:00 0                          [heap]
 Size:                132 kB
@@ -38,6 +43,18 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
 Rss:                   0 kB
 VmFlags: ex
 ";
+
+#[test]
+fn the_device_of_a_file_tells_whether_it_is_in_memory() {
+    let line = |at: u64, device: &str, name: &str| {
+        format!("{at:x}000-{at:x}800 rw-s 00000000 {device} 7 {name}\n")
+    };
+    let text = line(1, "00:2a", "/x") + &line(2, "2a:00", "/dev/shm/x") + &line(3, "00:2a", "");
+    let mappings = parse(text.as_bytes()).unwrap();
+    let in_memory: Vec<bool> = mappings.iter().map(|it| it.is_in_memory).collect();
+    assert_eq!(in_memory, [true, false, false]);
+    assert!(parse(line(1, "002a", "/x").as_bytes()).is_err());
+}
 
 #[test]
 fn smaps_of_a_process_parse() {
