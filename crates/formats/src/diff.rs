@@ -120,6 +120,8 @@ pub struct ClassChange {
     pub lasting_newcomers: u64,
     pub objects_per_hour: Option<f64>,
     pub kept_by: Option<String>,
+    /// What the root of `kept_by` retains more of the class than before: at least as many bytes.
+    pub kept_by_bytes: u64,
 }
 
 /// The memory of an owner.

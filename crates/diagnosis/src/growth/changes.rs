@@ -122,12 +122,14 @@ pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChang
                 resident.map(|(bytes, report)| bytes.saturating_sub(report.absent_bytes(name))),
             );
             let [reachable_objects, reachable_bytes] = reachable(reports, name);
+            let (kept_by, kept_by_bytes) = retainer(reports, name);
             ClassChange {
                 reachable_objects,
                 reachable_bytes,
                 retained_bytes: retained_size(reports, name),
                 name: name.into(),
-                kept_by: retainer(reports, name),
+                kept_by,
+                kept_by_bytes,
                 objects_per_hour: hours.map(|hours| objects.change as f64 / hours),
                 objects,
                 bytes,
@@ -235,10 +237,10 @@ impl Amount {
 }
 
 /// Returns the root that retains more of a class's objects than before: the one that gained most bytes, with its path
-/// in the last report, or [`MANY_ROOTS`] if that is a small part; `None` if most of the gain is not retained. If none gained any,
-/// because a buffer is filled that had room, it is the root that retains most.
-fn retainer(reports: &[ByClass<'_>], class: &str) -> Option<String> {
-    let (first, last) = (reports.first()?, reports.last()?);
+/// in the last report and the bytes of its gain, or [`MANY_ROOTS`] if that is a small part; `None` if most of the gain is not retained. If none
+/// gained any, because a buffer is filled that had room, it is the root that retains most.
+fn retainer(reports: &[ByClass<'_>], class: &str) -> (Option<String>, u64) {
+    let (Some(first), Some(last)) = (reports.first(), reports.last()) else { return (None, 0) };
     let kept = |report: &ByClass<'_>| {
         let mut kept = BTreeMap::<Option<String>, (Amount, Option<String>)>::new();
         for retainer in report.owners(class).flat_map(|owner| &owner.kept_by) {
@@ -260,14 +262,14 @@ fn retainer(reports: &[ByClass<'_>], class: &str) -> Option<String> {
         gained.iter().fold(Amount::default(), |sum, (gain, _)| sum.plus(*gain))
     };
     if sum(&garbage).bytes > sum(&retained).bytes {
-        return None;
+        return (None, 0);
     }
     let Some((gain, path)) = retained.into_iter().max_by_key(|(gain, _)| gain.bytes) else {
         let all = last.owners(class).flat_map(|owner| &owner.kept_by);
-        return all.max_by_key(|kept| kept.bytes)?.path.clone();
+        return (all.max_by_key(|kept| kept.bytes).and_then(|kept| kept.path.clone()), 0);
     };
     let all = of_class(last, class).beyond(of_class(first, class)).beyond(sum(&garbage));
-    if gain.has_part_of(all) { path } else { Some(MANY_ROOTS.into()) }
+    if gain.has_part_of(all) { (path, gain.bytes) } else { (Some(MANY_ROOTS.into()), 0) }
 }
 
 /// All bytes and objects of a class. A root lacks the bytes behind the blocks of its objects.

@@ -349,6 +349,39 @@ fn a_root_with_a_small_part_of_the_growth_is_not_named() {
     );
 }
 
+/// A class counted whole for the root that retained most of it: here, of each class, four tenths.
+#[test]
+fn most_of_the_growth_of_many_classes_is_computed() {
+    let summary = |shares: [u64; 3]| {
+        let looks = [1, 2, 3].map(|hour| {
+            look(hour, |report| {
+                for number in 0..8 {
+                    sessions(report, 1_000 * hour, Some("Cache::STORE"));
+                    let name = format!("Entry{number}");
+                    let class = report.ruby.as_mut().unwrap().classes.last_mut().unwrap();
+                    class.name.clone_from(&name);
+                    let owner = report.owners.as_mut().unwrap().last_mut().unwrap();
+                    owner.owner.clone_from(&name);
+                    owner.kept_by = ["Cache::STORE", "Bus::LIST", "Log::LINES"]
+                        .iter()
+                        .zip(shares)
+                        .map(|(root, share)| KeptBy {
+                            path: Some(format!("{root} → {name}")),
+                            objects: 100 * hour * share,
+                            bytes: 100 * hour * share * 1024,
+                        })
+                        .collect();
+                }
+            })
+        });
+        diff_verdict(&growth(&looks)).summary
+    };
+    let words = "memory of objects of many classes";
+    assert!(summary([4, 3, 3]).contains(&format!("{words} grew")), "{}", summary([4, 3, 3]));
+    let most = format!("{words}, most of it retained by Cache::STORE, grew");
+    assert!(summary([6, 2, 2]).contains(&most), "{}", summary([6, 2, 2]));
+}
+
 #[test]
 fn a_buffer_that_grows_is_a_leak_of_bytes_not_of_objects() {
     let looks = [1, 2, 3].map(|hour| {

@@ -90,14 +90,15 @@ pub fn kept_besides(diff: &Diff) -> Option<&KeptChange> {
     (root != Some(&largest.root)).then_some(largest)
 }
 
-/// Returns the root that retains more than half of the growth of a verdict on objects of many classes. A class counts for the root that
-/// retains most of its growth.
+/// Returns the root that retains more than half of the growth of a verdict on objects of many classes.
 #[must_use]
 pub fn root_of_most(diff: &Diff) -> Option<&str> {
     let mut roots = BTreeMap::<&str, i64>::new();
     for class in &diff.classes {
         if let Some(path) = &class.kept_by {
-            *roots.entry(root_of(path)).or_default() += class.growing_bytes().change;
+            let gain = i64::try_from(class.kept_by_bytes).unwrap_or(i64::MAX);
+            let bytes = roots.entry(root_of(path)).or_default();
+            *bytes = bytes.saturating_add(gain.min(class.growing_bytes().change).max(0));
         }
     }
     // Lists of the interpreter, and many roots, have names in parentheses.
