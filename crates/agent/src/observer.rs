@@ -14,6 +14,7 @@ use formats::{
 };
 use ledger::{Analyses, Size};
 use linux::proc::{self, ControlGroup};
+use render::Stacks;
 use supervise::{Allowance, unix_ms};
 
 use crate::archive_writer::ArchiveWriter;
@@ -279,7 +280,8 @@ impl Observer {
         if let Some(observed) = limits.end_observation() {
             self.allowance.spend(observed.cpu);
             if let Some(pusher) = &self.outputs.pusher {
-                let profile = render::who_pprof(&observed.who, unix_ms().saturating_mul(1_000_000));
+                let profile =
+                    Stacks::of_growth(&observed.who).pprof(unix_ms().saturating_mul(1_000_000));
                 pusher.push(&observed.place, profile);
             }
         }

@@ -6,14 +6,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use formats::{
-    Diff, Kept, KeptClass, KeptGrowth, KeptJudgement, KeptLine, KeptRoot, KeptUnknown, Snapshot,
-    milliseconds,
+    Diff, Kept, KeptClass, KeptGrowth, KeptJudgement, KeptLine, KeptRoot, KeptStack, KeptUnknown,
+    Snapshot, milliseconds,
 };
 use ledger::{Gem, MapBlock, RetainedBy, Use};
 use linux::Address;
 use sampler::{Frame, KeptObject, KeptProfile};
 
 use crate::path::{ARROW, root_of};
+use crate::who::frame as who_frame;
 
 /// The roots and the lines of a class, at most.
 const MAX_ROOTS: usize = 5;
@@ -134,6 +135,9 @@ pub fn kept(
     let middle = (longest + sampling.older_than) / 2;
     let count =
         |counts: &RetainedObjects, class: &str| counts.classes.get(class).copied().unwrap_or(0);
+    let made = |class: &Class<'_>| class.samples.iter().map(|it| it.stack).collect();
+    let made: HashMap<&str, Vec<u32>> =
+        classes.iter().map(|(&name, class)| (name, made(class))).collect();
     kept.classes = classes
         .into_iter()
         .map(|(name, class)| {
@@ -142,10 +146,48 @@ pub fn kept(
         })
         .collect();
     name_by_root(&mut kept.classes);
+    let named = kept.classes.iter().filter(|it| it.judgement == KeptJudgement::Named);
+    kept.stacks = named
+        .flat_map(|class| {
+            let growth = class.objects_after.saturating_sub(class.objects_before);
+            stacks(&class.class, growth, &made[class.class.as_str()], profile)
+        })
+        .collect();
+    number_frames(&mut kept, profile);
     kept.growing = growing(before, &retained, &kept.classes, &paths(after));
     kept.samples = kept.classes.iter().map(|it| it.samples).sum();
     kept.classes.sort_by_key(|it| (it.judgement != KeptJudgement::Named, Reverse(it.samples)));
     kept
+}
+
+/// Gives the result the frames of its stacks.
+fn number_frames(kept: &mut Kept, profile: &KeptProfile) {
+    let mut numbers: HashMap<u32, u32> = HashMap::new();
+    for frame in kept.stacks.iter_mut().flat_map(|stack| &mut stack.frames) {
+        let next = numbers.len() as u32;
+        *frame = *numbers.entry(*frame).or_insert_with_key(|&number| {
+            kept.frames.extend(profile.frames.get(number as usize).map(who_frame));
+            next
+        });
+    }
+}
+
+/// The stacks that made objects of a class, the one with most samples first. The growth of the number of objects is divided by samples.
+fn stacks(class: &str, growth: u64, made: &[u32], profile: &KeptProfile) -> Vec<KeptStack> {
+    let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
+    made.iter().for_each(|&stack| *counts.entry(stack).or_default() += 1);
+    let mut counts: Vec<(u32, u64)> = counts.into_iter().collect();
+    counts.sort_by_key(|&(stack, samples)| (Reverse(samples), stack));
+    let (mut samples_left, mut objects_left) = (made.len() as u64, growth);
+    let row = |(stack, samples): (u32, u64)| {
+        let part = u128::from(objects_left) * u128::from(samples) / u128::from(samples_left);
+        let objects = u64::try_from(part).unwrap_or(objects_left);
+        samples_left -= samples;
+        objects_left -= objects;
+        let frames = profile.stacks.get(stack as usize).into_iter().flatten().rev();
+        KeptStack { class: class.to_owned(), frames: frames.copied().collect(), samples, objects }
+    };
+    counts.into_iter().map(row).collect()
 }
 
 /// The samples of a class.

@@ -79,7 +79,7 @@ fn old_objects((pid, numbers): &(i32, Vec<u64>)) -> Option<WhoOldObjects> {
     })
 }
 
-fn frame(frame: &Frame) -> WhoFrame {
+pub(crate) fn frame(frame: &Frame) -> WhoFrame {
     WhoFrame {
         method: frame.label.clone(),
         path: frame.path.clone(),

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Content;
+use crate::{Content, WhoFrame};
 
 /// The document of `rbloat who --kept`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -25,6 +25,8 @@ pub struct Kept {
     pub ambiguous: u64,
     pub classes: Vec<KeptClass>,
     pub growing: Vec<KeptGrowth>,
+    pub frames: Vec<WhoFrame>,
+    pub stacks: Vec<KeptStack>,
 }
 
 impl Content for Kept {
@@ -105,4 +107,14 @@ pub struct KeptLine {
     pub calls: Option<String>,
     pub path: Option<String>,
     pub line: Option<u64>,
+}
+
+/// A stack that made objects of a named class, as indices into the frames, outermost first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Kept")]
+pub struct KeptStack {
+    pub class: String,
+    pub frames: Vec<u32>,
+    pub samples: u64,
+    pub objects: u64,
 }

@@ -55,7 +55,9 @@ pub use family::{
     WriteRow, WrittenOwner,
 };
 pub use growth_sample::{GrowthFrames, GrowthSample};
-pub use kept::{Kept, KeptClass, KeptGrowth, KeptJudgement, KeptLine, KeptRoot, KeptUnknown};
+pub use kept::{
+    Kept, KeptClass, KeptGrowth, KeptJudgement, KeptLine, KeptRoot, KeptStack, KeptUnknown,
+};
 pub use line::{
     Arrival, CauseSample, Departure, EndReason, Group, Line, ProcessSample, ReadFailure,
     RecordingEnd, RecordingStart, Sample,

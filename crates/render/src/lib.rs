@@ -26,6 +26,7 @@ mod report;
 mod rows;
 mod sample;
 mod stable;
+mod stacks;
 mod text;
 mod threads;
 mod top;
@@ -47,12 +48,13 @@ pub use metrics::{MetricsFormat, metrics};
 pub use monitoring::{alert_rules, dashboard};
 pub use page::report_html;
 pub use plot::Plot;
-pub use pprof::{owners_pprof, owners_pprof_of, who_pprof};
+pub use pprof::{owners_pprof, owners_pprof_of};
 pub use processes::{processes, processes_summary};
 pub use push::ProfileServer;
 pub use report::{TextOptions, report, saved_snapshot, written_map, written_report};
 pub use sample::{age, duration, fewer_searches, headline, recording_end, sample, sparkline};
 pub use stable::stable_point;
+pub use stacks::Stacks;
 pub use text::{bar, quoted, wrapped};
 pub use top::{
     TopCauses, TopOrder, TopProcess, top_detail, top_head, top_help, top_keys, top_row, top_title,
@@ -62,5 +64,5 @@ pub use trim::{
     family_trim, family_trim_summary, trim_of_member, trim_outcome, trim_prediction, trim_summary,
     trim_watch,
 };
-pub use who::{folded, speedscope, who, who_html, who_summary};
+pub use who::{who, who_summary};
 pub use why::{why, why_summary};

@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
-use formats::{Container, Node, NodeProcess, Owned, Owner, Who};
+use formats::{Container, Node, NodeProcess, Owned, Owner};
 use linux::one_line;
 
-use crate::who::name as frame_name;
+use crate::stacks::{Stacks, UNKNOWN, Weight, name};
 
 /// The longest name of a frame. Names come from foreign processes.
 const MAX_NAME: usize = 200;
@@ -42,18 +42,22 @@ pub fn owners_pprof_of(owned: &Owned) -> Vec<u8> {
     profile.into_bytes(owned.unix_ms.saturating_mul(1_000_000), 0)
 }
 
-/// Returns growth by code as a profile.
-#[must_use]
-pub fn who_pprof(who: &Who, unix_ns: u64) -> Vec<u8> {
-    let mut profile = Profile::new([("growth", "bytes")]);
-    for stack in &who.stacks {
-        let frames = stack.frames.iter().filter_map(|&it| who.frames.get(it as usize));
-        let frames: Vec<String> = frames.map(frame_name).collect();
-        let frames: Vec<&str> = frames.iter().map(String::as_str).collect();
-        profile.add(&frames, [stack.bytes], &[]);
+impl Stacks {
+    /// Returns the stacks as a profile of the time `unix_ns`.
+    #[must_use]
+    pub fn pprof(&self, unix_ns: u64) -> Vec<u8> {
+        let mut profile = Profile::new([match self.weight {
+            Weight::GrownBytes => ("growth", "bytes"),
+            Weight::KeptObjects => ("kept", "count"),
+        }]);
+        for (frames, weight) in self.stacks() {
+            let frames: Vec<String> = frames.into_iter().map(name).collect();
+            let frames: Vec<&str> = frames.iter().map(String::as_str).collect();
+            profile.add(&frames, [weight], &[]);
+        }
+        profile.add(&[UNKNOWN], [self.unknown], &[]);
+        profile.into_bytes(unix_ns, (self.elapsed_ms * 1e6) as u64)
     }
-    profile.add(&["(unknown)"], [who.unknown_bytes], &[]);
-    profile.into_bytes(unix_ns, (who.elapsed_ms * 1e6) as u64)
 }
 
 /// A profile with `N` values for each stack.

@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use diagnosis::KeptSampling;
-use examine::{KeptWatch, Sandbox};
+use examine::KeptWatch;
 use formats::to_json;
+use render::Stacks;
 use supervise::{Event, Signals};
 
-use crate::commands::who::WhoArguments;
+use crate::commands::who::{Files, WhoArguments};
 use crate::failure::{Failure, Outcome};
 use crate::progress::{Progress, with_time_left};
 use crate::terminal;
@@ -19,6 +20,7 @@ const WATCHED: Duration = Duration::from_secs(120);
 pub(crate) fn run(
     pid: i32,
     arguments: &WhoArguments,
+    files: Files,
     signals: &Signals,
 ) -> Result<Outcome, Failure> {
     let WhoArguments { rate, older_than, .. } = *arguments;
@@ -37,7 +39,8 @@ pub(crate) fn run(
     });
     progress.erase();
     let kept = kept?;
-    Sandbox::new(arguments.capture.sandbox.options(), []).begin();
+    files.enter_sandbox(arguments);
+    files.write(&Stacks::of_kept(&kept))?;
     let text = match arguments.json {
         true => to_json(&kept, &render::kept_summary(&kept)),
         false => render::kept(&kept, terminal::width()),

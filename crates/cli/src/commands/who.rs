@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use examine::{End, Note, ProcessName, Sandbox, Watch, Watched};
-use formats::{Who, to_json};
+use formats::to_json;
 use ledger::Size;
 use output::Output;
+use render::Stacks;
 use supervise::{Event, Orphans, Signals, exit_status, unix_ms};
 
 use crate::arguments::{CaptureArguments, parse_time};
@@ -73,7 +74,7 @@ pub(crate) struct WhoArguments {
     ///
     /// A clock samples new objects while threads run, and rbloat follows them: who makes much garbage and leaks little is not named
     /// for the garbage. [default time: 2m] It needs CAP_BPF and CAP_PERFMON
-    #[arg(long, conflicts_with_all = ["command", "output", "folded", "speedscope", "poll"])]
+    #[arg(long, conflicts_with_all = ["command", "poll"])]
     pub(crate) kept: bool,
     /// The ticks of the clock in a second of each thread's processor time, with --kept
     ///
@@ -90,7 +91,7 @@ pub(crate) struct WhoArguments {
 }
 
 /// The files to write.
-struct Files {
+pub(crate) struct Files {
     page: Option<Output>,
     folded: Option<Output>,
     speedscope: Option<Output>,
@@ -115,7 +116,7 @@ pub(crate) fn run(arguments: &WhoArguments) -> Result<Outcome, Failure> {
             let pid = naming::process(ProcessName::from(name.as_str()))?.pid();
             let signals = Signals::block(false)?;
             if arguments.kept {
-                return kept::run(pid, arguments, &signals);
+                return kept::run(pid, arguments, files, &signals);
             }
             let how = arguments.capture.options();
             let begun = Watch::begin_with_stacks(pid, how, arguments.poll)?;
@@ -206,23 +207,36 @@ fn watch(
     watched
 }
 
+impl Files {
+    /// Enters the sandbox of the result, in which only these files can be written.
+    pub(crate) fn enter_sandbox(&self, arguments: &WhoArguments) {
+        let Self { page, folded, speedscope, pprof } = self;
+        let pending = [page, folded, speedscope, pprof].into_iter().flatten();
+        Sandbox::new(arguments.capture.sandbox.options(), pending).begin();
+    }
+
+    /// Writes the stacks in the form of each file.
+    pub(crate) fn write(self, stacks: &Stacks) -> Result<(), Failure> {
+        let outputs = [
+            (self.page, (|it| it.html().into_bytes()) as fn(&Stacks) -> Vec<u8>),
+            (self.folded, |it| it.folded().into_bytes()),
+            (self.speedscope, |it| it.speedscope().into_bytes()),
+            (self.pprof, |it| it.pprof(unix_ms().saturating_mul(1_000_000))),
+        ];
+        for (output, bytes) in outputs {
+            if let Some(output) = output {
+                output.write(&bytes(stacks))?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Writes the files, and prints the result and the notes. Nothing else can be done afterwards.
 fn print(watched: Watched, arguments: &WhoArguments, files: Files) -> Result<(), Failure> {
     let who = &watched.who;
-    let Files { page, folded, speedscope, pprof } = files;
-    let pending = [&page, &folded, &speedscope, &pprof].into_iter().flatten();
-    Sandbox::new(arguments.capture.sandbox.options(), pending).begin();
-    let outputs = [
-        (page, (|who| render::who_html(who).into_bytes()) as fn(&Who) -> Vec<u8>),
-        (folded, |who| render::folded(who).into_bytes()),
-        (speedscope, |who| render::speedscope(who).into_bytes()),
-        (pprof, |who| render::who_pprof(who, unix_ms().saturating_mul(1_000_000))),
-    ];
-    for (output, bytes) in outputs {
-        if let Some(output) = output {
-            output.write(&bytes(who))?;
-        }
-    }
+    files.enter_sandbox(arguments);
+    files.write(&Stacks::of_growth(who))?;
     let text = match arguments.json {
         true => to_json(who, &render::who_summary(who)),
         false => render::who(who, terminal::width()),

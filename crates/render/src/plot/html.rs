@@ -5,11 +5,12 @@ use serde_json::{Value, json};
 
 use crate::draw::{self, CAUSE_LEGEND, dark_rules, style_sheet, svg};
 
-use crate::who::GRAPH;
+use crate::stacks::GRAPH;
 
 use super::{NARROW, Plot, WIDTH};
 
-const STYLE: &str = concat!(include_str!("page/plot.css"), include_str!("../who/page/graph.css"));
+const STYLE: &str =
+    concat!(include_str!("page/plot.css"), include_str!("../stacks/page/graph.css"));
 const SCRIPT: &str = include_str!("page/plot.js");
 
 #[derive(Template)]

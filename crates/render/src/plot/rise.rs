@@ -48,7 +48,7 @@ pub(super) fn rises(recording: &Recording) -> (Vec<String>, Vec<Rise>) {
     let limit = (recording.length_ms() / MAX_PART).max(MIN_LIMIT_MS);
     let mut names = Names::default();
     let frame = |frame: &WhoFrame| Frame {
-        name: names.number(crate::who::name(frame)),
+        name: names.number(crate::stacks::name(frame)),
         is_of_application: Gem::of(frame.path.as_deref()).is_application(),
     };
     let frames: Vec<Frame> = recording.frames.iter().map(frame).collect();

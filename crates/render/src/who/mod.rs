@@ -1,8 +1,4 @@
-//! Growth by the code that caused it: text, stacks for other tools, and a flame graph.
-
-mod flame;
-mod folded;
-mod speedscope;
+//! Growth by the code that caused it, as text.
 
 use std::fmt::Write;
 
@@ -15,12 +11,6 @@ use ledger::{Size, percent};
 
 use crate::rows::{Heads, Row as TableRow, write_rows};
 use crate::text::{BOLD, DIM, RED, mebibytes, write_paragraph, write_wrapped};
-
-pub(crate) use flame::GRAPH;
-pub use flame::who_html;
-pub use folded::folded;
-pub(crate) use folded::name;
-pub use speedscope::speedscope;
 
 /// The names of the rows of growth by unknown code, and of growth without a sample.
 const UNKNOWN: &str = "(unknown)";
@@ -149,7 +139,7 @@ fn peak(who: &Who) -> String {
     }
 }
 
-fn task(task: &WhoTask) -> String {
+pub(crate) fn task(task: &WhoTask) -> String {
     match task.kind {
         TaskKind::Action => task.name.clone(),
         TaskKind::Job => format!("job {}", task.name),

@@ -391,7 +391,7 @@ fn requests_and_jobs_are_named() {
     // The flame graph has them as its second row, on request.
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("who.html");
-    fs::write(&page, render::who_html(&found)).unwrap();
+    fs::write(&page, render::Stacks::of_growth(&found).html()).unwrap();
     let mut browser = Browser::open(&page, "", [1200, 800]);
     browser.wait_until("document.querySelectorAll('.row').length > 3");
     let names = "[...document.querySelectorAll('.row')[1].querySelectorAll('button')].map(it => it.textContent).join()";

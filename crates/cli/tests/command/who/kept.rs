@@ -11,16 +11,17 @@ use crate::{document, rbloat};
 /// Watches a scenario while it does so many rounds.
 fn watch(scenario: &str, rounds: u64) -> Option<Kept> {
     let mut target = Target::scenario(&format!("kept/{scenario}"), &[]);
-    watch_target(&mut target, "1000", &rounds.to_string())
+    watch_target(&mut target, "1000", &rounds.to_string(), &[])
 }
 
 /// Starts `rbloat who --kept`, and waits until it samples.
-fn begin(target: &Target, rate: &str) -> Child {
+fn begin(target: &Target, rate: &str, files: &[&str]) -> Child {
     let pid = target.pid().to_string();
     let arguments = ["--kept", "--json", "--for", "1h", "--rate", rate, "--older-than", "1s"];
     let mut child = rbloat()
         .args(["who", &pid, "--max-pause", "10s"])
         .args(arguments)
+        .args(files)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -30,8 +31,8 @@ fn begin(target: &Target, rate: &str) -> Child {
 }
 
 /// Watches a program while it does what this line asks for.
-fn watch_target(target: &mut Target, rate: &str, line: &str) -> Option<Kept> {
-    let mut child = begin(target, rate);
+fn watch_target(target: &mut Target, rate: &str, line: &str, files: &[&str]) -> Option<Kept> {
+    let mut child = begin(target, rate, files);
     if child.try_wait().unwrap().is_none() {
         target.tell(line);
         target.next_truth();
@@ -94,12 +95,37 @@ fn assert_lines_are_right(kept: &Kept) {
     }
 }
 
+/// Compares stacks, as they are and as a file for other tools, with the growth of the classes that were named.
+fn assert_stacks_are_of_classes(kept: &Kept, folded: &str) {
+    for class in &kept.classes {
+        let stacks = kept.stacks.iter().filter(|it| it.class == class.class);
+        let sums = stacks.fold((0, 0), |sum, it| (sum.0 + it.samples, sum.1 + it.objects));
+        let growth = class.objects_after.saturating_sub(class.objects_before);
+        match class.judgement {
+            KeptJudgement::Named => assert_eq!(sums, (class.samples, growth), "{class:?}"),
+            _ => assert_eq!(sums, (0, 0), "{class:?}"),
+        }
+    }
+    let of_event =
+        |line: &&str| line.contains("Tracker#track (lines.rb:") && line.contains(";Event ");
+    let weights = folded.lines().filter(of_event).map(|line| line.rsplit(' ').next().unwrap());
+    let objects: u64 = weights.map(|weight| weight.parse::<u64>().unwrap()).sum();
+    let event = class(kept, "Event");
+    let growth = event.objects_after - event.objects_before;
+    assert!(objects <= growth && (objects + growth / 20) * 100 >= growth * 95, "{folded}");
+}
+
 #[test]
 fn the_lines_that_keep_what_they_make_are_named() {
     let rounds =
         if testkit::is_nightly("the lines of what stays, for longer") { 60_000 } else { 15_000 };
-    let Some(kept) = watch("lines", rounds) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folded = folder.path().join("kept.folded");
+    let mut target = Target::scenario("kept/lines", &[]);
+    let files = ["-o", folded.to_str().unwrap()];
+    let Some(kept) = watch_target(&mut target, "1000", &rounds.to_string(), &files) else { return };
     assert_lines_are_right(&kept);
+    assert_stacks_are_of_classes(&kept, &std::fs::read_to_string(&folded).unwrap());
     for name in ["Event", "Array"] {
         assert_eq!(class(&kept, name).judgement, KeptJudgement::Named, "{kept:#?}");
     }
@@ -182,7 +208,7 @@ fn a_diff_of_files_or_of_two_snapshots_has_no_samples() {
 fn the_lines_are_right_under_jemalloc() {
     let mut program = testkit::scenario("kept/lines");
     let mut target = Target::start(program.env("LD_PRELOAD", "libjemalloc.so.2"));
-    let Some(kept) = watch_target(&mut target, "1000", "2000") else { return };
+    let Some(kept) = watch_target(&mut target, "1000", "2000", &[]) else { return };
     assert_lines_are_right(&kept);
 }
 
@@ -212,7 +238,7 @@ fn a_root_that_retains_more_has_the_line_of_its_procs() {
         $stdin.read
         "##,
     );
-    let Some(kept) = watch_target(&mut target, "1", "go") else { return };
+    let Some(kept) = watch_target(&mut target, "1", "go", &[]) else { return };
     assert!(kept.unknown.is_none(), "{kept:#?}");
     let growth = &kept.growing[0];
     assert_eq!((growth.root.as_str(), kept.growing.len()), ("BUS", 1), "{kept:#?}");
@@ -240,7 +266,7 @@ fn a_heap_of_rubbish_ends_the_observation_and_nothing_else() {
         loop { Array.new(500) { |i| "item #{i}" }.join }
         "##,
     );
-    let mut child = begin(&target, "1000");
+    let mut child = begin(&target, "1000", &[]);
     if child.try_wait().unwrap().is_none() {
         target.tell("go");
         // Most often the program crashes before.

@@ -3,27 +3,28 @@
 class FlameGraph {
   static MIN_WIDTH = 0.05;
 
-  /** A graph inside of one element, with the description of a method in another one. */
-  constructor(graph, tip) {
+  /** A graph inside of one element, with the description of a method in another one; `words` puts a weight into words. */
+  constructor(graph, tip, words = size) {
     this.graph = graph;
     this.tip = tip;
+    this.words = words;
     this.text = '';
     this.graph.addEventListener('keydown', event => { if (event.key === 'Escape') this.enlarge([this.root]); });
   }
 
-  /** Shows stacks: pairs of bytes and names, the outermost first. */
+  /** Shows stacks: pairs of weights and names, the outermost first. */
   show(title, stacks) {
-    const node = name => ({ name, bytes: 0, own: 0, children: new Map() });
+    const node = name => ({ name, weight: 0, own: 0, children: new Map() });
     this.root = node(title);
-    for (const [bytes, names] of stacks) {
+    for (const [weight, names] of stacks) {
       let at = this.root;
-      at.bytes += bytes;
+      at.weight += weight;
       for (const name of names) {
         if (!at.children.has(name)) at.children.set(name, node(name));
         at = at.children.get(name);
-        at.bytes += bytes;
+        at.weight += weight;
       }
-      at.own += bytes;
+      at.own += weight;
     }
     this.draw([this.root]);
     this.tip.textContent = this.describe(this.root);
@@ -49,8 +50,8 @@ class FlameGraph {
   }
 
   describe(it) {
-    const percent = (100 * it.bytes / Math.max(this.root.bytes, 1)).toFixed(1);
-    return `${it.name}: ${size(it.bytes)} (${percent} %), ${size(it.own)} in itself`;
+    const percent = (100 * it.weight / Math.max(this.root.weight, 1)).toFixed(1);
+    return `${it.name}: ${this.words(it.weight)} (${percent} %), ${this.words(it.own)} in itself`;
   }
 
   /** Draws the path to a node in full width, and everything above it. */
@@ -63,9 +64,9 @@ class FlameGraph {
     };
     path.forEach((it, depth) => place(it, depth, 0, 100, path.slice(0, depth + 1)));
     const climb = (it, depth, left, width, above) => {
-      const children = [...it.children.values()].sort((a, b) => b.bytes - a.bytes);
+      const children = [...it.children.values()].sort((a, b) => b.weight - a.weight);
       for (const child of children) {
-        const part = width * child.bytes / Math.max(it.bytes, 1);
+        const part = width * child.weight / Math.max(it.weight, 1);
         if (part < FlameGraph.MIN_WIDTH) break;
         place(child, depth, left, part, [...above, child]);
         climb(child, depth + 1, left, part, [...above, child]);
