@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use diagnosis::LatestFigures;
-use examine::{CaptureOptions, Detail, GrowthWatch, Note};
-use formats::{Report, Sample, Who};
+use examine::{CaptureOptions, Detail, GrowthWatch, KeptRecording, Note};
+use formats::{Kept, Report, Sample, Who};
 use ledger::Size;
 use render::{age, bar, headline, sample as line, sparkline};
 use supervise::Watcher;
@@ -32,6 +32,9 @@ pub(crate) struct View {
     /// RSS of the samples so far, for the sparkline.
     rss: Vec<u64>,
     growth: Option<GrowthWatch>,
+    kept: Option<KeptRecording>,
+    /// What stayed, as far as it is known.
+    last_kept: Option<Kept>,
 }
 
 impl View {
@@ -39,6 +42,7 @@ impl View {
         capture: CaptureOptions,
         beside_program: bool,
         growth: Option<GrowthWatch>,
+        kept: Option<KeptRecording>,
     ) -> Self {
         let is_live = !beside_program && terminal::is_interactive();
         Self {
@@ -49,6 +53,8 @@ impl View {
             next_line: LINE_INTERVAL,
             rss: Vec::new(),
             growth,
+            kept,
+            last_kept: None,
         }
     }
 
@@ -56,6 +62,11 @@ impl View {
     pub(crate) fn print(&mut self, line: &str) {
         self.clear();
         self.write(&format!("{line}\n"));
+    }
+
+    /// What stayed, as far as it is known; `None` if that was not observed.
+    pub(crate) fn kept(&self) -> Option<&Kept> {
+        self.last_kept.as_ref()
     }
 
     fn lines(&self, sample: &Sample, latest: &LatestFigures) -> Vec<String> {
@@ -118,6 +129,14 @@ impl Watcher for View {
             Note::Failed(_, error) => format!("growth by code: {}", Failure::from(error)),
             note => sentence(note),
         }))
+    }
+
+    fn kept(&mut self, is_end: bool) -> Option<Result<Kept, String>> {
+        let kept = self.kept.as_mut()?.result(is_end)?;
+        if let Ok(kept) = &kept {
+            self.last_kept = Some(kept.clone());
+        }
+        Some(kept.map_err(|error| format!("what stays: {}", Failure::from(error))))
     }
 
     fn show(&mut self, sample: &Sample, latest: &LatestFigures) {

@@ -1,7 +1,7 @@
 //! The observation of new objects that stay.
 
 use std::panic::resume_unwind;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use diagnosis::{KeptSampling, RetainedObjects};
@@ -18,6 +18,8 @@ use crate::source::{Source, snapshot_of};
 
 /// The time between two looks at a process whose layouts are not all known yet.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(5);
+/// The time between two results beside a recording. Each takes a capture.
+const BETWEEN_RESULTS: Duration = Duration::from_secs(600);
 /// The time between two questions whether the observation is over.
 const STEP: Duration = Duration::from_millis(100);
 
@@ -84,7 +86,7 @@ fn sample(
         sampler.step(STEP);
     }
     sampler.stop();
-    Ok(if sampler.is_alive()? { Ok(sampler.end()) } else { Err(KeptUnknown::Ended) })
+    Ok(if sampler.is_alive()? { Ok(sampler.profile()) } else { Err(KeptUnknown::Ended) })
 }
 
 /// Looks at a process until all layouts are known, or it is over.
@@ -137,6 +139,8 @@ impl KeptWatch {
     /// Also if a layout could not be derived.
     pub fn begin(pid: i32, capture: CaptureOptions, sampling: KeptSampling) -> Result<Self, Error> {
         let search = attempts::read_image(pid, capture, KeptSearch::begin)?;
+        // A refusal must not wait for the first collection.
+        Clocks::start(pid, sampling.rate, |_| ())?;
         let before = snapshot_of(pid, capture, Detail::snapshot(false))?;
         let process = Watched {
             pid,
@@ -188,8 +192,77 @@ impl KeptWatch {
         };
         match end {
             Over::Process => Ok(process.nothing(begin, KeptUnknown::Ended)),
-            Over::Time | Over::Wanted => process.end(sampler),
+            Over::Time | Over::Wanted => {
+                sampler.stop();
+                process.result(&mut sampler)
+            }
         }
+    }
+
+    /// Watches on a thread of its own, beside a recording.
+    #[must_use]
+    pub fn record(self) -> KeptRecording {
+        let (sender, results) = channel();
+        let watching = Companion::start(move |stop| {
+            if let Err(error) = self.run_on(stop, &sender) {
+                let _ = sender.send(Err(error));
+            }
+        });
+        KeptRecording { watching, results }
+    }
+
+    /// Watches until the request to stop, or until the process ends. Sends the result so far at intervals, and at the request.
+    fn run_on(self, stop: &StopSignal, results: &Sender<Result<Kept, Error>>) -> Result<(), Error> {
+        let Self { process, search } = self;
+        let begin = Instant::now();
+        let is_stopped = || stop.comes_within(Duration::ZERO);
+        let over = || {
+            let wanted = is_stopped().then_some(Over::Wanted);
+            Ok(wanted.or((!proc::lives(process.pid)?).then_some(Over::Process)))
+        };
+        // Nobody receives the results of a recording that failed.
+        let send = |kept: Kept| drop(results.send(Ok(kept)));
+        let program = match found(process.pid, search, over)? {
+            Ok(program) => program,
+            Err(unknown) => {
+                send(process.nothing(begin, unknown));
+                return Ok(());
+            }
+        };
+        let mut sampler = KeptSampler::begin(process.pid, program, process.sampling.rate)?;
+        let (mut due, mut has_result) = (Instant::now() + BETWEEN_RESULTS, false);
+        while sampler.is_alive()? {
+            let is_last = is_stopped();
+            if is_last || Instant::now() >= due {
+                send(process.result(&mut sampler)?);
+                has_result = true;
+                due = Instant::now() + BETWEEN_RESULTS;
+            }
+            if is_last {
+                break;
+            }
+            sampler.step(STEP);
+        }
+        if !has_result {
+            send(process.nothing(begin, KeptUnknown::Ended));
+        }
+        Ok(())
+    }
+}
+
+/// The observation of what stays beside a recording, on a thread of its own.
+pub struct KeptRecording {
+    watching: Option<Companion>,
+    results: Receiver<Result<Kept, Error>>,
+}
+
+impl KeptRecording {
+    /// Returns a result that has come in; at the end, the last one.
+    pub fn result(&mut self, is_end: bool) -> Option<Result<Kept, Error>> {
+        if is_end {
+            self.watching = None;
+        }
+        self.results.try_recv().ok()
     }
 }
 
@@ -208,8 +281,7 @@ impl Watched {
     }
 
     /// Captures the process, and follows the objects meanwhile: then the snapshot has the same ones.
-    fn end(&self, mut sampler: KeptSampler) -> Result<Kept, Error> {
-        sampler.stop();
+    fn result(&self, sampler: &mut KeptSampler) -> Result<Kept, Error> {
         let after = std::thread::scope(|scope| {
             let snapshot =
                 scope.spawn(|| snapshot_of(self.pid, self.capture, Detail::snapshot(false)));
@@ -218,7 +290,7 @@ impl Watched {
             }
             snapshot.join().unwrap_or_else(|panic| resume_unwind(panic))
         })?;
-        let profile = sampler.end();
+        let profile = sampler.profile();
         let process = (self.pid, self.command.as_str());
         Ok(diagnosis::kept(process, self.sampling, &profile, &self.before, &after))
     }

@@ -40,7 +40,7 @@ pub use family::{FamilyAccount, FamilyMembers};
 pub use inferior::Refusal;
 pub use interruption::handle_signals;
 pub use isolation::{defect, isolated, set_panic_hook};
-pub use kept::{KeptLines, KeptWatch};
+pub use kept::{KeptLines, KeptRecording, KeptWatch};
 pub use list::list;
 pub use name::{ProcessName, SourceName};
 pub use options::{CaptureMode, CaptureOptions, Detail};

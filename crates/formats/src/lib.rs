@@ -59,7 +59,7 @@ pub use kept::{
     Kept, KeptClass, KeptGrowth, KeptJudgement, KeptLine, KeptRoot, KeptStack, KeptUnknown,
 };
 pub use line::{
-    Arrival, CauseSample, Departure, EndReason, Group, Line, ProcessSample, ReadFailure,
+    Arrival, CauseSample, Departure, EndReason, Group, KeptSoFar, Line, ProcessSample, ReadFailure,
     RecordingEnd, RecordingStart, Sample,
 };
 pub use made_by::{MadeBy, MadePages, Maker};

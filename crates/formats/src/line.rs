@@ -6,7 +6,7 @@ use linux::proc::GroupMemory;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{CauseRow, GrowthSample, Owner, Report};
+use crate::{CauseRow, GrowthSample, Kept, Owner, Report};
 
 /// The version of this format.
 pub(crate) const SCHEMA: u32 = 1;
@@ -27,6 +27,8 @@ pub enum Line {
     Causes(CauseSample),
     /// The growth of all processes by code.
     Growth(GrowthSample),
+    /// The lines that allocate what stays, since the beginning.
+    Kept(KeptSoFar),
     /// Something could not be read.
     Failure(ReadFailure),
     /// A process has ended.
@@ -129,6 +131,22 @@ impl Group {
     pub fn kills_since(self, before: Self) -> u64 {
         let (Some(now), Some(then)) = (self.oom_kills, before.oom_kills) else { return 0 };
         if self.limit_bytes == before.limit_bytes { now.saturating_sub(then) } else { 0 }
+    }
+}
+
+/// What stays, from the beginning of the observation on: the document of `rbloat who --kept`, without stacks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see RecordingStart")]
+pub struct KeptSoFar {
+    pub t_ms: u64,
+    pub kept: Kept,
+}
+
+impl KeptSoFar {
+    /// Creates a line, without the stacks, which are many.
+    #[must_use]
+    pub fn new(t_ms: u64, kept: Kept) -> Self {
+        Self { t_ms, kept: Kept { frames: Vec::new(), stacks: Vec::new(), ..kept } }
     }
 }
 
@@ -236,6 +254,7 @@ impl Line {
             Self::Sample(line) => Some(line.t_ms),
             Self::Causes(line) => Some(line.t_ms),
             Self::Growth(line) => Some(line.t_ms),
+            Self::Kept(line) => Some(line.t_ms),
             Self::Failure(line) => Some(line.t_ms),
             Self::Gone(line) => Some(line.t_ms),
             Self::End(line) => Some(line.t_ms),

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::line::{Arrival, CauseSample, Line, RecordingEnd, RecordingStart, SCHEMA, Sample};
 use crate::report::check_causes;
-use crate::{GrowthSample, WhoFrame, untrusted};
+use crate::{GrowthSample, Kept, WhoFrame, untrusted};
 
 /// The maximum size of a recording. That of ten processes over a week is smaller.
 const MAX_BYTES: u64 = 2 << 30;
@@ -120,6 +120,15 @@ impl Recording {
     pub fn growth(&self) -> impl Iterator<Item = &GrowthSample> {
         self.lines.iter().filter_map(|line| match line {
             Line::Growth(growth) => Some(growth),
+            _ => None,
+        })
+    }
+
+    /// What stayed, as far as it was known last; `None` without `--kept`.
+    #[must_use]
+    pub fn kept(&self) -> Option<&Kept> {
+        self.lines.iter().rev().find_map(|line| match line {
+            Line::Kept(it) => Some(&it.kept),
             _ => None,
         })
     }

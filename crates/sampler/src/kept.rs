@@ -28,7 +28,7 @@ const NAP: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(2)..=Duration::from_millis(40);
 /// The looks between two collections.
 const LOOKS_PER_COLLECTION: u32 = 3;
-/// The objects that are followed at the same time, at most; further ones are not.
+/// The objects that are followed at the same time, at most. If there are more, every other one is forgotten.
 const MAX_FOLLOWED: usize = 1 << 15;
 /// Attempts of the last look, which a collection can disturb.
 const LAST_LOOKS: usize = 50;
@@ -155,14 +155,22 @@ impl KeptSampler {
     pub fn stop(&mut self) {
         self.take_ticks();
         self.clocks = None;
+        self.count();
+    }
+
+    /// Counts the time and the collections so far, while the clocks tick.
+    fn count(&mut self) {
         self.profile.elapsed = self.started.elapsed();
         self.profile.collections = self.last.all.saturating_sub(self.first.all);
         self.profile.major_collections = self.last.major.saturating_sub(self.first.major);
     }
 
-    /// Looks at all objects for the last time.
+    /// Looks at all objects, and returns what is known so far.
     #[must_use]
-    pub fn end(mut self) -> KeptProfile {
+    pub fn profile(&mut self) -> KeptProfile {
+        if self.clocks.is_some() {
+            self.count();
+        }
         for _ in 0..LAST_LOOKS {
             self.count_collections();
             self.looked = u64::MAX;
@@ -173,8 +181,8 @@ impl KeptSampler {
             std::thread::sleep(*NAP.start());
         }
         let (now, is_sure) = (now(), self.looked != u64::MAX);
-        let mut profile = self.profile;
-        for (slot, sample) in self.followed {
+        let mut profile = self.profile.clone();
+        for (&slot, sample) in &self.followed {
             match sample.followed.is_old() {
                 true if is_sure => profile.objects.push(KeptObject {
                     slot,
@@ -217,8 +225,16 @@ impl KeptSampler {
         self.profile.ticks += 1;
         let Some(tick) = self.tick.read(&self.image, &self.stacks, record) else { return };
         let sightings = tick.sightings();
-        if sightings.is_empty() || self.followed.len() >= MAX_FOLLOWED {
+        if sightings.is_empty() {
             return;
+        }
+        if self.followed.len() >= MAX_FOLLOWED {
+            // The shares of lines stay as they are.
+            let mut number = 0;
+            self.followed.retain(|_, _| {
+                number += 1;
+                number % 2 == 0
+            });
         }
         let slots: Vec<Address> = sightings.iter().map(|it| it.slot).collect();
         let Some((counts, contents)) = self.looks.at(&self.image, &slots) else { return };

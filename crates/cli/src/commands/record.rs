@@ -5,8 +5,8 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
 use clap::Args;
-use diagnosis::Shape;
-use examine::{GrowthWatch, ProcessName};
+use diagnosis::{KeptSampling, Shape};
+use examine::{GrowthWatch, KeptWatch, ProcessName};
 use formats::{EndReason, Line, RecordingEnd, RecordingStart};
 use output::{Output, default_path};
 use supervise::{Journal, Orphans, Recorder, RecorderOptions, Searches, Signals, unix_ms};
@@ -24,6 +24,9 @@ const SAMPLES_PER_GROWTH: u32 = 10;
 
 /// The time between two searches for the causes, if the user gives none.
 const CAUSES_EVERY: Duration = Duration::from_secs(30);
+
+/// The sampling of what stays. A recording has more time than an observation, so it has half as many ticks.
+const KEPT: KeptSampling = KeptSampling { rate: 100, older_than: Duration::from_secs(30) };
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -76,6 +79,12 @@ pub(crate) struct RecordArguments {
     /// It also captures the owners of memory when RSS reaches a new peak. `rbloat plot` shows both
     #[arg(long)]
     pub(crate) who: bool,
+    /// Also record which lines allocate what stays, as `rbloat who --kept`
+    ///
+    /// The process itself is watched, with half as many ticks, and not its children. The result so far is written every 10
+    /// minutes, and at the end; each time the process is captured
+    #[arg(long, conflicts_with = "command")]
+    pub(crate) kept: bool,
     /// Also print the confidence intervals of the growth rate
     #[arg(short, long, hide_short_help = true)]
     pub(crate) verbose: bool,
@@ -170,7 +179,8 @@ fn record(
         Some(Err(failure)) if failure.is_end() && child.is_some() => None,
         growth => growth.transpose()?,
     };
-    let mut view = View::new(how, child.is_some(), growth);
+    let kept = arguments.kept.then(|| KeptWatch::begin(pid, how, KEPT)).transpose()?;
+    let mut view = View::new(how, child.is_some(), growth, kept.map(KeptWatch::record));
     view.print(&format!("recording process {pid} into {}", path.display()));
     let options = RecorderOptions {
         every: arguments.every,
@@ -194,6 +204,9 @@ fn record(
         view.print(&render::fewer_searches(made, planned, limited_to));
     }
     view.print(&stable_point);
+    if let Some(kept) = view.kept().map(|kept| render::kept(kept, terminal::width())) {
+        view.print(&kept);
+    }
     let picture = path.with_extension("html").display().to_string();
     // The output of a program that rbloat started has the terminal for itself.
     if !is_beside_program {

@@ -69,7 +69,8 @@ impl Plot {
                 let rise = history.rises.iter().max_by_key(|rise| rise.bytes);
                 let peak = history.peaks.iter().max_by_key(|peak| peak.rss);
                 let rise = rise.map(|rise| rise.sentence(&history.names));
-                for sentence in rise.into_iter().chain(peak.map(Peak::sentence)) {
+                let kept = history.kept.clone();
+                for sentence in rise.into_iter().chain(peak.map(Peak::sentence)).chain(kept) {
                     let _ = writeln!(text, "  {sentence}");
                 }
             }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use formats::{CauseSample, Line, Recording, Sample};
 
 use crate::draw::{CAUSE_LEGEND, group_of};
+use crate::kept::kept_summary;
 
 use super::rise::{Peak, Rise, peaks, rises};
 
@@ -30,6 +31,9 @@ pub(super) struct History {
     pub(super) names: Vec<String>,
     pub(super) rises: Vec<Rise>,
     pub(super) peaks: Vec<Peak>,
+    /// What stayed, in a sentence.
+    #[serde(skip)]
+    pub(super) kept: Option<String>,
 }
 
 /// The kernel's counters at one time. A counter that was not read has its previous value.
@@ -78,6 +82,7 @@ impl History {
             names,
             rises,
             peaks: peaks(recording),
+            kept: recording.kept().map(kept_summary),
         }
     }
 

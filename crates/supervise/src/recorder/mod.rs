@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use diagnosis::{LatestFigures, MemorySeries, top_causes};
 use formats::{
-    CauseSample, EndReason, GrowthFrames, Line, ReadFailure, RecordingEnd, Report, Sample, Who,
-    milliseconds,
+    CauseSample, EndReason, GrowthFrames, Kept, KeptSoFar, Line, ReadFailure, RecordingEnd, Report,
+    Sample, Who, milliseconds,
 };
 use linux::proc::{Member, Rollup, Tree};
 
@@ -72,6 +72,12 @@ pub trait Watcher {
     /// # Errors
     /// If growth cannot be observed any more, with the reason.
     fn growth(&mut self, is_end: bool) -> Option<Result<(Who, Instant), String>>;
+
+    /// Returns what stays, if there is a new result. If the recording ends now, it is called until nothing is left.
+    ///
+    /// # Errors
+    /// If that is not observed any more, with the reason.
+    fn kept(&mut self, is_end: bool) -> Option<Result<Kept, String>>;
 
     /// Shows a sample, and the latest figures that not every sample has.
     fn show(&mut self, sample: &Sample, latest: &LatestFigures);
@@ -214,6 +220,9 @@ impl<'a> Recorder<'a> {
                         && let Some(growth) = self.watcher.growth(false)
                     {
                         self.write_growth(growth)?;
+                    }
+                    if let Some(kept) = self.watcher.kept(false) {
+                        self.write_kept(kept)?;
                     }
                 } else if child.is_none() {
                     break (EndReason::TargetEnded, None);
@@ -365,6 +374,14 @@ impl<'a> Recorder<'a> {
         self.journal.write(&line)
     }
 
+    fn write_kept(&mut self, kept: Result<Kept, String>) -> Result<(), Error> {
+        let (t_ms, pid) = (self.t_ms(), self.pid);
+        self.journal.write(&match kept {
+            Ok(kept) => Line::Kept(KeptSoFar::new(t_ms, kept)),
+            Err(what) => Line::Failure(ReadFailure { t_ms, pid, what }),
+        })
+    }
+
     fn capture(&mut self, (pid, ..): ProgramId, owners: bool) -> Result<(), Error> {
         let report = self.watcher.capture(pid, owners);
         let t_ms = self.t_ms();
@@ -384,6 +401,9 @@ impl<'a> Recorder<'a> {
     fn end(&mut self, why: EndReason, status: Option<ExitStatus>) -> Result<RecordingEnd, Error> {
         while let Some(growth) = self.watcher.growth(true) {
             self.write_growth(growth)?;
+        }
+        while let Some(kept) = self.watcher.kept(true) {
+            self.write_kept(kept)?;
         }
         let end = RecordingEnd {
             t_ms: self.t_ms(),

@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Output, Stdio};
 
-use formats::{Diff, Kept, KeptClass, KeptJudgement, KeptLine, KeptUnknown};
+use formats::{Diff, Kept, KeptClass, KeptJudgement, KeptLine, KeptUnknown, Recording};
 use testkit::Target;
 
 use super::{wait_until_it_has_waited, wait_until_it_samples};
@@ -133,6 +133,41 @@ fn the_lines_that_keep_what_they_make_are_named() {
     let arrays = class(&kept, "Array");
     let [hot, cold] = ["Cache#hot", "Cache#cold"].map(|method| samples(arrays, method));
     assert!(hot > cold && cold > 0, "{arrays:#?}");
+}
+
+/// A leak that takes hours to be seen needs a recording.
+#[test]
+fn a_recording_has_the_lines_of_what_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kept.jsonl");
+    let mut target = Target::scenario("kept/lines", &[]);
+    let mut child = rbloat()
+        .args(["record", &target.pid().to_string(), "--kept", "--max-pause", "10s", "-o"])
+        .arg(&file)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until_it_samples(&mut child);
+    if child.try_wait().unwrap().is_none() {
+        target.tell("15000");
+        target.next_truth();
+        let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+    let output = child.wait_with_output().unwrap();
+    if !is_possible(&output) {
+        return;
+    }
+    let recording = Recording::read(&*std::fs::read(&file).unwrap()).unwrap();
+    let kept = recording.kept().unwrap();
+    // Its objects must be older than those of other tests, and there are fewer ticks.
+    assert!(kept.unknown.is_none() && kept.seen > 0 && kept.collections > 2, "{kept:#?}");
+    assert!(kept.younger > 0 && kept.stacks.is_empty(), "{kept:#?}");
+    let summary = render::kept_summary(kept);
+    assert!(String::from_utf8_lossy(&output.stdout).contains(&summary), "{summary}");
+    let plotted = rbloat().arg("plot").arg(&file).output().unwrap();
+    assert!(String::from_utf8_lossy(&plotted.stdout).contains(&summary), "{plotted:?}");
 }
 
 /// Only the time ends a diff, so its program has an object in its hands at most ticks: a slow machine has enough samples, too.
