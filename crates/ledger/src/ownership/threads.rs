@@ -1,7 +1,7 @@
 //! The Thread and Fiber objects that stacks and thread-local variables belong to.
 
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use allocator::HeapMap;
 use image::{Image, Memory};
@@ -17,6 +17,9 @@ use crate::ownership::address_index::AddressIndex;
 const MAX_STRUCTURE_BYTES: u64 = 4 << 10;
 /// The number of blocks that a structure refers to and that are searched.
 const MAX_PARTS: usize = 32;
+/// The sizes of alternate signal stacks, and what malloc adds to them at most.
+const ALTERNATE_STACK_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 10;
+const MAX_ROUNDING: u64 = 32;
 
 /// The objects that stacks belong to.
 #[derive(Debug, Default)]
@@ -28,6 +31,8 @@ pub(crate) struct StackOwners {
     fibers: HashMap<Address, u32>,
     /// The names that the program gave to threads, by slot.
     pub(crate) names: HashMap<u32, String>,
+    /// The alternate signal stacks of threads. Ruby allocates them and writes nothing there: their words are those of earlier owners.
+    pub(crate) alternate_stacks: Vec<Range<Address>>,
 }
 
 impl StackOwners {
@@ -58,12 +63,15 @@ impl StackOwners {
                     continue;
                 }
                 let parts = words.iter().filter_map(|&word| reader.block_at(Address(word)));
-                let parts = parts.take(MAX_PARTS).flat_map(|part| reader.words(part));
-                let descriptor = words.iter().copied().chain(parts).map(Address);
-                let Some(descriptor) = descriptor.into_iter().find(|it| descriptors.contains(it))
-                else {
-                    continue;
-                };
+                let parts = parts.take(MAX_PARTS).map(|part| reader.words(part));
+                let native = [words.clone()].into_iter().chain(parts).find_map(|words| {
+                    let mut addresses = words.iter().copied().map(Address);
+                    let descriptor = addresses.find(|it| descriptors.contains(it))?;
+                    Some((descriptor, words))
+                });
+                let Some((descriptor, native)) = native else { continue };
+                let alternate_stack = |&word: &u64| reader.alternate_stack(Address(word));
+                owners.alternate_stacks.extend(native.iter().find_map(alternate_stack));
                 let threads = owners.threads.entry(descriptor);
                 threads.and_modify(|known| *known = None).or_insert(Some(slot));
                 let strings = words.iter().filter_map(|&word| space.slot_at(Address(word)));
@@ -151,6 +159,18 @@ impl StructureReader<'_> {
         let number = self.addresses.block_at(at)?;
         let block = self.heap.block(number as usize)?;
         (block.bytes() <= MAX_STRUCTURE_BYTES).then_some(number)
+    }
+
+    /// The block at `at`, if it has the size of an alternate signal stack (`rb_allocate_sigaltstack` in signal.c): a few pages, a power of
+    /// two. No other block to whose beginning a native thread's structure points has such a size.
+    fn alternate_stack(&self, at: Address) -> Option<Range<Address>> {
+        let block = self.heap.block(self.addresses.block_at(at)? as usize)?;
+        let usable = self.heap.header.usable(block);
+        let bytes = 1 << length(&usable).checked_ilog2()?;
+        let is_stack = usable.start == at
+            && ALTERNATE_STACK_BYTES.contains(&bytes)
+            && length(&usable) - bytes < MAX_ROUNDING;
+        is_stack.then_some(usable)
     }
 
     fn words(&self, block: u32) -> Vec<u64> {

@@ -4,7 +4,7 @@ use formats::{Action, Diff, DiffKind, Doubt, Report};
 use ledger::Cause;
 use testkit::Target;
 
-use super::{case, garbage, verdict, words};
+use super::{case, garbage, path_to, verdict, words};
 use crate::owners::retained;
 use crate::{bytes, document, rbloat, report};
 
@@ -171,5 +171,37 @@ fn limits_of_malloc_are_no_reason_for_garbage_in_slots() {
     );
     let is_unset = |it: &formats::Advice| matches!(it.action, Action::UnsetMallocLimits { .. });
     assert!(!report.advice.iter().any(is_unset), "{:?}", report.advice);
+    assert!(target.finish());
+}
+
+/// A thread has an alternate signal stack of malloc's, which nothing writes to. Where arrays had been before, it "retained" their objects.
+#[test]
+fn alternate_signal_stacks_retain_nothing() {
+    let target = Target::ruby(
+        r#"
+        class Item
+          def initialize
+            @text = rand.to_s
+          end
+
+          def keep
+            at_exit { @text.size }
+          end
+        end
+        # In a fiber, because its stack disappears with all stale words.
+        Fiber.new do
+          items = Array.new(500) { Item.new.tap(&:keep) }
+          [512, 1024, 2048].each { |size| Array.new(50) { Array.new(size) { |index| items[index % 500] } } }
+        end.resume
+        3.times { GC.start }
+        POOL = Array.new(20) { Thread.new { sleep } }
+        puts "ready {}"; $stdout.flush
+        $stdin.read
+        "#,
+    );
+    let (path, objects, all) = path_to(&target, "Item");
+    assert!(path.starts_with("(at_exit) → Proc "), "{path}");
+    // A word on a stack may retain one.
+    assert!(all == 500 && objects >= 498, "{path}: {objects} of {all}");
     assert!(target.finish());
 }
