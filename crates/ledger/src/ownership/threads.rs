@@ -17,9 +17,8 @@ use crate::ownership::address_index::AddressIndex;
 const MAX_STRUCTURE_BYTES: u64 = 4 << 10;
 /// The number of blocks that a structure refers to and that are searched.
 const MAX_PARTS: usize = 32;
-/// The sizes of alternate signal stacks, and what malloc adds to them at most.
-const ALTERNATE_STACK_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 10;
-const MAX_ROUNDING: u64 = 32;
+/// The sizes of alternate signal stacks (`rb_sigaltstack_size` in signal.c): 16 KiB, or more if a frame of a signal handler needs it.
+const ALTERNATE_STACK_BYTES: RangeInclusive<u64> = 16 << 10..=80 << 10;
 
 /// The objects that stacks belong to.
 #[derive(Debug, Default)]
@@ -31,7 +30,8 @@ pub(crate) struct StackOwners {
     fibers: HashMap<Address, u32>,
     /// The names that the program gave to threads, by slot.
     pub(crate) names: HashMap<u32, String>,
-    /// The alternate signal stacks of threads. Ruby allocates them and writes nothing there: their words are those of earlier owners.
+    /// The alternate signal stacks of threads. Only the handler of a stack overflow writes there, so their words are those of earlier
+    /// owners.
     pub(crate) alternate_stacks: Vec<Range<Address>>,
 }
 
@@ -50,7 +50,7 @@ impl StackOwners {
         let reader = StructureReader { image, heap, addresses };
         let descriptors: HashSet<_> =
             image.state.threads.iter().map(Thread::descriptor_base).collect();
-        let mut owners = Self::default();
+        let (mut owners, mut alternate_stacks) = (Self::default(), Vec::new());
         let kernel_names: HashSet<&[u8]> =
             image.state.process.thread_names.iter().map(String::as_bytes).collect();
         for (slot, data_type) in objects(space) {
@@ -71,7 +71,8 @@ impl StackOwners {
                 });
                 let Some((descriptor, native)) = native else { continue };
                 let alternate_stack = |&word: &u64| reader.alternate_stack(Address(word));
-                owners.alternate_stacks.extend(native.iter().find_map(alternate_stack));
+                alternate_stacks
+                    .extend(native.iter().find_map(alternate_stack).map(|it| (descriptor, it)));
                 let threads = owners.threads.entry(descriptor);
                 threads.and_modify(|known| *known = None).or_insert(Some(slot));
                 let strings = words.iter().filter_map(|&word| space.slot_at(Address(word)));
@@ -82,6 +83,10 @@ impl StackOwners {
                 owners.names.extend(names.into_iter().find(is_known).map(|name| (slot, name)));
             }
         }
+        // The object of an ended thread may still point to the stack, which is another's by now.
+        let is_sure = |descriptor: &Address| owners.thread(*descriptor).is_some();
+        alternate_stacks.retain(|(descriptor, _)| is_sure(descriptor));
+        owners.alternate_stacks = alternate_stacks.into_iter().map(|(_, stack)| stack).collect();
         owners
     }
 
@@ -161,15 +166,12 @@ impl StructureReader<'_> {
         (block.bytes() <= MAX_STRUCTURE_BYTES).then_some(number)
     }
 
-    /// The block at `at`, if it has the size of an alternate signal stack (`rb_allocate_sigaltstack` in signal.c): a few pages, a power of
-    /// two. No other block to whose beginning a native thread's structure points has such a size.
+    /// The block at `at`, if it has the size of an alternate signal stack. No other block to whose beginning the structure of a native
+    /// thread points is as large: `rb_vm_t` has less than 16 KiB.
     fn alternate_stack(&self, at: Address) -> Option<Range<Address>> {
         let block = self.heap.block(self.addresses.block_at(at)? as usize)?;
         let usable = self.heap.header.usable(block);
-        let bytes = 1 << length(&usable).checked_ilog2()?;
-        let is_stack = usable.start == at
-            && ALTERNATE_STACK_BYTES.contains(&bytes)
-            && length(&usable) - bytes < MAX_ROUNDING;
+        let is_stack = usable.start == at && ALTERNATE_STACK_BYTES.contains(&length(&usable));
         is_stack.then_some(usable)
     }
 
