@@ -35,6 +35,8 @@ pub(crate) struct View {
     kept: Option<KeptRecording>,
     /// What stayed, as far as it is known.
     last_kept: Option<Kept>,
+    /// The reason why that was not known later.
+    kept_failure: Option<String>,
 }
 
 impl View {
@@ -55,6 +57,7 @@ impl View {
             growth,
             kept,
             last_kept: None,
+            kept_failure: None,
         }
     }
 
@@ -67,6 +70,11 @@ impl View {
     /// What stayed, as far as it is known; `None` if that was not observed.
     pub(crate) fn kept(&self) -> Option<&Kept> {
         self.last_kept.as_ref()
+    }
+
+    /// The reason why what stayed was not known at the end.
+    pub(crate) fn kept_failure(&self) -> Option<&str> {
+        self.kept_failure.as_deref()
     }
 
     fn lines(&self, sample: &Sample, latest: &LatestFigures) -> Vec<String> {
@@ -133,10 +141,12 @@ impl Watcher for View {
 
     fn kept(&mut self, is_end: bool) -> Option<Result<Kept, String>> {
         let kept = self.kept.as_mut()?.result(is_end)?;
+        let kept = kept.map_err(|error| format!("what stays: {}", Failure::from(error)));
         if let Ok(kept) = &kept {
             self.last_kept = Some(kept.clone());
         }
-        Some(kept.map_err(|error| format!("what stays: {}", Failure::from(error))))
+        self.kept_failure = kept.as_ref().err().cloned();
+        Some(kept)
     }
 
     fn show(&mut self, sample: &Sample, latest: &LatestFigures) {

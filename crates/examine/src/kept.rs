@@ -234,12 +234,14 @@ impl KeptWatch {
         while sampler.is_alive()? {
             let is_last = is_stopped();
             if is_last || Instant::now() >= due {
-                send(process.result(&mut sampler)?);
-                has_result = true;
+                // The next capture may succeed.
+                let result = process.result(&mut sampler);
+                has_result |= result.is_ok();
+                drop(results.send(result));
                 due = Instant::now() + BETWEEN_RESULTS;
             }
             if is_last {
-                break;
+                return Ok(());
             }
             sampler.step(STEP);
         }
@@ -266,6 +268,17 @@ impl KeptRecording {
     }
 }
 
+/// Does work on another thread, and follows the objects meanwhile.
+fn while_following<T: Send>(sampler: &mut KeptSampler, work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let work = scope.spawn(work);
+        while !work.is_finished() {
+            sampler.step(STEP);
+        }
+        work.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })
+}
+
 impl Watched {
     /// The result if nothing is known.
     fn nothing(&self, begin: Instant, reason: KeptUnknown) -> Kept {
@@ -282,16 +295,12 @@ impl Watched {
 
     /// Captures the process, and follows the objects meanwhile: then the snapshot has the same ones.
     fn result(&self, sampler: &mut KeptSampler) -> Result<Kept, Error> {
-        let after = std::thread::scope(|scope| {
-            let snapshot =
-                scope.spawn(|| snapshot_of(self.pid, self.capture, Detail::snapshot(false)));
-            while !snapshot.is_finished() {
-                sampler.step(STEP);
-            }
-            snapshot.join().unwrap_or_else(|panic| resume_unwind(panic))
-        })?;
+        let capture = || snapshot_of(self.pid, self.capture, Detail::snapshot(false));
+        let after = while_following(sampler, capture)?;
         let profile = sampler.profile();
         let process = (self.pid, self.command.as_str());
-        Ok(diagnosis::kept(process, self.sampling, &profile, &self.before, &after))
+        Ok(while_following(sampler, || {
+            diagnosis::kept(process, self.sampling, &profile, &self.before, &after)
+        }))
     }
 }

@@ -64,24 +64,43 @@ pub fn why_nothing_is_known(reason: KeptUnknown) -> &'static str {
     }
 }
 
+/// The command that watched what stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeptCommand {
+    /// `rbloat who --kept`.
+    Who,
+    /// `rbloat record --kept`.
+    Record,
+}
+
+impl KeptCommand {
+    /// Its option for the time.
+    fn time(self) -> &'static str {
+        match self {
+            Self::Who => "--for",
+            Self::Record => "--duration",
+        }
+    }
+}
+
 /// The report as text.
 ///
 /// # Panics
 /// Never: a string takes all text.
 #[must_use]
-pub fn kept(kept: &Kept, width: usize) -> String {
+pub fn kept(kept: &Kept, command: KeptCommand, width: usize) -> String {
     let mut text = String::new();
-    write(kept, &mut text, width).expect("a string takes all text");
+    write(kept, command, &mut text, width).expect("a string takes all text");
     text
 }
 
-fn write(kept: &Kept, out: &mut String, width: usize) -> std::fmt::Result {
+fn write(kept: &Kept, command: KeptCommand, out: &mut String, width: usize) -> std::fmt::Result {
     writeln!(out, "{DIM}{}{DIM:#}", kept.command)?;
     write_paragraph(out, RED, &kept_summary(kept), "", width)?;
     if kept.unknown.is_some() {
         return Ok(());
     }
-    for fact in facts(kept) {
+    for fact in facts(kept, command) {
         write_wrapped(out, " · ", &fact, width)?;
     }
     for class in kept.classes.iter().take(MAX_CLASSES) {
@@ -94,7 +113,7 @@ fn write(kept: &Kept, out: &mut String, width: usize) -> std::fmt::Result {
     if !others.is_empty() {
         writeln!(out, "\n{BOLD}NOT NAMED{BOLD:#}")?;
         for class in others.into_iter().take(MAX_CLASSES) {
-            write_wrapped(out, " · ", &not_named(kept, class), width)?;
+            write_wrapped(out, " · ", &not_named(kept, class, command), width)?;
         }
     }
     if !kept.growing.is_empty() {
@@ -130,7 +149,7 @@ fn write_class(class: &KeptClass, out: &mut String, width: usize) -> std::fmt::R
     Ok(())
 }
 
-fn facts(kept: &Kept) -> Vec<String> {
+fn facts(kept: &Kept, command: KeptCommand) -> Vec<String> {
     let time = seconds(kept.older_than_ms);
     let mut facts = vec![format!(
         "{} of {} new objects that were seen in the hands of running code were kept, for at least {time}; {} ({} major) happened meanwhile",
@@ -153,22 +172,26 @@ fn facts(kept: &Kept) -> Vec<String> {
         facts.push(format!("{} {text}", Count(kept.ambiguous)));
     }
     if named(kept).next().is_none() {
+        let how = match command {
+            KeptCommand::Who => "watch longer (--for), or with more ticks (--rate)",
+            KeptCommand::Record => "record longer",
+        };
         facts.push(format!(
-            "a slow leak may have had no sample: {MIN_SAMPLES} samples take thousands of leaked objects, and fewer the longer you watch \
-             (--for) and the more often (--rate)"
+            "a slow leak may have had no sample: {MIN_SAMPLES} samples take thousands of leaked objects; {how}"
         ));
     }
     facts
 }
 
 /// A class whose lines are not named, and the reason.
-fn not_named(kept: &Kept, class: &KeptClass) -> String {
+fn not_named(kept: &Kept, class: &KeptClass, command: KeptCommand) -> String {
     let (name, samples) = (&class.class, class.samples);
     match class.judgement {
         KeptJudgement::FewSamples => {
             let minutes = minutes_for_a_line(kept.elapsed_ms / 1e3, samples);
             format!(
-                "{name}: {samples} of {MIN_SAMPLES} samples; watch for about {minutes} min (--for {minutes}m)"
+                "{name}: {samples} of {MIN_SAMPLES} samples; watch for about {minutes} min ({} {minutes}m)",
+                command.time()
             )
         }
         KeptJudgement::Replaced => format!(
@@ -210,7 +233,11 @@ fn collections(count: u64) -> String {
 }
 
 fn seconds(milliseconds: f64) -> String {
-    format!("{:.0} s", milliseconds / 1e3)
+    match milliseconds / 1e3 {
+        seconds if seconds < 300.0 => format!("{seconds:.0} s"),
+        seconds if seconds < 7200.0 => format!("{:.0} min", seconds / 60.0),
+        seconds => format!("{:.1} h", seconds / 3600.0),
+    }
 }
 
 /// "made by Audit#note (/srv/app/audit.rb:8), about 35 of 39 samples"; `None` if no objects were sampled between the snapshots.

@@ -28,7 +28,8 @@ const NAP: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(2)..=Duration::from_millis(40);
 /// The looks between two collections.
 const LOOKS_PER_COLLECTION: u32 = 3;
-/// The objects that are followed at the same time, at most. If there are more, every other one is forgotten.
+/// The objects that are followed at the same time, at most. If there are more, every other one is forgotten, and of those to come only
+/// every other one is followed.
 const MAX_FOLLOWED: usize = 1 << 15;
 /// Attempts of the last look, which a collection can disturb.
 const LAST_LOOKS: usize = 50;
@@ -54,6 +55,7 @@ pub struct KeptSampler {
     started: Instant,
     nap: Duration,
     stack_numbers: HashMap<Vec<u32>, u32>,
+    thinning: Thinning,
     profile: KeptProfile,
 }
 
@@ -129,6 +131,7 @@ impl KeptSampler {
             started: Instant::now(),
             nap: *NAP.start(),
             stack_numbers: HashMap::new(),
+            thinning: Thinning { one_of: 1, offered: 0 },
             profile: KeptProfile::default(),
         })
     }
@@ -229,12 +232,7 @@ impl KeptSampler {
             return;
         }
         if self.followed.len() >= MAX_FOLLOWED {
-            // The shares of lines stay as they are.
-            let mut number = 0;
-            self.followed.retain(|_, _| {
-                number += 1;
-                number % 2 == 0
-            });
+            self.thinning.halve(&mut self.followed);
         }
         let slots: Vec<Address> = sightings.iter().map(|it| it.slot).collect();
         let Some((counts, contents)) = self.looks.at(&self.image, &slots) else { return };
@@ -257,9 +255,15 @@ impl KeptSampler {
             let named = frames.iter().skip(frame).flatten().copied();
             let stack = named.take(MAX_FRAMES).collect();
             self.profile.seen += 1;
-            let has_unused = self.followed.len() < MAX_STACKS / 2;
-            if has_unused && self.profile.stacks.len() >= MAX_STACKS {
+            if !self.thinning.takes_next() {
+                continue;
+            }
+            if self.profile.stacks.len() >= MAX_STACKS {
                 self.forget_stacks();
+                if self.profile.stacks.len() > MAX_STACKS / 2 {
+                    self.thinning.halve(&mut self.followed);
+                    self.forget_stacks();
+                }
             }
             if let Some(stack) = stack_number(&mut self.stack_numbers, &mut self.profile, stack) {
                 self.followed.insert(followed.slot, Sample { followed, time, stack });
@@ -320,6 +324,30 @@ impl KeptSampler {
     }
 }
 
+/// The part of the new objects that is followed: of all times the same, since lines are judged by the ages of their objects.
+struct Thinning {
+    one_of: u64,
+    offered: u64,
+}
+
+impl Thinning {
+    /// Returns true if the next object is followed.
+    fn takes_next(&mut self) -> bool {
+        self.offered += 1;
+        self.offered.is_multiple_of(self.one_of)
+    }
+
+    /// Forgets every other object, and follows half as many from now on.
+    fn halve<K, V>(&mut self, followed: &mut HashMap<K, V>) {
+        self.one_of *= 2;
+        let mut number = 0_usize;
+        followed.retain(|_, _| {
+            number += 1;
+            number.is_multiple_of(2)
+        });
+    }
+}
+
 /// The number of a stack; `None` if there are too many.
 fn stack_number(
     numbers: &mut HashMap<Vec<u32>, u32>,
@@ -334,4 +362,28 @@ fn stack_number(
     profile.stacks.push(stack.clone());
     numbers.insert(stack, number as u32);
     Some(number as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Older objects were thinned again and again, and new ones not at all, so a steady leak looked like objects that do not stay.
+    #[test]
+    fn thinned_objects_are_of_all_times_alike() {
+        let (mut thinning, mut followed) = (Thinning { one_of: 1, offered: 0 }, HashMap::new());
+        const MAX: usize = 1000;
+        for time in 0..7 * MAX {
+            if followed.len() >= MAX {
+                thinning.halve(&mut followed);
+            }
+            if thinning.takes_next() {
+                followed.insert(time, ());
+            }
+        }
+        let early = followed.keys().filter(|&&time| time < 7 * MAX / 2).count();
+        let late = followed.len() - early;
+        assert!(followed.len() >= MAX / 2, "{}", followed.len());
+        assert!(early * 3 > late * 2 && late * 3 > early * 2, "{early} {late}");
+    }
 }

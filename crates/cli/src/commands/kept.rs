@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use diagnosis::KeptSampling;
 use examine::KeptWatch;
 use formats::to_json;
-use render::Stacks;
+use render::{KeptCommand, Stacks};
 use supervise::{Event, Signals};
 
 use crate::commands::who::{Files, WhoArguments};
@@ -43,7 +43,7 @@ pub(crate) fn run(
     files.write(&Stacks::of_kept(&kept))?;
     let text = match arguments.json {
         true => to_json(&kept, &render::kept_summary(&kept)),
-        false => render::kept(&kept, terminal::width()),
+        false => render::kept(&kept, KeptCommand::Who, terminal::width()),
     };
     terminal::print(&text)?;
     Ok(Outcome::Done)

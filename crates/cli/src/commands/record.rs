@@ -9,6 +9,7 @@ use diagnosis::{KeptSampling, Shape};
 use examine::{GrowthWatch, KeptWatch, ProcessName};
 use formats::{EndReason, Line, RecordingEnd, RecordingStart};
 use output::{Output, default_path};
+use render::KeptCommand;
 use supervise::{Journal, Orphans, Recorder, RecorderOptions, Searches, Signals, unix_ms};
 
 use crate::arguments::{CaptureArguments, parse_short_time, parse_time, parse_time_or_never};
@@ -82,7 +83,7 @@ pub(crate) struct RecordArguments {
     /// Also record which lines allocate what stays, as `rbloat who --kept`
     ///
     /// The process itself is watched, with half as many ticks, and not its children. The result so far is written every 10
-    /// minutes, and at the end; each time the process is captured
+    /// minutes, and at the end; each time the process is captured. It needs CAP_BPF and CAP_PERFMON
     #[arg(long, conflicts_with = "command")]
     pub(crate) kept: bool,
     /// Also print the confidence intervals of the growth rate
@@ -204,8 +205,10 @@ fn record(
         view.print(&render::fewer_searches(made, planned, limited_to));
     }
     view.print(&stable_point);
-    if let Some(kept) = view.kept().map(|kept| render::kept(kept, terminal::width())) {
-        view.print(&kept);
+    let kept = view.kept().map(|it| render::kept(it, KeptCommand::Record, terminal::width()));
+    kept.into_iter().for_each(|kept| view.print(&kept));
+    if let Some(failure) = view.kept_failure() {
+        terminal::complain(failure);
     }
     let picture = path.with_extension("html").display().to_string();
     // The output of a program that rbloat started has the terminal for itself.

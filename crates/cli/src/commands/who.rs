@@ -61,7 +61,7 @@ pub(crate) struct WhoArguments {
     /// --speedscope, and one in .pb.gz a profile for `go tool pprof`, Pyroscope and Parca
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Write the stacks for flame graph tools: a line for each, frames separated by semicolons, and bytes
+    /// Write the stacks for flame graph tools: a line for each, frames separated by semicolons, and bytes, or objects with --kept
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) folded: Option<PathBuf>,
     /// Write the stacks for speedscope (JSON)
