@@ -27,7 +27,8 @@ end
 
 Scenario.run(expect: "file.shared") do |scale|
   bytes = (BYTES * scale).round
-  Tempfile.create("mapped_file") do |file|
+  # Not in /tmp, which may be memory.
+  Tempfile.create("mapped_file", "/var/tmp") do |file|
     # A hole takes no disk space, and reading it fills the page cache like other data.
     file.truncate(bytes)
     mapping = map_for_reading(file, bytes)

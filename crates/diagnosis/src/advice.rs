@@ -432,7 +432,7 @@ fn use_less_shared_memory(ledger: &Ledger) -> Option<Advice> {
     let files = ledger.files.iter().filter(|file| file.is_in_memory);
     let largest = files.min_by_key(|file| Reverse(file.shared_bytes))?;
     let bytes = ledger.causes[Cause::FileShmem];
-    is_main(ledger, bytes).then(|| {
+    (ledger.origin == Origin::Process && is_main(ledger, bytes)).then(|| {
         step(Action::UseLessSharedMemory {
             bytes,
             path: largest.path.clone(),

@@ -268,7 +268,8 @@ proptest! {
         prop_assert_eq!(owners(&dumped), owners(&alive));
         if is_kernels {
             for (cause, bytes) in alive.causes.iter() {
-                let is_of_files = matches!(cause, Cause::FilePrivate | Cause::FileShared);
+                let is_of_files =
+                    matches!(cause, Cause::FilePrivate | Cause::FileShared | Cause::FileShmem);
                 prop_assert!(is_of_files || dumped.causes[cause] == bytes, "{cause}: {bytes}");
             }
         }

@@ -15,7 +15,7 @@ const MAPPING: &str = r##"
     types = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT, Fiddle::TYPE_INT, Fiddle::TYPE_INT, Fiddle::TYPE_LONG]
     mmap = Fiddle::Function.new(Fiddle::Handle::DEFAULT['mmap'], types, Fiddle::TYPE_VOIDP)
     bytes = 16 << 20
-    file = Tempfile.new(['geo', '.db'])
+    file = Tempfile.new(['geo', '.db'], '/var/tmp')
     file.truncate(bytes)
     maps = Array.new(8) { mmap.call(nil, bytes, 3, 2, file.fileno, 0) }
     maps.first(4).each { |map| 0.step(bytes - 1, 4096) { |at| map[at] } }

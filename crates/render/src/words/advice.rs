@@ -261,13 +261,12 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "a change of the program.",
         ),
         Action::UseLessSharedMemory { bytes, path, path_bytes } => (
-            format!(
-                "Use less shared memory: {} of files in memory, the largest of which is {path} with {}. A file that nobody needs \
-                 can be deleted; its memory is free when no process has it mapped or open any more.",
-                Size(*bytes),
-                Size(*path_bytes),
-            ),
-            format!("grep -lF {} /proc/[0-9]*/maps", quoted(path)),
+            use_less_shared_memory(*bytes, path, *path_bytes),
+            // Unrelated memory of other processes has the kernel's names, too.
+            match is_named_by_kernel(path) {
+                true => format!("grep RssShmem /proc/{pid}/status"),
+                false => format!("grep -lF {} /proc/[0-9]*/maps", quoted(path)),
+            },
             "a change of the program. Files on disk instead of tmpfs take memory as cache only.",
         ),
         Action::WatchPss => (
@@ -298,6 +297,22 @@ fn change_code(of: Cause, owner: Option<&str>, code: &Maker) -> String {
             "Look at the code that first touched {size} of {of}: {code}. If it needs less memory at a time, less remains."
         ),
     }
+}
+
+/// Returns true for memory without a file that a user could delete.
+fn is_named_by_kernel(path: &str) -> bool {
+    ["/memfd:", "/SYSV", "/dev/zero"].iter().any(|name| path.starts_with(name))
+}
+
+fn use_less_shared_memory(bytes: u64, path: &str, path_bytes: u64) -> String {
+    let how = match is_named_by_kernel(path) {
+        true => "It is free when no process maps it any more.",
+        false => {
+            "Delete files that nobody needs; their memory is free when no process has them mapped or open any more."
+        }
+    };
+    let (size, largest) = (Size(bytes), Size(path_bytes));
+    format!("Use less shared memory: {size} are mapped, most of all {path} with {largest}. {how}")
 }
 
 /// A count and its noun.

@@ -124,10 +124,11 @@ fn healthy(report: &Report) -> (String, Vec<String>, String) {
 }
 
 /// The parts of a process, each with the groups of causes that it sums up.
-const PARTS: [(&str, &[CauseGroup]); 6] = [
+const PARTS: [(&str, &[CauseGroup]); 7] = [
     ("Ruby objects", &[CauseGroup::RubyObjects]),
     ("the interpreter and the code that it loaded", &[CauseGroup::Interpreter, CauseGroup::Jit]),
     ("pages of files, such as libraries", &[CauseGroup::Files]),
+    ("files in memory and shared memory", &[CauseGroup::SharedMemory]),
     (
         "native memory",
         &[
@@ -563,4 +564,19 @@ fn slot_evidence(report: &Report) -> Vec<String> {
         counted(total([ruby.slots_free, ruby.slots_live]), "slot"),
         counted(ruby.heap_pages, "heap page")
     )]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Files in memory were in no part of the memory in use.
+    #[test]
+    fn each_group_of_causes_is_in_one_part() {
+        let in_parts = |group: &CauseGroup| PARTS.iter().filter(|it| it.1.contains(group)).count();
+        for group in CauseGroup::ALL {
+            let others = FREE.contains(&group) || group == CauseGroup::Unknown;
+            assert_eq!(in_parts(&group) + usize::from(others), 1, "{group:?}");
+        }
+    }
 }

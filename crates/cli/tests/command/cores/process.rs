@@ -99,7 +99,7 @@ fn is_in_file(path: &Path, mapping: &Mapping, at: Address, page: &[u8]) -> bool 
     bytes == page
 }
 
-const OF_FILES: [&str; 2] = ["file.private", "file.shared"];
+const OF_FILES: [&str; 3] = ["file.private", "file.shared", "file.shmem"];
 
 /// Asserts that all parts agree that do not depend on the resident pages.
 fn assert_same_parts(core: &Report, alive: &Report) {
