@@ -164,15 +164,15 @@ pub fn kept(
 fn number_frames(kept: &mut Kept, profile: &KeptProfile) {
     let mut numbers: HashMap<u32, u32> = HashMap::new();
     for frame in kept.stacks.iter_mut().flat_map(|stack| &mut stack.frames) {
-        let next = numbers.len() as u32;
         *frame = *numbers.entry(*frame).or_insert_with_key(|&number| {
             kept.frames.extend(profile.frames.get(number as usize).map(who_frame));
-            next
+            kept.frames.len().saturating_sub(1) as u32
         });
     }
 }
 
-/// The stacks that made objects of a class, the one with most samples first. The growth of the number of objects is divided by samples.
+/// The stacks that made objects of a class, the one with most samples first. They share the growth of the number of objects in
+/// proportion to samples.
 fn stacks(class: &str, growth: u64, made: &[u32], profile: &KeptProfile) -> Vec<KeptStack> {
     let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
     made.iter().for_each(|&stack| *counts.entry(stack).or_default() += 1);

@@ -120,7 +120,7 @@ pub struct ClassChange {
     pub lasting_newcomers: u64,
     pub objects_per_hour: Option<f64>,
     pub kept_by: Option<String>,
-    /// What the root of `kept_by` retains more of the class than before: at least as many bytes.
+    /// The bytes of the class that the root of `kept_by` gained, at least; 0 if none is known.
     pub kept_by_bytes: u64,
 }
 

@@ -48,7 +48,7 @@ pub struct Mapping {
     /// True if it consists of page frames that the kernel does not manage (VM_PFNMAP), which RSS leaves out.
     pub has_bare_frames: bool,
     /// True if its file is in memory (tmpfs, memfd, shared memory), so that the kernel can only swap its pages. Unless smaps was read,
-    /// only files that the kernel itself names so are known.
+    /// its path decides.
     pub is_in_memory: bool,
     /// True if it consists of huge pages of hugetlbfs, which RSS leaves out.
     pub is_hugetlb: bool,

@@ -24,8 +24,8 @@ const MAX_SHOWN: usize = 100;
 /// The major and minor number of a file system's device.
 pub(crate) type Device = (u32, u32);
 
-/// Parses the text of /proc/PID/maps or /proc/PID/smaps. `is_in_memory` tells of the device and the path of a file whether it is in
-/// memory.
+/// Parses the text of /proc/PID/maps or /proc/PID/smaps. `is_in_memory` returns true if the file with this
+/// device and path is in memory.
 ///
 /// # Errors
 /// If it cannot be read, is too long, or a mapping has an unknown form.

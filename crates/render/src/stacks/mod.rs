@@ -13,7 +13,7 @@ use crate::who::{task, who_summary};
 pub(crate) use flame::GRAPH;
 pub(crate) use folded::name;
 
-/// The name of memory without a stack.
+/// The name of what has no stack.
 pub(crate) const UNKNOWN: &str = "(unknown)";
 
 /// What the weights of stacks count.
@@ -70,7 +70,7 @@ impl Stacks {
     }
 
     /// The stacks that made objects which stay, each with its class as the innermost frame. Weights are numbers of objects: what a class
-    /// grew by, divided by samples.
+    /// grew by, in proportion to samples.
     #[must_use]
     pub fn of_kept(kept: &Kept) -> Self {
         let mut frames = kept.frames.clone();

@@ -10,10 +10,10 @@ use formats::{
 use ledger::{Size, percent};
 
 use crate::rows::{Heads, Row as TableRow, write_rows};
+use crate::stacks::UNKNOWN;
 use crate::text::{BOLD, DIM, RED, mebibytes, write_paragraph, write_wrapped};
 
-/// The names of the rows of growth by unknown code, and of growth without a sample.
-const UNKNOWN: &str = "(unknown)";
+/// The name of the row of growth without a sample.
 const UNSAMPLED: &str = "(not sampled)";
 /// Rows of a table, at most.
 const MAX_ROWS: usize = 12;
