@@ -33,9 +33,9 @@ pub(crate) struct View {
     rss: Vec<u64>,
     growth: Option<GrowthWatch>,
     kept: Option<KeptRecording>,
-    /// What stayed, as far as it is known.
+    /// The last result of `--kept`.
     last_kept: Option<Kept>,
-    /// The reason why that was not known later.
+    /// The reason if there was no later one.
     kept_failure: Option<String>,
 }
 
@@ -67,12 +67,12 @@ impl View {
         self.write(&format!("{line}\n"));
     }
 
-    /// What stayed, as far as it is known; `None` if that was not observed.
+    /// The last result of `--kept`; `None` if there is none.
     pub(crate) fn kept(&self) -> Option<&Kept> {
         self.last_kept.as_ref()
     }
 
-    /// The reason why what stayed was not known at the end.
+    /// The reason if `--kept` had no result at the end.
     pub(crate) fn kept_failure(&self) -> Option<&str> {
         self.kept_failure.as_deref()
     }

@@ -135,9 +135,9 @@ pub fn kept(
     let middle = (longest + sampling.older_than) / 2;
     let count =
         |counts: &RetainedObjects, class: &str| counts.classes.get(class).copied().unwrap_or(0);
-    let made = |class: &Class<'_>| class.samples.iter().map(|it| it.stack).collect();
+    let stacks_of = |class: &Class<'_>| class.samples.iter().map(|it| it.stack).collect();
     let made: HashMap<&str, Vec<u32>> =
-        classes.iter().map(|(&name, class)| (name, made(class))).collect();
+        classes.iter().map(|(&name, class)| (name, stacks_of(class))).collect();
     kept.classes = classes
         .into_iter()
         .map(|(name, class)| {

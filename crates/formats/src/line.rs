@@ -134,7 +134,7 @@ impl Group {
     }
 }
 
-/// What stays, from the beginning of the observation on: the document of `rbloat who --kept`, without stacks.
+/// The result of `--kept` since the beginning of the observation: the document of `rbloat who --kept`, without stacks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see RecordingStart")]
 pub struct KeptSoFar {

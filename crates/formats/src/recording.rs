@@ -124,7 +124,7 @@ impl Recording {
         })
     }
 
-    /// What stayed, as far as it was known last; `None` without `--kept`.
+    /// The last result of `--kept`; `None` if there is none.
     #[must_use]
     pub fn kept(&self) -> Option<&Kept> {
         self.lines.iter().rev().find_map(|line| match line {

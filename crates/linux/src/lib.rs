@@ -37,7 +37,9 @@ pub use companion::{Companion, StopSignal};
 pub use each::each;
 pub use error::Error;
 pub use machine::{MIN_PAGE_SIZE, Machine};
-pub use mapping::{Backing, Mapping, Mappings, is_hugetlb_name, is_shared_memory};
+pub use mapping::{
+    Backing, Mapping, Mappings, is_hugetlb_name, is_named_by_kernel, is_shared_memory,
+};
 pub use own_memory::return_freed_memory;
 pub use pagemap::{PageFrame, PageScope, Pagemap, groups_of_frames, map_counts, page_frames};
 pub use pages::{PageRun, PageState, Pages};

@@ -116,13 +116,19 @@ pub fn is_hugetlb_name(path: &[u8]) -> bool {
     path.strip_suffix(b" (deleted)").unwrap_or(path) == HUGETLB_NAME
 }
 
-/// Beginnings of the kernel's names for shared memory, which has no file on disk.
-const SHARED_MEMORY: [&[u8]; 4] = [b"/memfd:", b"/SYSV", b"/dev/zero", b"/dev/shm/"];
+/// Beginnings of the kernel's names for shared memory, which has no file that can be deleted.
+const SHARED_MEMORY: [&[u8]; 3] = [b"/memfd:", b"/SYSV", b"/dev/zero"];
+
+/// Returns true if the path is the kernel's name for shared memory, and not that of a file.
+#[must_use]
+pub fn is_named_by_kernel(path: &[u8]) -> bool {
+    SHARED_MEMORY.iter().any(|name| path.starts_with(name))
+}
 
 /// Returns true if the path is a name of shared memory, which the kernel can only swap, and not of a file on disk.
 #[must_use]
 pub fn is_shared_memory(path: &[u8]) -> bool {
-    SHARED_MEMORY.iter().any(|name| path.starts_with(name))
+    is_named_by_kernel(path) || path.starts_with(b"/dev/shm/")
 }
 
 /// The mappings of the target, ascending and disjoint.

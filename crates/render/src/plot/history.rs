@@ -31,7 +31,7 @@ pub(super) struct History {
     pub(super) names: Vec<String>,
     pub(super) rises: Vec<Rise>,
     pub(super) peaks: Vec<Peak>,
-    /// What stayed, in a sentence.
+    /// The last result of `--kept`, as a sentence.
     #[serde(skip)]
     pub(super) kept: Option<String>,
 }

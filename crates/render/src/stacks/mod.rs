@@ -13,10 +13,10 @@ use crate::who::{task, who_summary};
 pub(crate) use flame::GRAPH;
 pub(crate) use folded::name;
 
-/// The name of what has no stack.
+/// The name of weight without a stack.
 pub(crate) const UNKNOWN: &str = "(unknown)";
 
-/// What the weights of stacks count.
+/// The unit of the weights of stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Weight {
@@ -34,7 +34,7 @@ pub struct Stacks {
     pub(crate) elapsed_ms: f64,
     frames: Vec<WhoFrame>,
     rows: Vec<Row>,
-    /// What has no stack.
+    /// The weight without a stack.
     pub(crate) unknown: u64,
     /// The names of requests and jobs.
     tasks: Vec<String>,

@@ -263,7 +263,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
         Action::UseLessSharedMemory { bytes, path, path_bytes } => (
             use_less_shared_memory(*bytes, path, *path_bytes),
             // Unrelated memory of other processes has the kernel's names, too.
-            match is_named_by_kernel(path) {
+            match linux::is_named_by_kernel(path.as_bytes()) {
                 true => format!("grep RssShmem /proc/{pid}/status"),
                 false => format!("grep -lF {} /proc/[0-9]*/maps", quoted(path)),
             },
@@ -299,13 +299,8 @@ fn change_code(of: Cause, owner: Option<&str>, code: &Maker) -> String {
     }
 }
 
-/// Returns true for memory without a file that a user could delete.
-fn is_named_by_kernel(path: &str) -> bool {
-    ["/memfd:", "/SYSV", "/dev/zero"].iter().any(|name| path.starts_with(name))
-}
-
 fn use_less_shared_memory(bytes: u64, path: &str, path_bytes: u64) -> String {
-    let how = match is_named_by_kernel(path) {
+    let how = match linux::is_named_by_kernel(path.as_bytes()) {
         true => "It is free when no process maps it any more.",
         false => {
             "Delete files that nobody needs; their memory is free when no process has them mapped or open any more."

@@ -73,10 +73,10 @@ pub trait Watcher {
     /// If growth cannot be observed any more, with the reason.
     fn growth(&mut self, is_end: bool) -> Option<Result<(Who, Instant), String>>;
 
-    /// Returns what stays, if there is a new result. If the recording ends now, it is called until nothing is left.
+    /// Returns a new result of `--kept`, if there is one. If the recording ends now, it is called until nothing is left.
     ///
     /// # Errors
-    /// If that is not observed any more, with the reason.
+    /// If there is no result, with the reason.
     fn kept(&mut self, is_end: bool) -> Option<Result<Kept, String>>;
 
     /// Shows a sample, and the latest figures that not every sample has.
