@@ -300,14 +300,17 @@ fn change_code(of: Cause, owner: Option<&str>, code: &Maker) -> String {
 }
 
 fn use_less_shared_memory(bytes: u64, path: &str, path_bytes: u64) -> String {
-    let how = match linux::is_named_by_kernel(path.as_bytes()) {
-        true => "It is free when no process maps it any more.",
+    let has_no_name = linux::is_named_by_kernel(path.as_bytes()) || path.ends_with(" (deleted)");
+    let how = match has_no_name {
+        true => "That is free when no process has it mapped or open any more.",
         false => {
             "Delete files that nobody needs; their memory is free when no process has them mapped or open any more."
         }
     };
     let (size, largest) = (Size(bytes), Size(path_bytes));
-    format!("Use less shared memory: {size} are mapped, most of all {path} with {largest}. {how}")
+    format!(
+        "Use less shared memory: {size} are mapped. The largest file is {path} with {largest}. {how}"
+    )
 }
 
 /// A count and its noun.
