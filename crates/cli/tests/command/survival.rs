@@ -50,10 +50,15 @@ exit!(0)
 /// A busy Ruby with native threads beside Ruby's own. These end the process if a register, an errno or a signal mask is
 /// wrong.
 fn busy_with_natives() -> (tempfile::TempDir, Target) {
+    busy_with_natives_named("natives")
+}
+
+/// Its command line has `word`.
+fn busy_with_natives_named(word: &str) -> (tempfile::TempDir, Target) {
     let folder = tempfile::tempdir().unwrap();
     let library = compile("natives", folder.path(), &["-shared", "-fPIC", "-pthread"]);
     let mut command = testkit::ruby();
-    command.args(["-e", BUSY]).env("LD_PRELOAD", library);
+    command.args(["-e", BUSY, word]).env("LD_PRELOAD", library);
     (folder, Target::start(&mut command))
 }
 
@@ -337,12 +342,14 @@ fn a_busy_target_lives_on_after_agents_are_killed() {
 
 #[test]
 fn a_busy_target_lives_on_after_rbloat_top_is_killed() {
-    let (_folder, mut target) = busy_with_natives();
+    // Of this test only: the targets of others, which run at the same time, are none of its business.
+    let word = crate::top::word("survival");
+    let (_folder, mut target) = busy_with_natives_named(&word);
     // A linear congruential generator: moments throughout the first captures, the same in every test.
     let mut random = 1_u64;
     for _ in 0..kills() / 4 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let mut top = crate::top::Top::start("$done", (80, 24));
+        let mut top = crate::top::Top::start(&word, (80, 24));
         top.wait(|screen| screen.contains("LIMIT %"));
         // A report, and a trim.
         top.press("\rqty");

@@ -155,7 +155,7 @@ pub(crate) fn examine(word: &str) {
 }
 
 /// A word for the command line of a test's processes that no other process has.
-fn word(name: &str) -> String {
+pub(crate) fn word(name: &str) -> String {
     format!("{name}_{}", std::process::id())
 }
 
