@@ -138,16 +138,25 @@ fn event(status: i32) -> Event {
 /// Waits until a thread that was resumed stops again; returns `Wait::Running` if it does not within `patience`.
 #[must_use]
 pub fn wait_for_stop(tid: i32, patience: Duration) -> Wait {
+    await_stop(|| wait(tid), || proc::thread_state(tid, tid) == Some('Z'), patience)
+}
+
+/// The same, of a thread whose state `wait` and `is_zombie` tell.
+fn await_stop(
+    mut wait: impl FnMut() -> Wait,
+    is_zombie: impl Fn() -> bool,
+    patience: Duration,
+) -> Wait {
     let deadline = Instant::now() + patience;
     for look in 0_u32.. {
-        match wait(tid) {
+        match wait() {
             Wait::Running if Instant::now() >= deadline => break,
             Wait::Running if look < SPINS => std::thread::yield_now(),
-            Wait::Running if proc::thread_state(tid, tid) != Some('Z') => std::thread::sleep(POLL),
+            Wait::Running if !is_zombie() => std::thread::sleep(POLL),
             // It has ended since, and this look notices that. Only the end of a process's first thread is not reported, until its
             // tracer has noticed the ends of all others.
             Wait::Running => {
-                return match wait(tid) {
+                return match wait() {
                     Wait::Running => Wait::Gone,
                     reported => reported,
                 };
@@ -160,6 +169,7 @@ pub fn wait_for_stop(tid: i32, patience: Duration) -> Wait {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::process::Command;
 
     use nix::sys::ptrace;
@@ -180,6 +190,25 @@ mod tests {
         resume(pid, Resume::Run, 0).unwrap();
         nix::sys::signal::kill(Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
         assert_eq!(wait_for_stop(pid, PATIENCE), Wait::Gone);
+    }
+
+    /// Of a copy that ended between two looks the end was not noticed, so it remained a zombie.
+    #[test]
+    fn an_end_between_two_looks_is_noticed() {
+        let (is_zombie, noticed) = (Cell::new(false), Cell::new(false));
+        let look = || {
+            noticed.set(is_zombie.get());
+            if is_zombie.get() { Wait::Gone } else { Wait::Running }
+        };
+        let ends = || {
+            is_zombie.set(true);
+            true
+        };
+        assert_eq!(await_stop(look, ends, PATIENCE), Wait::Gone);
+        assert!(noticed.get());
+        // The end of a first thread is not reported.
+        assert_eq!(await_stop(|| Wait::Running, || true, PATIENCE), Wait::Gone);
+        assert_eq!(await_stop(|| Wait::Running, || false, Duration::ZERO), Wait::Running);
     }
 
     #[test]
