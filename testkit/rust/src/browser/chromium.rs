@@ -19,8 +19,8 @@ impl Chromium {
         let profile = tempfile::tempdir().expect("a folder can be made");
         // It communicates over the descriptors 3 and 4, to which the shell duplicates its standard input and output.
         let mut child = Command::new("sh")
-            .args(["-c", "exec \"$@\" 3<&0 4>&1 0</dev/null 1>&2", "sh", "chromium"])
-            .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+            .args(["-c", "exec \"$@\" 3<&0 4>&1 0</dev/null 1>&2", "sh", "chromium-headless-shell"])
+            .args(["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
             .args(["--no-first-run", "--hide-scrollbars", "--remote-debugging-pipe"])
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .stdin(Stdio::piped())
@@ -125,7 +125,7 @@ impl Chromium {
             message["sessionId"] = session.as_str().into();
         }
         let sent = write!(self.input, "{message}\0").and_then(|()| self.input.flush());
-        sent.expect("chromium is installed, and runs");
+        sent.expect("chromium-headless-shell is installed, and runs");
         loop {
             let mut answer = Vec::new();
             let read = self.output.read_until(0, &mut answer).expect("its output can be read");
