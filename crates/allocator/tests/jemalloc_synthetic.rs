@@ -300,7 +300,7 @@ fn a_base_outside_its_own_blocks_is_noticed() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(testkit::cases(20)) })]
 
     #[test]
     fn random_steps_are_walked_exactly(build in any_build(), steps in prop::collection::vec(any_step(), 0..300)) {
@@ -335,7 +335,7 @@ fn decidable(mut row: Row) -> Row {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(100) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(testkit::cases(30)) })]
 
     /// A damaged word gives findings or the same extents and blocks, and never a panic.
     #[test]

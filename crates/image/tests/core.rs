@@ -413,7 +413,7 @@ fn look_at_everything(core: &Core) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(testkit::cases(100)))]
 
     #[test]
     fn an_altered_core_is_read_or_refused(

@@ -448,7 +448,7 @@ fn without_owners_only_what_objects_name_is_theirs() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(testkit::cases(15)) })]
 
     /// Any pointers between any chunks, compared with the sets of chunks that each class reaches.
     #[test]

@@ -126,7 +126,7 @@ fn assert_same(ledger: &Ledger, memory_map: &MemoryMap) {
 const RELEASES: [GlibcRelease; 3] = [GlibcRelease::V2_31, GlibcRelease::V2_36, GlibcRelease::V2_43];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(testkit::cases(20)))]
 
     #[test]
     fn the_books_balance_and_name_what_strings_hold(
@@ -235,7 +235,7 @@ fn the_map_of_a_core_that_is_cut_short_balances() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(20))]
+    #![proptest_config(ProptestConfig::with_cases(testkit::cases(8)))]
 
     #[test]
     fn a_core_tells_what_the_process_did(

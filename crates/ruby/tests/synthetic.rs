@@ -220,9 +220,10 @@ fn an_interpreter_is_found_without_page_states() {
 /// Changes that a later release may make. Either all results are still right, or there is an error.
 #[test]
 fn a_layout_that_is_no_releases_is_read_right_or_not_at_all() {
-    for release in RubyRelease::ALL {
+    let step = if testkit::is_nightly("two of three changes of a layout") { 1 } else { 3 };
+    for (number, release) in RubyRelease::ALL.into_iter().enumerate() {
         let (mut right, mut refused) = (0, 0);
-        for shift in Shift::all(release) {
+        for shift in Shift::all(release).into_iter().skip(number % step).step_by(step) {
             let (image, truth) = enlivened(RubyHeap::shifted(release, shift)).image();
             let Ok(space) = ruby::read(&image) else {
                 refused += 1;
@@ -237,7 +238,7 @@ fn a_layout_that_is_no_releases_is_read_right_or_not_at_all() {
             assert_eq!(read, truth, "{release:?}: {shift:?}");
             right += 1;
         }
-        assert!(right > 5 && refused > 5, "{release:?}: {right} were read, {refused} refused");
+        assert!(right > 1 && refused > 1, "{release:?}: {right} were read, {refused} refused");
     }
 }
 

@@ -34,5 +34,5 @@ pub use place::{
 };
 pub use process::{Target, compile, wait_until_asleep};
 pub use server::Server;
-pub use skip::{is_nightly, skip};
+pub use skip::{cases, is_nightly, skip};
 pub use synthetic::SyntheticMemory;

@@ -16,6 +16,12 @@ pub fn skip(reason: &str) {
     }
 }
 
+/// Returns the number of random cases of a property test: `quick`, or 20 times as many in `make nightly`.
+#[must_use]
+pub fn cases(quick: u32) -> u32 {
+    if std::env::var_os("RBLOAT_TEST_NIGHTLY").is_some() { quick * 20 } else { quick }
+}
+
 /// Returns true in `make nightly`, which runs tests that take long and seldom fail. Otherwise notes that `what` is skipped.
 #[must_use]
 pub fn is_nightly(what: &str) -> bool {

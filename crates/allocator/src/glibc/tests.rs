@@ -462,7 +462,7 @@ fn a_damaged_chunk_behind_foreign_memory_changes_the_findings() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(testkit::cases(60)))]
 
     #[test]
     fn any_program_is_walked(machine in machine(), release in release(), steps in steps()) {

@@ -331,7 +331,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(16))]
+        #![proptest_config(ProptestConfig::with_cases(testkit::cases(8)))]
         #[test]
         fn portions_add_up_to_the_whole(
             kinds in prop::collection::vec((2_u64..40, prop::sample::select(STATES)), 1..30),

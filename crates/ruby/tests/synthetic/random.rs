@@ -105,7 +105,7 @@ fn release() -> impl Strategy<Value = RubyRelease> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(testkit::cases(20)))]
 
     #[test]
     fn random_heaps_read_as_they_were_written(
