@@ -78,10 +78,16 @@ impl Target {
         Self::start(crate::scenario(name).args(arguments))
     }
 
-    /// Starts the Ruby program `source`.
+    /// Starts the Ruby program `source`, without RubyGems: that takes a tenth of the time, and so do captures half of it.
     #[must_use]
     pub fn ruby(source: &str) -> Self {
-        Self::start(crate::ruby().arg("-e").arg(source))
+        Self::start(crate::ruby().args(["--disable-gems", "-e", source]))
+    }
+
+    /// Starts the Ruby program `source`, which needs RubyGems.
+    #[must_use]
+    pub fn ruby_with_gems(source: &str) -> Self {
+        Self::start(crate::ruby().args(["-e", source]))
     }
 
     /// Its process id.

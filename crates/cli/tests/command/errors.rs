@@ -272,7 +272,7 @@ fn both_capabilities_together_are_as_good_as_root() {
     if !is_root() {
         return testkit::skip("only root can give capabilities");
     }
-    let target = Target::ruby(WAITING);
+    let target = Target::ruby_with_gems(WAITING);
     target.stop_asleep();
     let truth = target.rss_bytes();
     let report = report_of(&as_nobody(",+sys_ptrace,+dac_read_search", "", target.pid()));

@@ -70,7 +70,7 @@ fn names_of_any_bytes() {
             "File.binwrite('/proc/self/comm', {name}); Process.setproctitle({name}); \
              Thread.new {{ File.binwrite('/proc/thread-self/comm', {name}); sleep }}; {WAIT}"
         );
-        let target = Target::ruby(&source);
+        let target = Target::ruby_with_gems(&source);
         assert!(list(&mut rbloat()).0.contains(&target.pid()), "{name}");
         let output = rbloat().output().unwrap();
         assert!(output.status.success() && !output.stdout.contains(&0x1b));

@@ -372,7 +372,7 @@ fn requests_and_jobs_are_named() {
         puts 'ready {}'; $stdout.flush
         $stdin.read
     "##;
-    let mut target = Target::ruby(program);
+    let mut target = Target::ruby_with_gems(program);
     let found = document_of(&watch_work(&mut target).0);
     assert_adds_up(&found);
     let share = |kind, name: &str| {

@@ -328,7 +328,8 @@ fn a_program_that_does_not_keep_more_and_more_has_no_line() {
 
 #[test]
 fn without_collections_nothing_is_said() {
-    let target = Target::ruby("4.times { GC.start }; puts 'ready {}'; $stdout.flush; $stdin.read");
+    let target =
+        Target::ruby_with_gems("4.times { GC.start }; puts 'ready {}'; $stdout.flush; $stdin.read");
     let output = rbloat()
         .args(["who", &target.pid().to_string(), "--kept", "--for", "1s", "--max-pause", "10s"])
         .output()
