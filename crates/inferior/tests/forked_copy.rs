@@ -64,7 +64,7 @@ fn harmless_call(image: &Image<'_>) -> FunctionCall<'static> {
 const EXECS: &str = "
   Thread.new { sleep }
   puts 'ready {}'; $stdout.flush; $stdin.gets
-  require 'rbconfig'; exec RbConfig.ruby, '-e', %q(Thread.new { sleep }; puts 'ready {}'; $stdout.flush; $stdin.read)";
+  exec RbConfig.ruby, '-e', %q(Thread.new { sleep }; puts 'ready {}'; $stdout.flush; $stdin.read)";
 
 #[test]
 fn a_process_that_became_another_program_since_it_was_looked_at_is_not_touched() {

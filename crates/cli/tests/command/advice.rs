@@ -109,7 +109,7 @@ fn garbage_is_called_garbage_and_no_path_is_blamed_for_it() {
         20_000.times { 'x' * 5_000 }
         KEPT = Array.new(2_000) { 'y' * 5_000 }
         puts 'ready {}'; $stdout.flush; $stdin.read";
-    let target = Target::ruby(source);
+    let target = Target::bare_ruby(source);
     let report = report(target.pid());
     let summary = render::words::verdict(&report).summary;
     assert!(summary.contains("most of which are garbage"), "{summary}");
@@ -131,7 +131,7 @@ fn garbage_that_the_last_gc_marked_is_less_certain() {
         GC.disable
         kept.clear
         puts 'ready {}'; $stdout.flush; $stdin.read";
-    let target = Target::ruby(source);
+    let target = Target::bare_ruby(source);
     let report = report(target.pid());
     let summary = render::words::verdict(&report).summary;
     assert!(summary.contains("most of which are garbage"), "{summary}");
@@ -142,7 +142,7 @@ fn garbage_that_the_last_gc_marked_is_less_certain() {
 /// The advice used to be to call GC.start once, which frees only a part of the pages.
 #[test]
 fn compaction_frees_most_of_the_free_slots() {
-    let mut target = Target::ruby(
+    let mut target = Target::bare_ruby(
         "class Row; def initialize(number) @number = number; end; end
          rows = Array.new(2_000_000) { |number| Row.new(number) }
          KEPT = rows.select.with_index { |_, at| (at % 50).zero? }
@@ -175,7 +175,7 @@ fn strings_in(shares: &[u32]) -> Report {
         "{}\n3.times {{ GC.start }}; puts 'ready {{}}'; $stdout.flush; $stdin.read",
         constants.join("\n")
     );
-    let target = Target::ruby(&source);
+    let target = Target::bare_ruby(&source);
     let report = report(target.pid());
     assert!(target.finish());
     report
@@ -198,7 +198,7 @@ fn a_path_is_blamed_only_if_it_retains_more_than_half() {
 fn a_path_to_native_memory_is_blamed_only_if_it_retains_more_than_half() {
     let advice = |shares: [u32; 2]| {
         let [one, other] = shares;
-        let target = Target::ruby(&format!(
+        let target = Target::bare_ruby(&format!(
             "require 'zlib'
              data = Random.new(1).bytes(100_000)
              ONE = Array.new({one}) {{ Zlib::Deflate.new.tap {{ |it| it << data }} }}
@@ -221,7 +221,7 @@ fn a_path_to_native_memory_is_blamed_only_if_it_retains_more_than_half() {
 /// The verdict used to be "the stacks of 1 thread", with the advice to run fewer threads.
 #[test]
 fn stacks_of_fibers_are_no_stacks_of_threads() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "FIBERS = Array.new(1_000) { Fiber.new { deep = ->(n) { n > 0 ? [n].each { deep.(n - 1) } : Fiber.yield }; deep.(160) } }
          FIBERS.each(&:resume)
          GC.start

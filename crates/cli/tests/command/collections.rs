@@ -70,7 +70,7 @@ fn while_compacting_forbids_access_to_heap_pages() {
 
 #[test]
 fn one_collection_after_another() {
-    let mut target = Target::ruby(
+    let mut target = Target::bare_ruby(
         "$kept = Array.new(200_000) { |i| i % 2 == 0 ? 'kept ' * 200 : Object.new }
          stop = false
          threads = Array.new(2) do |n|

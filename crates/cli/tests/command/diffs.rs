@@ -443,7 +443,7 @@ fn a_comparison_of_too_little_or_too_much_is_refused() {
 
 #[test]
 fn growth_beyond_a_limit_has_an_exit_status() {
-    let mut target = Target::ruby(
+    let mut target = Target::bare_ruby(
         "kept = []
          loop do
            puts 'ready {}'; $stdout.flush

@@ -62,7 +62,7 @@ fn a_full_disk_behind_standard_error_changes_no_exit_status() {
 /// It was taken for a /proc of another pid namespace.
 #[test]
 fn a_limit_of_open_files_is_named() {
-    let target = Target::ruby(WAITING);
+    let target = Target::bare_ruby(WAITING);
     let pid = target.pid().to_string();
     for limit in 4..7 {
         let arguments = ["report", &pid];
@@ -138,7 +138,7 @@ fn a_process_is_named_by_a_word_that_only_its_command_line_has() {
 
 #[test]
 fn without_a_name_maps_and_snapshots_get_one_that_overwrites_nothing() {
-    let target = Target::ruby(WAITING);
+    let target = Target::bare_ruby(WAITING);
     let pid = target.pid().to_string();
     let folder = tempfile::tempdir().unwrap();
     for (verb, extension, next) in
@@ -156,7 +156,7 @@ fn without_a_name_maps_and_snapshots_get_one_that_overwrites_nothing() {
 
 #[test]
 fn a_traced_process_is_named_with_its_tracer() {
-    let target = Target::ruby(WAITING);
+    let target = Target::bare_ruby(WAITING);
     let frozen = image::freeze(target.pid(), linux::PATIENCE).unwrap();
     let (status, line) = complaint(&run(target.pid(), &[]));
     frozen.thaw().unwrap();
@@ -191,7 +191,7 @@ fn another_users_process_needs_a_capability() {
     if !is_root() {
         return testkit::skip("only root can start another user's process");
     }
-    let target = Target::ruby(WAITING);
+    let target = Target::bare_ruby(WAITING);
     let (_folder, path) = installed();
     let output = Command::new(path)
         .args(["report", &target.pid().to_string()])
@@ -246,7 +246,7 @@ fn a_capability_without_the_right_to_open_files_is_not_enough() {
     if !is_root() {
         return testkit::skip("only root can give capabilities");
     }
-    let target = Target::ruby(WAITING);
+    let target = Target::bare_ruby(WAITING);
     let (status, line) = complaint(&as_nobody(",+sys_ptrace", "", target.pid()));
     assert_eq!(status, 4);
     assert!(line.contains("CAP_DAC_READ_SEARCH"), "{line}");
@@ -272,7 +272,7 @@ fn both_capabilities_together_are_as_good_as_root() {
     if !is_root() {
         return testkit::skip("only root can give capabilities");
     }
-    let target = Target::ruby_with_gems(WAITING);
+    let target = Target::ruby(WAITING);
     target.stop_asleep();
     let truth = target.rss_bytes();
     let report = report_of(&as_nobody(",+sys_ptrace,+dac_read_search", "", target.pid()));
@@ -332,7 +332,7 @@ fn root_of_another_user_namespace_has_no_rights_here() {
     if !is_root() {
         return testkit::skip("only root can start another user's process");
     }
-    let target = Target::ruby(WAITING);
+    let target = Target::bare_ruby(WAITING);
     let (_folder, path) = installed();
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]);
@@ -380,7 +380,7 @@ pub(crate) fn foreign_malloc() -> std::path::PathBuf {
 /// The exit status was 0.
 #[test]
 fn an_arena_that_cannot_be_read_makes_a_report_incomplete() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "require 'fiddle'
          # The thread has an arena of its own. It writes beyond its chunk, into the header of the next one.
          Thread.new { Fiddle::Pointer.new(Fiddle.malloc(104))[104, 8] = [0x1337_1337].pack('Q'); sleep }
@@ -423,7 +423,7 @@ fn a_library_that_exports_malloc_for_itself_is_not_the_allocator() {
     let source = format!(
         "require 'fiddle'; Fiddle::Handle.new({library:?}, Fiddle::RTLD_NOW); GC.start; {WAITING}"
     );
-    let target = Target::ruby(&source);
+    let target = Target::bare_ruby(&source);
     let report = report_of(&run(target.pid(), &["--json"]));
     assert_eq!(report.process.allocator, "glibc");
     assert_eq!(report.findings, []);
@@ -439,7 +439,7 @@ fn another_garbage_collector_leaves_the_other_sides() {
     let collector = folder.path().join("librubygc.mmtk.so");
     std::fs::rename(library, &collector).unwrap();
     let target =
-        Target::ruby(&format!("require 'fiddle'; Fiddle.dlopen({collector:?}); {WAITING}"));
+        Target::bare_ruby(&format!("require 'fiddle'; Fiddle.dlopen({collector:?}); {WAITING}"));
     target.stop_asleep();
     let truth = target.rss_bytes();
     let output = run(target.pid(), &["--json"]);
@@ -466,7 +466,7 @@ fn another_garbage_collector_leaves_the_other_sides() {
 
 #[test]
 fn whoever_reads_the_first_lines_only_gets_them() {
-    let target = Target::ruby(WAITING);
+    let target = Target::bare_ruby(WAITING);
     let mut rbloat = rbloat()
         .args(["report", &target.pid().to_string()])
         .stdout(Stdio::piped())

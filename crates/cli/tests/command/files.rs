@@ -26,7 +26,7 @@ const MAPPING: &str = r##"
 
 #[test]
 fn a_file_that_is_mapped_several_times_is_named_and_counted() {
-    let target = Target::ruby(MAPPING);
+    let target = Target::bare_ruby(MAPPING);
     target.stop_asleep();
     let report = report(target.pid());
     assert_eq!(report.verdict.cause, Some(Cause::FileShared));

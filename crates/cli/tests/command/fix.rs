@@ -266,7 +266,7 @@ fn deployment_of(library: &str, program: &str) -> Option<formats::Deployment> {
         testkit::skip(&format!("{library} is not installed where targets run"));
         return None;
     }
-    let target = Target::ruby_with_gems(&format!(
+    let target = Target::ruby(&format!(
         "{program}\nputs 'ready {{}}'; $stdout.flush; $stdin.read; exit!(0)"
     ));
     let deployment = report(target.pid()).process.deployment;

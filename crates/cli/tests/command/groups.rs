@@ -56,7 +56,7 @@ fn the_limit_of_a_group_outside_of_our_namespace_counted_as_none() {
     }
     let (sidecar, web) = (pod.inner("sidecar"), pod.inner("web"));
     let inmost = sidecar.inner("inmost");
-    let target = Target::ruby(PROGRAM);
+    let target = Target::bare_ruby(PROGRAM);
     web.adopt(target.pid());
     // Their common group is the root, their pod, or the group itself, whose name the namespace does not show.
     let ours = [&other, &inmost, &web];
@@ -90,7 +90,7 @@ fn a_group_that_only_the_target_has_mounted_is_found() {
     if !can_unshare(&["-C", "-m"]) {
         return;
     }
-    let target = Target::ruby(PROGRAM);
+    let target = Target::bare_ruby(PROGRAM);
     group.adopt(target.pid());
     group.limit(LIMIT);
     let own_group_only = format!(
@@ -170,7 +170,7 @@ fn an_agent_in_a_daemonset_finds_the_limits_of_containers() {
     let added = added.trim_end_matches(']').replace('"', "").replace(", ", ",+");
     let bounds = format!("-all,+{}", added.to_lowercase());
     let container = pod.inner("container");
-    let target = Target::ruby(PROGRAM);
+    let target = Target::bare_ruby(PROGRAM);
     container.adopt(target.pid());
     container.limit(LIMIT);
 

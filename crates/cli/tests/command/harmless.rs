@@ -307,7 +307,7 @@ fn a_control_group_that_is_nearly_full_of_busy_processes_loses_none() {
 /// report than before it.
 #[test]
 fn a_report_maps_in_no_page_of_a_library() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "require 'fiddle'
          types = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, Fiddle::TYPE_INT]
          madvise = Fiddle::Function.new(Fiddle.dlopen(nil)['madvise'], types, Fiddle::TYPE_INT)
@@ -355,7 +355,7 @@ fn a_large_process_is_read_by_default_or_the_verdict_names_the_cheapest_limit() 
     if !testkit::has_free_memory(5 << 30) {
         return;
     }
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "KEPT = 'x' * 3_300_000_000
          puts 'ready {}'
          $stdout.flush

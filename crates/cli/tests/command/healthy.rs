@@ -61,7 +61,7 @@ fn a_rails_application_is_described_by_its_parts() {
     if !can.is_ok_and(|output| output.status.success()) {
         return testkit::skip("rails is not installed where targets run");
     }
-    check(Target::ruby_with_gems(
+    check(Target::ruby(
         "require 'logger'
          require 'rails'
          require 'action_controller/railtie'

@@ -32,7 +32,7 @@ fn after_call(function: &str, number: u32) -> (tempfile::TempDir, Target) {
 
 /// A Ruby that runs `source`, which may write words to addresses.
 fn after(source: &str) -> Target {
-    Target::ruby(&format!(
+    Target::bare_ruby(&format!(
         "require 'fiddle'
          $write = ->(at, word) {{ Fiddle::Pointer.new(at)[0, 8] = [word].pack('Q') }}
          {source}

@@ -46,7 +46,7 @@ const GEMS: &str = r##"
 "##;
 
 fn program(code: &str) -> Target {
-    Target::ruby_with_gems(&format!("{GEMS}\n{code}"))
+    Target::ruby(&format!("{GEMS}\n{code}"))
 }
 
 fn interpreter(report: &Report) -> &Interpreter {

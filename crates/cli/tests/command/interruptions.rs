@@ -42,7 +42,7 @@ fn an_interrupted_command_leaves_the_process_the_folder_and_the_terminal_as_they
     let strings =
         "$kept = Array.new(1_000_000) { |i| 'a string that malloc has to store ' + i.to_s }
                    puts 'ready {}'; $stdout.flush; $stdin.read";
-    let target = Target::ruby(strings);
+    let target = Target::bare_ruby(strings);
     let pid = target.pid();
     // A copy that could not be reaped in time is a zombie until the next capture.
     let is_zombie = |child: &&str| {
@@ -104,7 +104,7 @@ fn an_interrupted_command_leaves_the_process_the_folder_and_the_terminal_as_they
 /// A shell script ignores SIGINT for what it starts in the background. Recordings could not be ended by it for a while.
 #[test]
 fn a_recording_in_the_background_of_a_script_ends_by_sigint() {
-    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let target = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let folder = tempfile::tempdir().unwrap();
     // SIGINT would end the shell's copy that has not begun to ignore it, so the recording must have begun.
     let line = format!(
@@ -122,7 +122,7 @@ fn a_recording_in_the_background_of_a_script_ends_by_sigint() {
 /// nohup(1) makes a program ignore SIGHUP, which ended recordings.
 #[test]
 fn a_signal_that_is_ignored_at_the_start_does_not_end_rbloat() {
-    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let target = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let folder = tempfile::tempdir().unwrap();
     for arguments in
         ["record PID -o a.jsonl --duration 2s --causes-every 0", "diff PID --every 1s --times 2"]

@@ -70,7 +70,7 @@ fn names_of_any_bytes() {
             "File.binwrite('/proc/self/comm', {name}); Process.setproctitle({name}); \
              Thread.new {{ File.binwrite('/proc/thread-self/comm', {name}); sleep }}; {WAIT}"
         );
-        let target = Target::ruby_with_gems(&source);
+        let target = Target::ruby(&source);
         assert!(list(&mut rbloat()).0.contains(&target.pid()), "{name}");
         let output = rbloat().output().unwrap();
         assert!(output.status.success() && !output.stdout.contains(&0x1b));
@@ -82,7 +82,7 @@ fn names_of_any_bytes() {
 /// A process can declare all of its address space to be its command line and its environment, without a right.
 #[test]
 fn a_command_line_of_gigabytes() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "require 'fiddle'
          long, int = Fiddle::TYPE_LONG, Fiddle::TYPE_INT
          libc = Fiddle.dlopen(nil)
@@ -109,7 +109,7 @@ fn a_panic_is_the_failure_of_one_process() {
     if !can_panic() {
         return;
     }
-    let [first, second] = [(); 2].map(|()| Target::ruby(WAIT));
+    let [first, second] = [(); 2].map(|()| Target::bare_ruby(WAIT));
     let pid = first.pid().to_string();
     let (pids, complaint_of_list) = list(rbloat().env(PANIC, &pid));
     assert!(!pids.contains(&first.pid()) && pids.contains(&second.pid()), "{pids:?}");
@@ -131,7 +131,7 @@ fn a_family_is_read_without_the_member_that_panics() {
     if !can_panic() {
         return;
     }
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "child = fork { $stdin.read }; $stdout.syswrite(%(ready {\"child\": #{child}}\\n)); $stdin.read",
     );
     let child = target.number("child").to_string();

@@ -78,7 +78,7 @@ fn after_the_recording_of_a_process_that_grows_comes_a_diff() {
     // `diagnosis::stable` finds growth in 24 samples or more. On a busy machine, `record` takes about one a second.
     let source = "$kept = []; Thread.new { loop { $kept << 'x' * (1 << 18); sleep 0.05 } }
                   puts 'ready {}'; $stdout.flush; $stdin.read";
-    let (target, folder) = (Target::ruby(source), tempfile::tempdir().unwrap());
+    let (target, folder) = (Target::bare_ruby(source), tempfile::tempdir().unwrap());
     let pid = target.pid();
     let record = format!("record {pid} -o a.jsonl --every 100ms --duration 45s --causes-every 0");
     let text = on_a_terminal(&record, folder.path());
@@ -90,7 +90,7 @@ fn after_the_recording_of_a_process_that_grows_comes_a_diff() {
 #[test]
 fn quiet_output_has_nothing_but_the_result() {
     let target =
-        Target::ruby("$named_by_this_word = 1; puts 'ready {}'; $stdout.flush; $stdin.read");
+        Target::bare_ruby("$named_by_this_word = 1; puts 'ready {}'; $stdout.flush; $stdin.read");
     let folder = tempfile::tempdir().unwrap();
     for (option, is_named) in [("", true), ("--quiet", false)] {
         let report = format!("report named_by_this_word --max-pause 10s {option}");
@@ -105,7 +105,7 @@ fn quiet_output_has_nothing_but_the_result() {
 fn a_wait_shows_what_it_is_for_and_the_time_that_is_left() {
     let source = "$kept = []; Thread.new { loop { $kept << 'x' * (1 << 20); sleep 0.1 } }
                   puts 'ready {}'; $stdout.flush; $stdin.read";
-    let target = Target::ruby(source);
+    let target = Target::bare_ruby(source);
     let (pid, folder) = (target.pid(), tempfile::tempdir().unwrap());
     // The busier the machine, the longer a snapshot takes, and the less of the time until the next one is left.
     let seconds = (1..8).map(|power| 1 << power).find(|seconds| {
@@ -149,7 +149,7 @@ fn a_wait_shows_what_it_is_for_and_the_time_that_is_left() {
 fn the_extension_decides_the_format() {
     let source = "$kept = []; Thread.new { loop { $kept << 'x' * (1 << 20); sleep 0.05 } }
                   puts 'ready {}'; $stdout.flush; $stdin.read";
-    let (target, folder) = (Target::ruby(source), tempfile::tempdir().unwrap());
+    let (target, folder) = (Target::bare_ruby(source), tempfile::tempdir().unwrap());
     let pid = target.pid().to_string();
     let begins = |arguments: &[&str], name: &str, begin: &[u8]| {
         let path = folder.path().join(name);

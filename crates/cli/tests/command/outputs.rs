@@ -88,7 +88,7 @@ fn a_link_of_another_user_is_not_followed() {
     if !is_root() {
         return testkit::skip("only root can be another user, too");
     }
-    let target = Target::ruby(WAITING);
+    let target = Target::bare_ruby(WAITING);
     let (outside, secret) = secret();
     let folder = outside.path().display();
     let planted = planted(&format!("ln -s {} a.svg; ln -s {folder} d", secret.display()));
@@ -113,7 +113,7 @@ fn a_file_or_a_pipe_of_another_user_receives_nothing() {
     if !is_root() {
         return testkit::skip("only root can be another user, too");
     }
-    let target = Target::ruby(WAITING);
+    let target = Target::bare_ruby(WAITING);
     let planted = planted("echo mine >a.svg; chmod 666 a.svg; mkfifo -m 666 b.svg; mkdir folder");
     let outside = tempfile::tempdir().unwrap();
     let recording = recording(outside.path());
@@ -143,7 +143,7 @@ fn an_existing_file_keeps_its_mode_and_owner() {
     if !is_root() {
         return testkit::skip("only root can write to another user's file");
     }
-    let target = Target::ruby(WAITING);
+    let target = Target::bare_ruby(WAITING);
     let folder = tempfile::tempdir().unwrap();
     // The user's own folder: the file is where it was meant to be.
     chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
@@ -185,7 +185,7 @@ fn a_killed_rbloat_leaves_no_temporary_file() {
 
 #[test]
 fn the_users_own_pipe_and_device_are_written_to() {
-    let target = Target::ruby(WAITING);
+    let target = Target::bare_ruby(WAITING);
     let folder = tempfile::tempdir().unwrap();
     let (pipe, link) = (folder.path().join("pipe.svg"), folder.path().join("null.svg"));
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());

@@ -145,7 +145,7 @@ fn who_keeps_an_object_is_told_in_words_of_ruby() {
 
 #[test]
 fn the_path_is_that_of_a_typical_object_not_of_the_largest_one() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "Blob = Class.new(String)
          class Session; def initialize(blob); @blob = blob; end; end
          class Giant < Session; end
@@ -163,7 +163,7 @@ fn the_path_is_that_of_a_typical_object_not_of_the_largest_one() {
 #[test]
 fn no_path_leads_from_one_thread_to_another() {
     // A constant refers to a mutex that one thread holds. Another thread retains the blobs.
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "Blob = Class.new(String)
          LOCK = Mutex.new
          def start
@@ -195,7 +195,7 @@ fn no_path_leads_from_one_thread_to_another() {
 #[test]
 fn of_equal_paths_the_one_through_the_application_is_shown() {
     // In the order of names, the gem's constants come first.
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         r##"
         eval(<<~GEM, TOPLEVEL_BINDING, "/srv/gems/events-1.0/lib/events.rb")
           ALL = []
@@ -229,7 +229,7 @@ fn of_equal_paths_the_one_through_the_application_is_shown() {
 #[test]
 fn a_thread_is_shown_with_its_name_and_its_current_method() {
     // One thread waits in a gem that the application called, the other one belongs to the gem.
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         r##"
         eval(<<~POOL, TOPLEVEL_BINDING, "/srv/gems/pool-1.0/lib/pool.rb")
           class Pool
@@ -287,7 +287,7 @@ fn a_thread_is_shown_with_its_name_and_its_current_method() {
 /// The garbage collector leaves marked objects on its stack. This garbage used to seem retained by libruby.
 #[test]
 fn the_mark_stack_retains_nothing() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "Blob = Class.new(String)
          # In a fiber, whose stack ends with it.
          Fiber.new { $blobs = Array.new(3000) { Blob.new('x') << 'y' * 100 }; nil }.resume
@@ -306,7 +306,7 @@ fn the_mark_stack_retains_nothing() {
 /// A method that has returned leaves its local variables on the VM stack of its thread.
 #[test]
 fn old_variables_on_a_vm_stack_retain_nothing() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "Blob = Class.new(String)
          variables = (0...500).map { |it| \"v#{it} = blobs[#{it}]\" }
          eval \"def take(blobs); #{variables.join(';')}; nil; end\"
@@ -366,7 +366,7 @@ fn weak_tables_retain_no_garbage() {
 /// 15 bytes to the next multiple of 16, and no chunk below 32.
 #[test]
 fn what_managed_objects_hold_is_what_ruby_says_but_for_the_rounding() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "require 'objspace'
          require 'json'
          class Text < String; end
@@ -408,7 +408,7 @@ fn what_managed_objects_hold_is_what_ruby_says_but_for_the_rounding() {
 
 #[test]
 fn a_verdict_on_managed_objects_names_none_of_an_extension() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "require 'zlib'
          $texts = Array.new(1_200) { 'x' * 100_000 }
          $deflates = Array.new(600) { Zlib::Deflate.new }

@@ -253,7 +253,7 @@ fn a_report_is_written_as_a_page_or_as_json() {
 fn the_pages_of_who_and_plot_fit_a_phone_in_light_and_dark_in_both_browsers() {
     let source = "$kept = []; Thread.new { loop { $kept << 'x' * (1 << 20); sleep 0.05 } }
                   puts 'ready {}'; $stdout.flush; $stdin.read";
-    let (target, folder) = (Target::ruby(source), tempfile::tempdir().unwrap());
+    let (target, folder) = (Target::bare_ruby(source), tempfile::tempdir().unwrap());
     let pid = target.pid().to_string();
     let done = |arguments: &[&str]| {
         let output = rbloat().args(arguments).current_dir(folder.path()).output().unwrap();

@@ -6,7 +6,7 @@ use testkit::Target;
 /// Reports on a Ruby program that has been stopped, and checks properties that hold for all programs.
 fn check(program: &str) -> (Target, formats::Report) {
     // A report on a process that never collected garbage has a note about that.
-    let target = Target::ruby(&format!(
+    let target = Target::bare_ruby(&format!(
         "{program}\nGC.start if GC.count == 0\nputs 'ready {{}}'\n$stdout.flush\n$stdin.read"
     ));
     target.stop_asleep();
@@ -34,7 +34,7 @@ fn a_forked_worker_whose_pages_are_its_parents_too() {
           exit!(0)
         end
         Array.new(1000) { |i| 'own ' * 999 + i.to_s }";
-    let target = Target::ruby(&format!(
+    let target = Target::bare_ruby(&format!(
         "{program}\nputs %(ready {{\"worker\": #{{$$}}}})\n$stdout.flush\n$stdin.read\nexit!(0)"
     ));
     let worker = i32::try_from(target.number("worker")).unwrap();

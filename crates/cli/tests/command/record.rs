@@ -109,7 +109,7 @@ const STEPS: &str = "
 
 #[test]
 fn rss_is_that_of_smaps_at_each_step_of_a_program_that_stands_still() {
-    let mut target = Target::ruby(STEPS);
+    let mut target = Target::bare_ruby(STEPS);
     for _ in 1..20 {
         target.next_truth();
     }
@@ -137,7 +137,7 @@ fn rss_is_that_of_smaps_at_each_step_of_a_program_that_stands_still() {
 
 #[test]
 fn the_causes_of_each_ruby_are_those_of_a_report() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "$kept = Array.new(20_000) { 'x' * 500 }
          reader, writer = IO.pipe
          told, tells = IO.pipe
@@ -249,7 +249,7 @@ fn a_target_that_forks_execs_and_dies_leaves_a_whole_file() {
 
 #[test]
 fn a_stopped_target_is_recorded() {
-    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let target = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let recorder = Recorder::of(&target, &["--every", "20ms", "--causes-every", "1s"]);
     target.stop();
     let recording = recorder.wait_for(|it| {
@@ -287,7 +287,7 @@ fn a_failed_capture_is_a_line_and_not_the_end() {
 
 #[test]
 fn a_killed_recorder_leaves_a_whole_file() {
-    let target = Target::ruby("puts 'ready {}'; $stdout.flush; loop { 'x' * rand(1 << 20) }");
+    let target = Target::bare_ruby("puts 'ready {}'; $stdout.flush; loop { 'x' * rand(1 << 20) }");
     for round in [0, 2, 5, 9] {
         let mut recorder = Recorder::of(&target, &["--every", "10ms", "--causes-every", "1s"]);
         recorder.wait_for(|it| it.samples().count() > round);
@@ -302,7 +302,7 @@ fn a_killed_recorder_leaves_a_whole_file() {
 #[test]
 fn it_costs_less_than_one_percent_of_a_processor() {
     // A hundred processes, some of them with many pages: more than can be read every 10 ms.
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "$kept = 'x' * (100 << 20)
          reader, writer = IO.pipe
          60.times { fork { $stdin.close; writer.close; reader.read } }
@@ -365,7 +365,7 @@ fn shown_on_a_terminal(target: &Target, arguments: &str, enough: impl Fn(&str) -
 /// Old causes used to look like current ones.
 #[test]
 fn causes_are_shown_with_their_age() {
-    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let target = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let ages = |shown: &str| -> Vec<u64> {
         let age = |rest: &str| Some(rest.split_once(" s ago:")?.0.parse().unwrap());
         shown.split("causes, ").skip(1).filter_map(age).collect()
@@ -381,7 +381,7 @@ fn causes_are_shown_with_their_age() {
 /// The sum of RSS used to look like the memory of all processes.
 #[test]
 fn several_processes_are_shown_by_their_pss() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "$kept = 'x' * (50 << 20)
          reader, writer = IO.pipe
          2.times { fork { $stdin.close; writer.close; reader.read } }
@@ -406,8 +406,8 @@ fn several_processes_are_shown_by_their_pss() {
 /// `--causes-every 10s` used to result in two searches per minute, without a message.
 #[test]
 fn a_given_time_between_searches_is_kept_or_it_is_said_why_not() {
-    let little = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
-    let much = Target::ruby(
+    let little = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let much = Target::bare_ruby(
         "$kept = Array.new(500_000) { 'x' * 50 }; puts 'ready {}'; $stdout.flush; $stdin.read",
     );
     for (target, seconds) in [(little, 3), (much, 1)] {
@@ -443,7 +443,7 @@ fn a_program_gets_sigterm_when_the_time_is_over() {
 
 #[test]
 fn on_a_terminal_a_live_view_stays_in_its_place() {
-    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let target = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let shown = shown_on_a_terminal(&target, "--every 50ms --causes-every 0", |shown| {
         shown.matches("  RSS ").count() > 2
     });
@@ -464,7 +464,7 @@ fn on_a_terminal_a_live_view_stays_in_its_place() {
 
 #[test]
 fn values_are_written_with_commas_too() {
-    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let target = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let folder = tempfile::tempdir().unwrap();
     let csv = folder.path().join("a.csv");
     let arguments = ["--every", "50ms", "--csv", csv.to_str().unwrap(), "--duration", "1s"];

@@ -94,7 +94,7 @@ fn dominator<'a>(report: &'a Report, name: &str) -> &'a DominatorRow {
 
 #[test]
 fn what_is_let_go_is_as_much_as_it_retained() {
-    let mut target = Target::ruby(PROGRAM);
+    let mut target = Target::bare_ruby(PROGRAM);
     let mut before = report(target.pid());
     let entries = before.owners.iter().flatten().find(|owner| owner.owner == "Entry").unwrap();
     // The index has 4,000 of the 6,000 entries, and their texts.
@@ -145,7 +145,7 @@ fn what_is_let_go_is_as_much_as_it_retained() {
 
 #[test]
 fn why_names_the_paths_the_referrers_and_the_dominators_of_an_object() {
-    let target = Target::ruby(PROGRAM);
+    let target = Target::bare_ruby(PROGRAM);
     let pid = target.pid().to_string();
     let why = |subject: &str| -> Why {
         let output = rbloat().args(["why", &pid, subject, "--json"]).output().unwrap();
@@ -192,7 +192,7 @@ fn why_names_the_paths_the_referrers_and_the_dominators_of_an_object() {
 /// read, or read as memory of libruby: all that only they refer to seemed to be garbage, or to be kept by libruby.
 #[test]
 fn what_young_collections_refer_to_is_retained_by_them() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "%w[InArray InHash InStruct InVariable].each { |it| Object.const_set(it, Class.new { def initialize; @a = 1; end }) }
          Pair = Struct.new(:a, :b, :c, :d)
          Holder = Class.new { def initialize; @a = @b = @c = 1; @d = InVariable.new; end }
@@ -227,7 +227,7 @@ fn what_young_collections_refer_to_is_retained_by_them() {
 fn why_refuses_what_it_cannot_explain() {
     let folder = tempfile::tempdir().unwrap();
     let snapshot = folder.path().join("a.rbloat");
-    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let target = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let pid = target.pid().to_string();
     rbloat().args(["snapshot", &pid, "-o"]).arg(&snapshot).assert().success();
     let snapshot = snapshot.to_str().unwrap();
@@ -250,7 +250,7 @@ fn why_refuses_what_it_cannot_explain() {
 #[test]
 fn snapshots_with_retained_sizes_show_them_and_their_growth() {
     let folder = tempfile::tempdir().unwrap();
-    let mut target = Target::ruby(
+    let mut target = Target::bare_ruby(
         "STORE = []
          grow = -> { 2_000.times { STORE << 'x' * 1_000 }; GC.start; puts 'ready {}'; $stdout.flush }
          grow.call

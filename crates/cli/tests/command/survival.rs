@@ -103,7 +103,7 @@ fn a_target_that_ends_meanwhile_is_said_to_have_ended() {
         &["snapshot", "--output", "/dev/null"],
         &["trim"],
     ];
-    let mut target = Target::ruby(
+    let mut target = Target::bare_ruby(
         r#"
         child = nil
         while $stdout.puts("ready {\"child\": #{child || 0}}") || $stdout.flush && $stdin.gets
@@ -141,7 +141,7 @@ fn a_target_that_ends_meanwhile_is_said_to_have_ended() {
 /// when rbloat has read it.
 #[test]
 fn of_a_process_that_ends_at_most_its_copy_is_left_to_the_reaper() {
-    let mut reaper = Target::ruby(
+    let mut reaper = Target::bare_ruby(
         r#"
         require "fiddle"
         prctl = Fiddle::Function.new(Fiddle::Handle::DEFAULT["prctl"], [Fiddle::TYPE_INT] * 2, Fiddle::TYPE_INT)
@@ -209,7 +209,7 @@ fn check(target: &mut Target) {
 
 #[test]
 fn a_busy_target_lives_on_after_reports() {
-    let mut target = Target::ruby(BUSY);
+    let mut target = Target::bare_ruby(BUSY);
     for _ in 0..kills() {
         let output = run(target.pid(), &["--json"]);
         // Occasionally, a thread in the middle of vfork does not stop in time, or a heap that is being changed is
@@ -223,7 +223,7 @@ fn a_busy_target_lives_on_after_reports() {
 
 #[test]
 fn a_busy_target_lives_on_after_rbloat_is_killed() {
-    let mut target = Target::ruby(BUSY);
+    let mut target = Target::bare_ruby(BUSY);
     // A linear congruential generator: moments throughout the run, the same in every test.
     let mut random = 1_u64;
     for _ in 0..kills() {
@@ -260,7 +260,7 @@ fn a_busy_target_lives_on_after_rbloat_is_killed_in_fork_captures() {
 
 #[test]
 fn a_request_to_end_in_a_fork_capture_leaves_no_dead_clone() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "$kept = Array.new(200_000) { 'x' * 100 }
          Thread.new { sleep }
          puts 'ready {}'; $stdout.flush; $stdin.read",
@@ -384,7 +384,7 @@ fn ten_fork_captures_and_ten_trims_at_once_neither_hang_nor_do_harm() {
 
 #[test]
 fn ten_reports_at_once_neither_hang_nor_do_harm() {
-    let mut target = Target::ruby(BUSY);
+    let mut target = Target::bare_ruby(BUSY);
     let start = || {
         rbloat()
             .args(["report", &target.pid().to_string(), "--json"])

@@ -37,7 +37,7 @@ fn pages_in_swap_are_counted_apart_and_stay_there() {
         return;
     };
     // Strings of 100,000 bytes lie in the heap that brk extends; MADV_PAGEOUT is 21.
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "require 'fiddle'
          $kept = Array.new(1000) { |i| Random.new(i).bytes(100_000) }
          types = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, Fiddle::TYPE_INT]

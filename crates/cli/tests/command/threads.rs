@@ -39,7 +39,7 @@ const PROGRAM: &str = r##"
 
 #[test]
 fn a_report_has_what_each_thread_runs() {
-    let target = Target::ruby(PROGRAM);
+    let target = Target::bare_ruby(PROGRAM);
     let truth: BTreeMap<String, u64> = serde_json::from_value(target.truth.clone()).unwrap();
     let found = report(target.pid()).threads.unwrap();
     let in_application = found.iter().filter_map(|row| {

@@ -72,7 +72,7 @@ fn stay_on_one_processor() {
 fn the_time_of_a_trim_is_that_of_the_whole_call() {
     stay_on_one_processor();
     for _ in 0..4 {
-        let target = Target::ruby(
+        let target = Target::bare_ruby(
             "keep = []
              many = Array.new(24_000) { |at| s = 'x' * 900; keep << s if at % 600 == 599; s }
              many = nil; GC.start; KEEP = keep; puts 'ready {}'; $stdout.flush; $stdin.read",
@@ -117,7 +117,7 @@ fn a_watch_says_whether_a_trim_lasts() {
 #[test]
 fn a_trim_that_is_undone_is_told_so() {
     // The memory is taken again as soon as it was returned.
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "grow = -> { Array.new(20_000) { 'x' * 2000 } }
          grow.call and nil
          GC.start
@@ -196,7 +196,7 @@ const FILTERED: &str = r#"
 #[test]
 fn a_process_whose_filter_kills_for_what_a_trim_calls_is_not_trimmed() {
     // madvise(2)
-    let target = Target::ruby(&FILTERED.replace("KILLED", "28"));
+    let target = Target::bare_ruby(&FILTERED.replace("KILLED", "28"));
     let output = trim(target.pid(), &["--json"]);
     assert_eq!(output.status.code(), Some(5));
     let complaint = String::from_utf8(output.stderr).unwrap();
@@ -210,7 +210,7 @@ fn a_process_whose_filter_lets_a_trim_through_is_trimmed() {
         return testkit::skip("only root can read a seccomp filter");
     }
     // execve(2)
-    let target = Target::ruby(&FILTERED.replace("KILLED", "59"));
+    let target = Target::bare_ruby(&FILTERED.replace("KILLED", "59"));
     assert_outcome_as_expected(&trim_report(target.pid(), &[]));
     assert!(target.finish());
 }

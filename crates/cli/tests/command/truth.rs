@@ -23,7 +23,7 @@ fn trimming(program: &str) -> (tempfile::TempDir, Target) {
          $stdin.read",
         library.to_str().unwrap()
     );
-    (folder, Target::ruby(&source))
+    (folder, Target::bare_ruby(&source))
 }
 
 /// Compares the report's prediction with the effect of a trim in the process.
@@ -99,7 +99,7 @@ fn the_yield_of_a_trim_while_threads_stand_in_their_work() {
 
 #[test]
 fn the_report_names_the_class_that_holds_the_memory() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "module Shop; class Order; def initialize(i); @a = @b = @c = @d = @e = i.to_s * 9; end; end; end
          $orders = Array.new(50_000) { |i| Shop::Order.new(i) }
          puts 'ready {}'

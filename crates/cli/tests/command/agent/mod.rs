@@ -116,7 +116,7 @@ fn server(group: &ControlGroup, role: &str) -> Target {
         "Process.setproctitle('{role} '); $kept = Array.new(1000) {{ |i| 'x' * (1000 + i) }}; GC.start; \
          puts 'ready {{}}'; $stdout.flush; $stdin.read"
     );
-    let target = Target::ruby(&code);
+    let target = Target::bare_ruby(&code);
     group.adopt(target.pid());
     target
 }
@@ -203,7 +203,7 @@ fn a_panic_about_one_process_does_not_end_the_agent() {
     if !cfg!(debug_assertions) || std::env::var_os("RBLOAT_TEST_BINARY").is_some() {
         return testkit::skip("only a debug build panics on request");
     }
-    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let target = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let arguments = ["agent", "--listen", "127.0.0.1:0", "--every", "1s", "--cgroup"];
     let mut agent = rbloat();
     agent.args(arguments).arg(group.folder());

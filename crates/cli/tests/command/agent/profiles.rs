@@ -14,7 +14,7 @@ use super::{Agent, PATIENCE, ask, server, succeed, wait_until};
 #[test]
 fn go_reads_the_profile_of_owners() {
     let Some(group) = ControlGroup::make() else { return };
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "Process.setproctitle('agentprofile ')
          module Shelf; BOOKS = Array.new(300) { |i| 'x' * (100_000 + i) }; end
          GC.start; puts 'ready {}'; $stdout.flush; $stdin.read",

@@ -59,7 +59,7 @@ fn tables_of_the_interpreter_are_told_apart() {
     assert!(words.contains("tables of object ids"), "{words}");
     assert!(target.finish());
 
-    let mut target = Target::ruby(
+    let mut target = Target::bare_ruby(
         "KEPT = Array.new(100_000) { |at| 'text'.dup.tap { |it| it.instance_variable_set(:@at, at) } }
          3.times { GC.start }
          puts 'ready {}'; $stdout.flush; gets

@@ -18,7 +18,7 @@ fn is_layout_known(target: &Target) -> bool {
 /// of 72 long strings seemed to be used as a whole, now and then.
 #[test]
 fn descriptors_of_heap_pages_retain_no_object() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         r#"
         class Dropped
           def initialize(number)
@@ -113,7 +113,7 @@ fn initial_slots_are_the_reason_for_free_slots() {
 /// The state of the collector as the program itself sees it, each time after a change.
 #[test]
 fn the_state_of_the_gc_is_read() {
-    let mut target = Target::ruby(
+    let mut target = Target::bare_ruby(
         "require 'json'
          state = -> { { disabled: GC.enable.tap { |was| GC.disable if was }, stress: GC.stress, full: !GC.respond_to?(:config) || GC.config[:rgengc_allow_full_mark] } }
          tell = -> { puts \"ready #{state.call.merge(version: RUBY_VERSION).to_json}\"; $stdout.flush }
@@ -177,7 +177,7 @@ fn limits_of_malloc_are_no_reason_for_garbage_in_slots() {
 /// A thread has an alternate signal stack of malloc's, which nothing writes to. Where arrays had been before, it "retained" their objects.
 #[test]
 fn alternate_signal_stacks_retain_nothing() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         r#"
         class Item
           def initialize

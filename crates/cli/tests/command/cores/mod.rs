@@ -51,7 +51,7 @@ fn start(program: &str, folder: &Path) -> Target {
     // The program sets its own working directory, which is lost on the way into another root. It also resets SIGQUIT,
     // which background processes ignore.
     let target =
-        Target::ruby(&format!("Dir.chdir({folder:?}); trap('QUIT', 'DEFAULT'); {program}"));
+        Target::bare_ruby(&format!("Dir.chdir({folder:?}); trap('QUIT', 'DEFAULT'); {program}"));
     let limit = format!("--pid={}", target.pid());
     let raised = Command::new("prlimit").args([&limit, "--core=unlimited:unlimited"]).status();
     assert!(raised.unwrap().success(), "the limit of cores can be raised");

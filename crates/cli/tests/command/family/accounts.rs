@@ -162,7 +162,7 @@ fn an_account_with_a_member_that_was_not_read_is_incomplete() {
 #[test]
 fn identical_pages_are_counted() {
     let saved = |seeds: &str| {
-        let target = Target::ruby(&format!(
+        let target = Target::bare_ruby(&format!(
             "KEPT = Random.new(1).bytes(20_000_000)
              ended, ends = IO.pipe
              ready, write = IO.pipe
@@ -211,7 +211,7 @@ fn the_report_on_a_member_mentions_its_family() {
     let command = format!("rbloat report --tree {}", target.pid());
     assert!(text.replace('\n', " ").contains(&command), "{text}");
     assert!(target.finish());
-    let alone = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let alone = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let report = crate::report_of(&crate::run(alone.pid(), &["--json", "--owners", "0"]));
     assert_eq!(report.family, None);
     assert!(alone.finish());

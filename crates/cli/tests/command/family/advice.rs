@@ -183,7 +183,7 @@ fn sidekiqs(number: usize, preloads: bool) -> (Family, String) {
          Process.kill(:KILL, *workers); exit!(0)",
         folder = folder.path().display()
     );
-    let target = Target::ruby_with_gems(&script);
+    let target = Target::ruby(&script);
     let account = account(target.pid(), &[]);
     let words = target.pid().to_string();
     let text = rbloat().args(["report", "--tree", "--max-pause", "10s", &words]).output().unwrap();

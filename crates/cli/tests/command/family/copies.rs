@@ -207,7 +207,7 @@ fn the_map_of_a_member_shows_who_shares_its_pages() {
     );
     let pressed = text("document.querySelector('[data-view][aria-pressed=true]').textContent");
     assert_eq!(pressed, "By sharing");
-    let alone = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let alone = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let output = rbloat().args(["map", "--tree", &alone.pid().to_string()]).output().unwrap();
     let (status, line) = complaint(&output);
     assert!(status == 3 && line.contains("has no family"), "{status} {line}");

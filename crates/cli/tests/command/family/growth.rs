@@ -124,7 +124,7 @@ fn family_diff(
 /// The growth of workers, by reason, and the time until the limit, only if the growth is steady.
 #[test]
 fn the_erosion_of_workers_has_a_rate_and_reasons() {
-    let mut target = Target::ruby(ERODING);
+    let mut target = Target::bare_ruby(ERODING);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.rbloat");
     account(target.pid(), &[]);

@@ -37,7 +37,7 @@ const ORPHANS: &str = r#"
 #[test]
 fn workers_whose_master_ended_are_found() {
     let word = format!("orphans_of_{}", std::process::id());
-    let target = Target::ruby(&format!("# {word}\n{ORPHANS}"));
+    let target = Target::bare_ruby(&format!("# {word}\n{ORPHANS}"));
     let children = target.truth["children"].as_array().unwrap();
     let pid = |child: &serde_json::Value| i32::try_from(child.as_i64().unwrap()).unwrap();
     let mut all: Vec<i32> = children.iter().map(pid).chain([target.pid()]).collect();
@@ -46,7 +46,7 @@ fn workers_whose_master_ended_are_found() {
         assert_eq!(pids(&account(pid, &["--owners", "0"])), all);
     }
     // A word names all processes, and other processes may be named with it.
-    let other = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let other = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let both = account_of(&[&word, &other.pid().to_string(), "--owners", "0"]);
     assert_eq!(both.members.len(), 4);
     assert!(both.members.iter().any(|it| it.pid == other.pid() && !it.is_orphan));
@@ -59,7 +59,7 @@ fn workers_whose_master_ended_are_found() {
 /// Members may end at any time: the others count all the same.
 #[test]
 fn a_family_whose_members_come_and_go_has_an_account() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "KEPT = Array.new(10_000) { 'x' * 1000 }
          lasting = fork { sleep }
          Thread.new { loop { Process.wait(fork { sleep rand / 20; exit!(0) }) } }
@@ -81,7 +81,7 @@ fn a_family_whose_members_come_and_go_has_an_account() {
 
 #[test]
 fn a_process_without_a_family_is_an_account_of_one() {
-    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let target = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let account = account(target.pid(), &["--owners", "0"]);
     let [only] = &account.members[..] else { panic!("{account:?}") };
     assert_eq!((only.private_bytes, only.copied_bytes), (account.memory_bytes, 0));
@@ -94,7 +94,7 @@ fn a_process_without_a_family_is_an_account_of_one() {
 fn a_forked_copy_is_no_member() {
     // Without descriptors and a time, ppoll(2) waits without end.
     let (clone, wait) = (libc::SYS_clone, libc::SYS_ppoll);
-    let target = Target::ruby(&format!(
+    let target = Target::bare_ruby(&format!(
         r#"$VERBOSE = nil
            copy = syscall({clone}, 0, 0, 0, 0, 0)
            loop {{ syscall({wait}, 0, 0, 0, 0, 0) }} if copy == 0

@@ -91,7 +91,7 @@ fn the_code_that_left_free_memory_is_named() {
     assert_ne!(by_code, by_use);
     assert_code_of_pages(&page);
     // Samples of another process.
-    let other = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let other = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let words = ["report", &other.pid().to_string(), "--who", &samples];
     let output = rbloat().args(words).output().unwrap();
     assert_eq!(output.status.code(), Some(3));

@@ -13,7 +13,7 @@ use crate::record::Recorder;
 
 #[test]
 fn the_method_that_grows_has_most_of_the_growth() {
-    let target = Target::ruby(&format!("{GROWTH}; grow"));
+    let target = Target::bare_ruby(&format!("{GROWTH}; grow"));
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).display().to_string();
     let [page, folded, speedscope] = ["a.html", "a.folded", "a.json"].map(file);
@@ -85,7 +85,7 @@ fn bytes_of(recording: &Recording, growth: &GrowthSample, method: &str) -> u64 {
 #[test]
 fn a_recording_has_each_rise_of_deep_stacks_with_its_time() {
     const STEP: u64 = 8 << 20;
-    let mut target = Target::ruby(
+    let mut target = Target::bare_ruby(
         r##"
         KEPT = []
         %w[first second third].each do |name|
@@ -139,7 +139,7 @@ fn a_recording_has_each_rise_of_deep_stacks_with_its_time() {
 #[test]
 fn a_recording_has_the_code_of_each_rise_and_the_owners_of_a_peak() {
     let slow = GROWTH.replace("sleep 0.01", "sleep 0.05");
-    let target = Target::ruby(&format!("{slow}; grow"));
+    let target = Target::bare_ruby(&format!("{slow}; grow"));
     let options = ["--who", "--every", "100ms", "--causes-every", "0", "--max-pause", "10s"];
     let recorder = Recorder::of(&target, &options);
     let [export, index] = ["ReportsController#export", "ReportsController#index"];
@@ -206,7 +206,7 @@ fn without_events_the_method_that_grows_has_most_of_the_growth() {
     // Counting shows what a thread runs most of the time: so it computes there.
     let busy = GROWTH.replace("sleep 0.01", "");
     let busy = busy.replace("{ |i| \"x\"", "{ |i| x = 0; x += 1 while x < 2000; \"x\"");
-    let target = Target::ruby(&format!("{busy}; grow"));
+    let target = Target::bare_ruby(&format!("{busy}; grow"));
     let pid = target.pid().to_string();
     let found = document_of(&who(&[&pid, "--poll", "--json"]));
     assert_eq!(found.sampling.method, SamplingMethod::Polling);
@@ -255,7 +255,7 @@ fn huge_pages_count_with_their_size() {
         puts 'ready {"huge": ' + (huge - before).to_s + '}'; $stdout.flush
         $stdin.read
     "##;
-    let mut target = Target::ruby(program);
+    let mut target = Target::bare_ruby(program);
     let (output, truth) = watch_work(&mut target);
     let huge = truth["huge"].as_u64().unwrap();
     if huge == 0 {
@@ -372,7 +372,7 @@ fn requests_and_jobs_are_named() {
         puts 'ready {}'; $stdout.flush
         $stdin.read
     "##;
-    let mut target = Target::ruby_with_gems(program);
+    let mut target = Target::ruby(program);
     let found = document_of(&watch_work(&mut target).0);
     assert_adds_up(&found);
     let share = |kind, name: &str| {
@@ -420,7 +420,7 @@ const RETAINS_OR_NOT: &str = r##"
 #[test]
 fn a_steady_rise_of_old_objects_is_noted() {
     for (work, retains) in [("retain", true), ("waste", false)] {
-        let mut target = Target::ruby(&RETAINS_OR_NOT.replace("WORK", work));
+        let mut target = Target::bare_ruby(&RETAINS_OR_NOT.replace("WORK", work));
         let (output, _) = watch_work(&mut target);
         let found = document_of(&output);
         assert_eq!(found.old_objects.is_some(), retains, "{work} {:?}", found.old_objects);

@@ -173,7 +173,7 @@ fn a_recording_has_the_lines_of_what_stays() {
 /// Only the time ends a diff, so its program has an object in its hands at most ticks: a slow machine has enough samples, too.
 #[test]
 fn a_diff_names_the_lines_that_made_what_roots_keep() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         r##"
         Event = Struct.new(:number)
         class Audit
@@ -251,7 +251,7 @@ fn the_lines_are_right_under_jemalloc() {
 /// has its line.
 #[test]
 fn a_root_that_retains_more_has_the_line_of_its_procs() {
-    let mut target = Target::ruby(
+    let mut target = Target::bare_ruby(
         r##"
         eval(<<~'RUBY', TOPLEVEL_BINDING, '/srv/app/bus.rb', 1)
           BUS = []
@@ -284,7 +284,7 @@ fn a_root_that_retains_more_has_the_line_of_its_procs() {
 /// A program that overwrites its own heap with rubbish while it is sampled.
 #[test]
 fn a_heap_of_rubbish_ends_the_observation_and_nothing_else() {
-    let mut target = Target::ruby(
+    let mut target = Target::bare_ruby(
         r##"
         require 'fiddle'
         Process.setrlimit(:CORE, 0)
@@ -328,8 +328,7 @@ fn a_program_that_does_not_keep_more_and_more_has_no_line() {
 
 #[test]
 fn without_collections_nothing_is_said() {
-    let target =
-        Target::ruby_with_gems("4.times { GC.start }; puts 'ready {}'; $stdout.flush; $stdin.read");
+    let target = Target::ruby("4.times { GC.start }; puts 'ready {}'; $stdout.flush; $stdin.read");
     let output = rbloat()
         .args(["who", &target.pid().to_string(), "--kept", "--for", "1s", "--max-pause", "10s"])
         .output()

@@ -28,7 +28,7 @@ fn forked_processes_are_followed() {
          second = fork {{ $stdin.reopen(read); grow }}
          $stdin.read; write.close; Process.kill(:KILL, first, second)"
     );
-    let mut target = Target::ruby(&program);
+    let mut target = Target::bare_ruby(&program);
     let pid_of = |truth: &Value| truth["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
     let first = pid_of(&target.truth);
     let first = first.or(pid_of(&target.next_truth())).unwrap();
@@ -94,7 +94,7 @@ const WORKERS: &str = r##"
 
 #[test]
 fn copies_of_shared_pages_are_told_apart_from_growth() {
-    let mut target = Target::ruby(WORKERS);
+    let mut target = Target::bare_ruby(WORKERS);
     let (output, truth) = watch_work(&mut target);
     let found = document_of(&output);
     assert_adds_up(&found);
@@ -157,7 +157,7 @@ fn a_process_without_its_main_thread_is_watched() {
          $stdin.gets
          Fiddle::Function.new(Fiddle.dlopen(nil)['pthread_exit'], [Fiddle::TYPE_VOIDP], Fiddle::TYPE_VOID).call(nil)"
     );
-    let mut target = Target::ruby(&program);
+    let mut target = Target::bare_ruby(&program);
     let mut child = rbloat()
         .args(["who", "--for", "4s", "--json", "--max-pause", "10s", &target.pid().to_string()])
         .stdout(Stdio::piped())
@@ -188,7 +188,7 @@ fn a_program_is_watched_until_it_ends() {
 /// A process with more threads than rbloat may open counters for.
 #[test]
 fn too_few_descriptors_are_an_error_with_advice() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "40.times { Thread.new { sleep } }
          puts 'ready {}'; $stdout.flush
          $stdin.read",
@@ -205,7 +205,7 @@ fn too_few_descriptors_are_an_error_with_advice() {
 /// Each process took two descriptors of rbloat until the observation ended.
 #[test]
 fn a_process_that_starts_many_others_does_not_exhaust_the_descriptors() {
-    let mut target = Target::ruby(
+    let mut target = Target::bare_ruby(
         "puts 'ready {}'; $stdout.flush
          $stdin.gets
          150.times { system('true') }
@@ -264,7 +264,7 @@ fn a_program_that_ends_before_the_observation_keeps_its_status() {
 
 #[test]
 fn a_signal_ends_the_observation_and_not_the_program() {
-    let target = Target::ruby(&format!("{GROWTH}; grow"));
+    let target = Target::bare_ruby(&format!("{GROWTH}; grow"));
     let pid = target.pid().to_string();
     let mut child = rbloat()
         .args(["who", "--for", "1h", "--json", "--max-pause", "10s", &pid])

@@ -35,7 +35,7 @@ fn growth_without_page_faults_is_not_that_of_other_code() {
     if !has_fiddle.status.success() {
         return testkit::skip("Ruby has no fiddle");
     }
-    let mut target = Target::ruby(POPULATE);
+    let mut target = Target::bare_ruby(POPULATE);
     let (output, _) = watch_work(&mut target);
     let found = document_of(&output);
     assert_adds_up(&found);
@@ -53,7 +53,7 @@ fn no_growth_is_that_of_a_method_that_only_waits() {
         Thread.new { loop { work; sleep 0.002 } }
         puts 'ready {}'; $stdout.flush
         $stdin.read";
-    let target = Target::ruby(program);
+    let target = Target::bare_ruby(program);
     let found = document_of(&who(&[&target.pid().to_string(), "--json"]));
     assert_adds_up(&found);
     assert!(found.growth_bytes > 4 << 20, "{}", found.growth_bytes);
@@ -151,7 +151,7 @@ fn results_of_a_database_are_those_of_the_method_that_asked() {
 /// Without CAP_BPF stacks are read after the fault.
 #[test]
 fn stacks_are_read_if_the_kernel_copies_none() {
-    let target = Target::ruby(&format!("{GROWTH}; grow"));
+    let target = Target::bare_ruby(&format!("{GROWTH}; grow"));
     let rbloat = rbloat();
     let output = Command::new("setpriv")
         .args(["--bounding-set=-bpf,-sys_admin", rbloat.get_program().to_str().unwrap(), "who"])

@@ -200,7 +200,7 @@ fn regular_expressions_retain_no_objects_but_their_source() {
 /// The tables of lines and variables have numbers. Behind them, a word of an earlier owner retained a thread.
 #[test]
 fn tables_of_bytecode_are_known_by_their_place() {
-    let target = Target::ruby_with_gems("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let frozen = freeze(target.pid(), PATIENCE).unwrap();
     let facts = Facts::read(frozen.image(), true);
     let memory = ruby::memory_of_bytecode(frozen.image(), facts.objects());
