@@ -131,9 +131,21 @@ impl<'a> Collector<'a> {
 
     /// Adds the edge for a word, if it is a pointer.
     pub(crate) fn take(&mut self, word: u64, is_uncertain: bool) {
+        if !ADDRESSES.contains(&word) {
+            return;
+        }
+        // Trees keep the colour of a node in the lowest bit of a pointer to another one (glibc's misc/tsearch.c, which keeps all
+        // values that setenv(3) has ever got). Other odd words are numbers.
+        if word % 2 == 1 {
+            if let Referent::Block { number, is_start: true } = self.addresses.at(Address(word - 1))
+            {
+                self.add_edge(Edge::new(number, true));
+            }
+            return;
+        }
         // Pointers into the middle of a block lead to parts of structures, which are aligned (SQLite adds 4 to one of
-        // its pointers). Odd words are numbers.
-        if !ADDRESSES.contains(&word) || !word.is_multiple_of(4) {
+        // its pointers).
+        if !word.is_multiple_of(4) {
             return;
         }
         let edge = match self.addresses.at(Address(word)) {
