@@ -14,6 +14,9 @@ use crate::size::Count;
 /// The number of steps of a path that are shown; those in the middle are left out.
 const MAX_STEPS: usize = 8;
 
+/// A path has the names that this part of the paths of objects have: a clear majority, since few are compared.
+const COMMON: (usize, usize) = (3, 4);
+
 /// The number of objects whose paths are compared to find a typical one.
 const MAX_PICKS: usize = 16;
 /// The number of steps of all these paths together: a path in a linked list may have millions. Then one object is enough.
@@ -199,9 +202,10 @@ impl<'a> Retainers<'a> {
                 break;
             }
         }
+        let all = paths.iter().map(Vec::len).sum();
         // The first one of several.
         let typical = paths.into_iter().rev().max_by_key(Vec::len);
-        typical.map_or_else(String::new, |paths| shown(common(&paths)))
+        typical.map_or_else(String::new, |paths| shown(common(&paths, all)))
     }
 
     /// The path to the object in a slot, as text.
@@ -303,11 +307,12 @@ fn joined<'a>(path: &Path<'a>) -> Path<'a> {
     joined
 }
 
-/// The path of median length among these, which have the same classes, with the further parts of names that most of them have.
-fn common<'a>(paths: &[Path<'a>]) -> Path<'a> {
+/// The path of median length among these, which have the same classes, with the further parts of names that [`COMMON`] of `all`
+/// paths have.
+fn common<'a>(paths: &[Path<'a>], all: usize) -> Path<'a> {
     let is_alike = paths.iter().all(|path| path.len() == paths[0].len());
     if !is_alike {
-        return common(&paths.iter().map(joined).collect::<Vec<_>>());
+        return common(&paths.iter().map(joined).collect::<Vec<_>>(), all);
     }
     let mut by_length: Vec<&Path<'a>> = paths.iter().collect();
     by_length.sort_by_key(|path| path.iter().map(|step| step.count).sum::<usize>());
@@ -316,8 +321,9 @@ fn common<'a>(paths: &[Path<'a>]) -> Path<'a> {
         for part in 1..PARTS {
             let of_paths = || paths.iter().map(|path| path[index].parts[part]);
             let most = of_paths().max_by_key(|it| of_paths().filter(|other| other == it).count());
-            let is_common =
-                |it: &&str| of_paths().filter(|other| other == it).count() * 2 > paths.len();
+            let is_common = |it: &&str| {
+                of_paths().filter(|other| other == it).count() * COMMON.1 >= all * COMMON.0
+            };
             step.parts[part] = most.filter(is_common).unwrap_or_default();
         }
     }
