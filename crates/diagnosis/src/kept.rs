@@ -9,7 +9,7 @@ use formats::{
     Diff, Kept, KeptClass, KeptGrowth, KeptJudgement, KeptLine, KeptRoot, KeptStack, KeptUnknown,
     Snapshot, milliseconds,
 };
-use ledger::{Gem, MapBlock, RetainedBy, Use};
+use ledger::{Cause, Gem, MapBlock, RetainedBy, Use};
 use linux::Address;
 use sampler::{Frame, KeptObject, KeptProfile};
 
@@ -28,6 +28,8 @@ const MAX_SHIFT: u64 = 4;
 const MIN_LATE: u64 = 5;
 /// The growth, in objects of a class, from which a root is reported without a line.
 const MIN_GROWTH: u64 = 100;
+/// The causes of memory that C code allocates.
+const NATIVE: [Cause; 3] = [Cause::NativeHeld, Cause::NativeGlobal, Cause::NativeUnreachable];
 /// The root of objects that only threads refer to: they are in use.
 const STACKS: &str = "(stacks)";
 /// The maximum number of pairs of a root and a class. No real process has as many.
@@ -48,12 +50,16 @@ pub struct RetainedObjects {
     classes: BTreeMap<String, u64>,
     /// The objects of each class that a root of the program retains, by the names of both.
     of_roots: BTreeMap<String, BTreeMap<String, u64>>,
+    /// The resident bytes of native memory, which are no objects.
+    native_bytes: u64,
 }
 
 /// Counts the objects of each class that something but a thread's stack retains; `None` if it is not known what retains objects.
 #[must_use]
 pub fn retained_objects(snapshot: &Snapshot) -> Option<RetainedObjects> {
-    let mut counts = RetainedObjects::default();
+    let native = snapshot.report.causes.iter().filter(|row| NATIVE.contains(&row.cause));
+    let native_bytes = native.fold(0, |sum: u64, row| sum.saturating_add(row.bytes));
+    let mut counts = RetainedObjects { native_bytes, ..RetainedObjects::default() };
     let mut by_owner: HashMap<u32, u64> = HashMap::new();
     let mut by_pair: HashMap<(usize, u32), u64> = HashMap::new();
     for (block, by) in objects(snapshot)? {
@@ -105,6 +111,7 @@ pub fn kept(
         collections,
         major_collections,
         younger: profile.young,
+        native_bytes_before: before.native_bytes,
         ..Kept::default()
     };
     if collections == 0 {
@@ -115,6 +122,7 @@ pub fn kept(
         kept.unknown = Some(KeptUnknown::NoReferences);
         return kept;
     };
+    kept.native_bytes_after = retained.native_bytes;
     let samples: HashMap<Address, &KeptObject> =
         profile.objects.iter().map(|it| (it.slot, it)).collect();
     let mut classes: BTreeMap<&str, Class<'_>> = BTreeMap::new();

@@ -25,6 +25,8 @@ pub struct Kept {
     pub ambiguous: u64,
     pub classes: Vec<KeptClass>,
     pub growing: Vec<KeptGrowth>,
+    pub native_bytes_before: u64,
+    pub native_bytes_after: u64,
     pub frames: Vec<WhoFrame>,
     pub stacks: Vec<KeptStack>,
 }

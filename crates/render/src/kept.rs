@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use formats::{Kept, KeptClass, KeptGrowth, KeptJudgement, KeptLine, KeptUnknown};
-use ledger::Count;
+use ledger::{Count, Size};
 
 use crate::made_by::in_file;
 use crate::text::{BOLD, DIM, RED, write_paragraph, write_wrapped};
@@ -12,6 +12,8 @@ use crate::words::counted;
 /// Classes and lines that are shown, at most.
 const MAX_CLASSES: usize = 12;
 const MAX_LINES: usize = 3;
+/// The growth of native memory that is worth a line.
+const MIN_NATIVE_BYTES: u64 = 1 << 20;
 const MIN_SAMPLES: u64 = KeptJudgement::MIN_SAMPLES;
 
 /// One sentence on the result.
@@ -171,13 +173,23 @@ fn facts(kept: &Kept, command: KeptCommand) -> Vec<String> {
         let text = "were lost: too many collections at once, or objects were moved";
         facts.push(format!("{} {text}", Count(kept.ambiguous)));
     }
+    let native = kept.native_bytes_after.saturating_sub(kept.native_bytes_before);
+    if native >= MIN_NATIVE_BYTES {
+        facts.push(format!(
+            "native memory grew by {}: no objects, so no line is named here; `rbloat diff {}` shows whether it stays, and `rbloat who {}` \
+             which code touches it first",
+            Size(native),
+            kept.pid,
+            kept.pid
+        ));
+    }
     if named(kept).next().is_none() {
         let how = match command {
             KeptCommand::Who => "watch longer (--for), or with more ticks (--rate)",
             KeptCommand::Record => "record longer",
         };
         facts.push(format!(
-            "a slow leak may have had no sample: {MIN_SAMPLES} samples take thousands of leaked objects; {how}"
+            "a slow leak may have had no sample: {MIN_SAMPLES} samples take ten thousand leaked objects or more; {how}"
         ));
     }
     facts

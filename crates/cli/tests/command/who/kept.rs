@@ -326,6 +326,34 @@ fn a_program_that_does_not_keep_more_and_more_has_no_line() {
     assert_eq!(kept.growing, [], "{kept:#?}");
 }
 
+/// No line of a leak of native memory was named, and no word was said of it.
+#[test]
+fn native_memory_that_grows_is_reported_without_a_line() {
+    let mut target = Target::ruby(
+        r#"
+        require "fiddle"
+        MALLOC = Fiddle::Function.new(Fiddle::Handle::DEFAULT["malloc"], [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_VOIDP)
+        def collections(count)
+          goal = GC.count + count
+          Array.new(100) { |i| "item #{i}" } until GC.count >= goal
+        end
+        Thread.new { loop { collections(1) } }
+        4.times { GC.start }
+        puts "ready {}"; $stdout.flush
+        while $stdin.gets
+          100.times { MALLOC.call(100_000)[0, 100_000] = "x" * 100_000 }
+          collections(3)
+          puts "ready {}"; $stdout.flush
+        end
+        "#,
+    );
+    let Some(kept) = watch_target(&mut target, "1000", "go", &[]) else { return };
+    let grown = kept.native_bytes_after - kept.native_bytes_before;
+    assert!((9_500_000..10_500_000).contains(&grown), "{grown}");
+    let text = render::kept(&kept, render::KeptCommand::Who, 400);
+    assert!(text.contains("native memory grew by 9.") && text.contains("rbloat who"), "{text}");
+}
+
 #[test]
 fn without_collections_nothing_is_said() {
     let target = Target::ruby("4.times { GC.start }; puts 'ready {}'; $stdout.flush; $stdin.read");
