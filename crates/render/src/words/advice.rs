@@ -207,7 +207,10 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                 .find(|(name, _)| name == class)
                 .map_or("their close, clear, free or destroy method, if they have one", |(_, method)| method)
                 .into(),
-            "a change of the program. GC.start frees garbage at once.",
+            match garbage_objects {
+                0 => "a change of the program.",
+                _ => "a change of the program. GC.start frees garbage at once.",
+            },
         ),
         Action::FindNativeLeak => (
             "Find the code that allocates this memory and does not free it: nothing points to it any more. While the memory \

@@ -339,6 +339,14 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             owned(Cause::NativeHeld),
             "freeing or closing these objects should lower the memory in use.".into(),
         ),
+        Cause::NativeGlobal if is_mostly_glibcs(report) => (
+            format!(
+                "{size} of native memory are held by variables of libraries and by threads, most of it by the C library, which \
+                 for example keeps every value that ENV has had."
+            ),
+            owned(Cause::NativeGlobal),
+            "`rbloat who` names the code that assigns to ENV while this grows. Only a restart frees old values.".into(),
+        ),
         Cause::NativeGlobal => (
             format!(
                 "{size} of native memory are held by variables of libraries and by threads, not by Ruby objects."
@@ -564,6 +572,17 @@ fn slot_evidence(report: &Report) -> Vec<String> {
         counted(total([ruby.slots_free, ruby.slots_live]), "slot"),
         counted(ruby.heap_pages, "heap page")
     )]
+}
+
+/// Returns true if glibc's variables hold most of the memory of the verdict. Values of the environment are all that they keep without a
+/// limit (`known_values` in stdlib/setenv.c).
+fn is_mostly_glibcs(report: &Report) -> bool {
+    let is_glibc = |owner: &&Owner| {
+        owner.cause == Some(Cause::NativeGlobal)
+            && (owner.owner == "libc.so.6" || owner.owner.starts_with("libc-2."))
+    };
+    let owners = report.owners.iter().flatten().filter(is_glibc);
+    owners.map(Owner::bytes).fold(0, u64::saturating_add) > report.verdict.bytes / 2
 }
 
 #[cfg(test)]
