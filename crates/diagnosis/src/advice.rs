@@ -7,6 +7,7 @@ use ledger::{
     ArenaAccount, Cause, Gem, Ledger, OwnerAccount, Retainer, SpareAccount, SpareKind, percent,
 };
 
+use crate::path::{is_hidden, visible_class};
 use crate::verdict::{MIN_WASTE_BYTES, has_all_arenas};
 
 /// The least saving that is worth a step, in bytes, and as a share of RSS in percent. [`MIN_WASTE_BYTES`] are worth one at any
@@ -293,10 +294,12 @@ fn retaining_most(owner: &OwnerAccount) -> Option<&Retainer> {
 }
 
 fn release_objects(class: &OwnerAccount, most: Option<&Retainer>) -> Action {
+    let path = most.and_then(|retainer| retainer.path.clone());
+    let hidden = path.as_deref().filter(|_| is_hidden(&class.name));
     Action::ReleaseObjects {
-        class: class.name.clone(),
+        class: hidden.and_then(visible_class).unwrap_or(&class.name).to_owned(),
         bytes: class.bytes_with_singleton_classes(),
-        path: most.and_then(|retainer| retainer.path.clone()),
+        path,
         are_garbage: most.is_some_and(|retainer| retainer.path.is_none()),
     }
 }

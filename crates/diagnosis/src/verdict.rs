@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use formats::{Confidence, KeptBy, Owner, Report, Verdict};
 use ledger::{Cause, CauseGroup, Causes, Ledger, percent};
 
-use crate::path::ARROW;
+use crate::path::{ARROW, is_hidden, visible_class};
 
 /// The least size of a cause that a verdict names, in bytes: a fresh Ruby has its parts too.
 pub const MIN_BYTES: u64 = 48 << 20;
@@ -166,10 +166,29 @@ impl<'a> Majority<'a> {
         }
         let most = roots.into_iter().find(|&(_, bytes)| is_most(bytes));
         // Objects that are hidden from programs mean nothing to their authors.
-        let is_visible = |owner: &&Owner| owner.kind == "class";
-        let class = managed(report).filter(is_visible).find(|owner| is_most(owner.bytes()));
+        let mut classes = BTreeMap::<&str, u64>::new();
+        for owner in managed(report) {
+            let mut add = |class, more| {
+                let bytes = classes.entry(class).or_default();
+                *bytes = bytes.saturating_add(more);
+            };
+            if !is_hidden(&owner.owner) {
+                add(&owner.owner, owner.bytes());
+                continue;
+            }
+            for kept in &owner.kept_by {
+                if let Some(class) = kept.path.as_deref().and_then(visible_class) {
+                    add(class, resident(owner, kept));
+                }
+            }
+        }
+        let class = classes.into_iter().find(|&(_, bytes)| is_most(bytes));
+        let owner = |name| {
+            let all = report.owners.iter().flatten();
+            managed(report).chain(all).find(|owner| owner.owner == name)
+        };
         Self {
-            class,
+            class: class.and_then(|(class, _)| owner(class)),
             root: most.and_then(|(root, _)| root),
             is_garbage: matches!(most, Some((None, _))),
         }

@@ -125,8 +125,11 @@ impl<'a> Owners<'a> {
         retained_sizes: bool,
     ) -> Option<Vec<Dominator>> {
         let iseqs = iseqs_name(self.table.space);
+        // Objects that Ruby hides from programs have memory of programs, too: an Array's that its slices share.
         let has_retainers = |account: &&mut OwnerAccount| {
-            account.kind == OwnerKind::Class || Some(account.name.as_str()) == iseqs
+            account.kind == OwnerKind::Class
+                || account.cause == Cause::RubyMalloc && account.objects > 0
+                || Some(account.name.as_str()) == iseqs
         };
         let classes = accounts.iter_mut().filter(has_retainers);
         let mut kept: Vec<_> = classes.collect();

@@ -51,7 +51,7 @@ pub struct OwnerAccount {
     /// with one it may still count too little.
     pub has_memsize: Option<bool>,
     /// The roots that retain its objects, the one that retains most bytes first; empty for owners other than
-    /// classes and bytecode, and for classes that hold little.
+    /// objects and bytecode, and for classes that hold little.
     pub retainers: Vec<Retainer>,
     /// The singleton classes of its objects.
     pub singleton_classes: SingletonClasses,

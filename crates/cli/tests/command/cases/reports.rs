@@ -1,8 +1,9 @@
 //! Public reports that were searched for after the first ones.
 
-use formats::{DiffKind, Report};
+use formats::{Action, DiffKind, Report};
 
 use super::{assert_path, case, garbage, path_to, verdict};
+use crate::bytes;
 use crate::diffs::{diff, looks_at};
 use crate::owners::retained;
 
@@ -156,4 +157,61 @@ fn calls_retain_the_methods_that_they_found() {
     let diff = diff(&looks_at(target, 3, |_| false));
     let words = render::words::diff_verdict(&diff).summary;
     assert!(words.starts_with("Managed leak: String retained by Pages grows "), "{words}");
+}
+
+/// Of memory in hidden Strings the verdict named nobody, and a leak of it was "memory of objects of many classes". The path had the name
+/// of one of two threads, each of which kept one half.
+#[test]
+fn readers_are_named_and_not_their_hidden_strings() {
+    let (target, report) = case("gzip_readers", "1");
+    let readers = target.number("readers");
+    let words = verdict(&report);
+    let class = format!(", most of them by {readers} Zlib::GzipReader.");
+    assert!(words.contains(&class), "{words}");
+    let (_, roots) = retained(&report, "Zlib::GzipReader");
+    let path = roots[0].0.clone().unwrap();
+    assert!(path.starts_with("(threads) → Thread"), "{path}");
+    assert!(path.ends_with("Uploads → Array → Zlib::GzipReader"), "{path}");
+    assert!(!path.contains(":open") && !path.contains(":streams"), "{path}");
+    let Action::ReleaseObjects { class, .. } = &report.advice[0].action else {
+        panic!("{:?}", report.advice)
+    };
+    assert_eq!(class, "Zlib::GzipReader");
+    let diff = diff(&looks_at(target, 3, |_| false));
+    let words = render::words::diff_verdict(&diff).summary;
+    assert!(words.starts_with("Managed leak: Zlib::GzipReader retained by "), "{words}");
+}
+
+/// Garbage in hidden Arrays was live memory, "a managed leak, or simply its data", with high confidence.
+#[test]
+fn what_a_queue_had_is_garbage_before_the_next_collection() {
+    let (mut target, report) = case("drained_queues", "1");
+    let garbage = target.number("bytes");
+    let words = verdict(&report);
+    assert!(words.contains("held by Ruby objects, most of which are garbage"), "{words}");
+    target.tell("collect");
+    target.next_truth();
+    let after = crate::report(target.pid());
+    let freed = bytes(&report, "ruby.malloc") - bytes(&after, "ruby.malloc");
+    assert!(freed * 10 >= garbage * 9, "{freed} of {garbage}");
+    assert!(!verdict(&after).contains("garbage"));
+    assert!(target.finish());
+}
+
+/// The C library's tree of all values that variables of the environment ever had was a leak to which nothing points.
+#[test]
+fn old_values_of_the_environment_are_kept_by_the_c_library() {
+    let (target, report) = case("environment", "1");
+    let kept = target.number("values") * 20_000;
+    let owner = |report: &Report| {
+        let owners = report.owners.iter().flatten();
+        owners.filter(|it| it.owner.starts_with("libc")).map(|it| it.bytes()).sum::<u64>()
+    };
+    assert!(owner(&report) * 10 >= kept * 9, "{} of {kept}", owner(&report));
+    assert!(bytes(&report, "native.unreachable") < kept / 100);
+    let words = verdict(&report);
+    assert!(words.contains("keeps every value that ENV has had"), "{words}");
+    let diff = diff(&looks_at(target, 3, |_| false));
+    let words = render::words::diff_verdict(&diff).summary;
+    assert!(words.contains("libc"), "{words}");
 }

@@ -10,7 +10,7 @@ use ledger::Cause;
 
 use super::changes::{Changes, Part, Sums, largest};
 use crate::growth::course::{Course, course, rates};
-use crate::path::ARROW;
+use crate::path::{ARROW, class_of, is_hidden};
 
 /// A buffer grows as fast as before if its last rate is at least this part of its first one.
 const EVEN: f64 = 0.8;
@@ -108,15 +108,22 @@ impl<'a> Largest<'a> {
         of: fn(&ClassChange) -> &Trajectory,
     ) -> impl Iterator<Item = Self> {
         let least = sums.managed.change / MIN_SHARE;
-        // Kinds of internal objects, whose names are in parentheses, mean nothing to programs.
-        let is_visible = |class: &&ClassChange| !class.name.starts_with('(') && class.name != VM;
-        let mut classes: Vec<_> = diff.classes.iter().filter(is_visible).collect();
+        // Of hidden objects, those that belong to objects of programs count.
+        let is_managed = |class: &ClassChange| {
+            let mut owners = diff.owners.iter().filter(|owner| owner.owner == class.name);
+            owners.any(|owner| owner.cause == Some(Cause::RubyMalloc))
+        };
+        let is_named = |class: &&ClassChange| match is_hidden(&class.name) {
+            true => is_managed(class),
+            false => class.name != VM,
+        };
+        let mut classes: Vec<_> = diff.classes.iter().filter(is_named).collect();
         classes.sort_by_key(|class| Reverse(of(class).change));
         let explains =
             move |class: &&ClassChange| class.bytes.change > 0 && class.bytes.change >= least;
-        classes.into_iter().take_while(explains).map(move |class| {
+        classes.into_iter().take_while(explains).filter_map(move |class| {
             let (class, bytes) = owning(diff, class, of);
-            Self::class(diff, Some(class), bytes)
+            (!is_hidden(&class.name)).then(|| Self::class(diff, Some(class), bytes))
         })
     }
 
@@ -254,7 +261,7 @@ fn owning<'a>(
 /// and its method.
 fn classes_of_path(class: &ClassChange) -> Vec<&str> {
     let steps = class.kept_by.iter().flat_map(|path| path.split(ARROW));
-    steps.map(|step| step.split(' ').next().unwrap_or(step)).collect()
+    steps.map(class_of).collect()
 }
 
 /// Returns true if a class grew by the number of its objects, not by the memory of existing ones.
