@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use formats::{Action, Advice, LargeGem, Report, ThreadStarter};
 use image::Origin;
 use ledger::{
-    ArenaAccount, Cause, Gem, Ledger, OwnerAccount, Retainer, SpareAccount, SpareKind, percent,
+    ArenaAccount, Cause, Gem, Ledger, OwnerAccount, OwnerKind, Retainer, SpareAccount, SpareKind,
+    percent,
 };
 
-use crate::path::{is_hidden, visible_class};
+use crate::path::class_of_hidden;
 use crate::verdict::{MIN_WASTE_BYTES, has_all_arenas};
 
 /// The least saving that is worth a step, in bytes, and as a share of RSS in percent. [`MIN_WASTE_BYTES`] are worth one at any
@@ -295,9 +296,9 @@ fn retaining_most(owner: &OwnerAccount) -> Option<&Retainer> {
 
 fn release_objects(class: &OwnerAccount, most: Option<&Retainer>) -> Action {
     let path = most.and_then(|retainer| retainer.path.clone());
-    let hidden = path.as_deref().filter(|_| is_hidden(&class.name));
+    let hidden = path.as_deref().filter(|_| class.kind == OwnerKind::Internal);
     Action::ReleaseObjects {
-        class: hidden.and_then(visible_class).unwrap_or(&class.name).to_owned(),
+        class: hidden.and_then(class_of_hidden).unwrap_or(&class.name).to_owned(),
         bytes: class.bytes_with_singleton_classes(),
         path,
         are_garbage: most.is_some_and(|retainer| retainer.path.is_none()),

@@ -1,5 +1,7 @@
 //! Retaining paths as reports have them: "Cache::STORE → Hash → Array".
 
+use ledger::ANONYMOUS_CLASS;
+
 /// The separator of the steps of a path.
 pub(crate) const ARROW: &str = " → ";
 
@@ -8,20 +10,27 @@ pub(crate) fn root_of(path: &str) -> &str {
     path.split(ARROW).next().unwrap_or(path)
 }
 
-/// The class of the last objects on a path that programs can see: that of the objects themselves, or of those that the hidden ones
-/// at its end belong to. `None` if a root leads to hidden objects.
-pub(crate) fn visible_class(path: &str) -> Option<&str> {
-    path.split(ARROW).skip(1).map(class_of).filter(|class| !is_hidden(class)).last()
+/// Classes of Ruby whose objects only refer to others. They say less about a program than the objects in them.
+pub(crate) const CONTAINERS: [&str; 8] =
+    ["Array", "Hash", "Set", "Proc", "Method", "Binding", "Enumerator", "Enumerator::Lazy"];
+
+/// The class of the objects to which the hidden ones at the end of a path belong. `None` if these are of no class that a program has made.
+pub(crate) fn class_of_hidden(path: &str) -> Option<&str> {
+    let classes = path.split(ARROW).skip(1).map(class_of);
+    classes.filter(|class| !is_hidden(class) && !CONTAINERS.contains(class)).last()
 }
 
 /// The class of a step, which may also have a number, a place in the code, or the name of a thread.
 pub(crate) fn class_of(step: &str) -> &str {
-    step.split(' ').next().unwrap_or(step)
+    match step.split_once(')') {
+        Some((name, _)) if step.starts_with('(') => &step[..=name.len()],
+        _ => step.split(' ').next().unwrap_or(step),
+    }
 }
 
 /// Returns true for the name of a kind of objects that programs never see.
 pub(crate) fn is_hidden(class: &str) -> bool {
-    class.starts_with('(')
+    class.starts_with('(') && class != ANONYMOUS_CLASS
 }
 
 #[cfg(test)]
@@ -32,13 +41,14 @@ mod tests {
     fn hidden_objects_belong_to_those_that_programs_see() {
         for (path, class) in [
             ("$kept → Array → Zlib::GzipReader → (T_STRING)", Some("Zlib::GzipReader")),
-            ("POOL → Queue → Array × 2 → (T_ARRAY)", Some("Array")),
-            ("POOL → Proc (app.rb:7) → (imemo_env) → (T_ARRAY)", Some("Proc")),
-            ("POOL → Hash", Some("Hash")),
+            ("POOL → Queue → Array × 2 → (T_ARRAY)", Some("Queue")),
+            ("POOL → (anonymous class) × 2 → (T_ARRAY)", Some("(anonymous class)")),
+            ("POOL → Proc (app.rb:7) → (imemo_env) → (T_ARRAY)", None),
+            ("POOL → Array → (T_ARRAY)", None),
             ("(threads) → (T_ARRAY)", None),
             ("POOL", None),
         ] {
-            assert_eq!(visible_class(path), class, "{path}");
+            assert_eq!(class_of_hidden(path), class, "{path}");
         }
     }
 }

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use formats::{Confidence, KeptBy, Owner, Report, Verdict};
 use ledger::{Cause, CauseGroup, Causes, Ledger, percent};
 
-use crate::path::{ARROW, is_hidden, visible_class};
+use crate::path::{ARROW, class_of_hidden, is_hidden};
 
 /// The least size of a cause that a verdict names, in bytes: a fresh Ruby has its parts too.
 pub const MIN_BYTES: u64 = 48 << 20;
@@ -144,8 +144,10 @@ pub fn useless(report: &Report) -> Option<Part> {
 /// than half of the verdict's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Majority<'a> {
-    /// The class whose objects hold most.
-    pub class: Option<&'a Owner>,
+    /// The class whose objects hold most, themselves or by hidden ones.
+    pub class: Option<&'a str>,
+    /// The objects of that class if they hold most themselves.
+    pub owner: Option<&'a Owner>,
     /// The root that retains most.
     pub root: Option<&'a str>,
     /// True if most of the memory is held by garbage.
@@ -165,30 +167,23 @@ impl<'a> Majority<'a> {
             }
         }
         let most = roots.into_iter().find(|&(_, bytes)| is_most(bytes));
-        // Objects that are hidden from programs mean nothing to their authors.
+        // Objects that are hidden from programs mean nothing to their authors, but those that they belong to do.
         let mut classes = BTreeMap::<&str, u64>::new();
-        for owner in managed(report) {
-            let mut add = |class, more| {
-                let bytes = classes.entry(class).or_default();
-                *bytes = bytes.saturating_add(more);
-            };
-            if !is_hidden(&owner.owner) {
-                add(&owner.owner, owner.bytes());
-                continue;
-            }
-            for kept in &owner.kept_by {
-                if let Some(class) = kept.path.as_deref().and_then(visible_class) {
-                    add(class, resident(owner, kept));
-                }
-            }
+        let (hidden, visible): (Vec<_>, Vec<_>) =
+            managed(report).partition(|owner| is_hidden(&owner.owner));
+        let of_hidden = hidden.iter().flat_map(|owner| {
+            let class = |kept: &'a KeptBy| kept.path.as_deref().and_then(class_of_hidden);
+            owner.kept_by.iter().filter_map(move |kept| Some((class(kept)?, resident(owner, kept))))
+        });
+        let of_visible = visible.iter().map(|owner| (owner.owner.as_str(), owner.bytes()));
+        for (class, more) in of_visible.chain(of_hidden) {
+            let bytes = classes.entry(class).or_default();
+            *bytes = bytes.saturating_add(more);
         }
         let class = classes.into_iter().find(|&(_, bytes)| is_most(bytes));
-        let owner = |name| {
-            let all = report.owners.iter().flatten();
-            managed(report).chain(all).find(|owner| owner.owner == name)
-        };
         Self {
-            class: class.and_then(|(class, _)| owner(class)),
+            class: class.map(|(class, _)| class),
+            owner: visible.into_iter().find(|owner| is_most(owner.bytes())),
             root: most.and_then(|(root, _)| root),
             is_garbage: matches!(most, Some((None, _))),
         }

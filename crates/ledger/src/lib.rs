@@ -34,8 +34,8 @@ pub use memory_map::{
     RetainedBy, Use,
 };
 pub use ownership::{
-    Dominator, DominatorKind, Explanation, NoExplanation, OwnerAccount, OwnerKind, Referrer,
-    Retainer, SingletonClasses, SpareAccount, SpareKind, Subject,
+    ANONYMOUS_CLASS, Dominator, DominatorKind, Explanation, NoExplanation, OwnerAccount, OwnerKind,
+    Referrer, Retainer, SingletonClasses, SpareAccount, SpareKind, Subject,
 };
 pub use pins::{Pin, SizeClassAccount, SlabCounts};
 pub use ruby::Finding as RubyFinding;

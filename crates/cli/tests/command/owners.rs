@@ -482,3 +482,40 @@ fn words_of_earlier_owners_hold_nothing() {
     }
     assert!(target.finish());
 }
+
+/// A verdict named all Arrays for the memory of one, objects of a class without a name were taken for hidden ones, and the name of a
+/// constant was lost if paths of two kinds begin with it.
+#[test]
+fn verdicts_name_no_objects_that_hold_little() {
+    let verdict = |source: &str| {
+        let source = format!(
+            "{source}; 3.times {{ GC.start }}; puts 'ready {{}}'; $stdout.flush; $stdin.read"
+        );
+        let target = Target::bare_ruby(&source);
+        let report = report(target.pid());
+        assert!(target.finish());
+        (render::words::verdict(&report).summary, report)
+    };
+    let (words, _) = verdict(
+        "SMALL = Array.new(20_000) { [1, 2, 3, 4] }
+         LONG = Array.new(10_000_000) { 1 }; LONG.shift",
+    );
+    assert!(words.contains("LONG retains most") && !words.contains("most of them"), "{words}");
+
+    let (words, _) = verdict(
+        "row = Class.new { def initialize; @a = @b = @c = @d = @e = @f = @g = @h = @i = @j = @k = @l = 1; end }
+         KEPT = Array.new(400_000) { row.new }",
+    );
+    assert!(words.contains(" (anonymous class)."), "{words}");
+
+    let (_, report) = verdict(
+        "class Event; def initialize; @text = 'x' * 1000; end; end
+         Pair = Struct.new(:left, :right)
+         module Cache; STORE = { list: Array.new(18_000) { Event.new } }; end
+         Cache::STORE[:pair] = Pair.new({}, nil)
+         14_000.times { |number| Cache::STORE[:pair].left[number] = Event.new }",
+    );
+    let (_, roots) = retained(&report, "Event");
+    let path = roots[0].0.as_ref().unwrap();
+    assert!(path.starts_with("Cache::STORE → "), "{roots:?}");
+}

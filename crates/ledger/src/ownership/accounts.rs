@@ -18,7 +18,7 @@ use crate::ownership::parts::Parts;
 use crate::ownership::retained::{Dominator, MAX_GROUPS, RetainedSizes};
 use crate::ownership::retainers::Retainers;
 use crate::ownership::spare::SpareAccount;
-use crate::ownership::table::{ANONYMOUS, OwnerTable};
+use crate::ownership::table::{ANONYMOUS_CLASS, OwnerTable};
 use crate::ownership::trace::Trace;
 use crate::pages::Residents;
 
@@ -136,7 +136,7 @@ impl<'a> Owners<'a> {
         let mut singletons: HashMap<&str, SingletonClasses> = HashMap::new();
         for (class, its) in singleton_classes(graph, paths) {
             let name = self.table.space.classes[class as usize].name.as_deref();
-            let sum = singletons.entry(name.unwrap_or(ANONYMOUS)).or_default();
+            let sum = singletons.entry(name.unwrap_or(ANONYMOUS_CLASS)).or_default();
             sum.objects += its.objects;
             sum.bytes = sum.bytes.saturating_add(its.bytes);
         }
@@ -159,7 +159,7 @@ impl<'a> Owners<'a> {
             .classes
             .iter()
             .map(|class| {
-                let name = class.name.as_deref().unwrap_or(ANONYMOUS);
+                let name = class.name.as_deref().unwrap_or(ANONYMOUS_CLASS);
                 group_of_name.get(name).copied()
             })
             .collect();

@@ -44,5 +44,6 @@ pub use retained::{Dominator, DominatorKind};
 pub(crate) use slot_edges::slot_edges;
 pub(crate) use slot_roots::SlotRoots;
 pub use spare::{SpareAccount, SpareKind};
+pub use table::ANONYMOUS_CLASS;
 pub(crate) use threads::current_frames;
 pub(crate) use trace::Trace;

@@ -22,7 +22,7 @@ use crate::ownership::dominators::Digraph;
 use crate::ownership::graph::PointerGraph;
 use crate::ownership::names::{ObjectCode, ObjectName, ObjectNames, PARTS};
 use crate::ownership::root_memory::Root;
-use crate::ownership::table::{ANONYMOUS, OwnerTable};
+use crate::ownership::table::{ANONYMOUS_CLASS, OwnerTable};
 use crate::ownership::trace::Trace;
 use crate::ownership::weak::WeakReferences;
 
@@ -47,6 +47,8 @@ pub(crate) enum Node {
 
 pub(crate) const EVERYTHING: u32 = 0;
 const THREADS: u32 = 1;
+/// The name of the root of all threads.
+pub(crate) const THREADS_NAME: &str = "(threads)";
 const EXTENSION_MEMORY: u32 = 2;
 const FIRST_LIST: u32 = 3;
 const FIRST_NAMED: u32 = FIRST_LIST + LISTS.len() as u32;
@@ -274,7 +276,7 @@ impl<'a> ObjectGraph<'a> {
             Node::Named(root) => {
                 self.named_roots.get(root as usize).map_or(UNKNOWN, |root| root.name.as_str())
             }
-            Node::Threads => "(threads)",
+            Node::Threads => THREADS_NAME,
             Node::List(list) => LISTS.get(list as usize).copied().unwrap_or(UNKNOWN),
             Node::ExtensionMemory => "(memory of C extensions)",
             Node::Memory(node) => match self.root_at(node) {
@@ -447,7 +449,7 @@ impl<'a> ObjectGraph<'a> {
 fn class_name(space: &ObjectSpace, slot: u32) -> &str {
     let class = space.slots.get(slot as usize).map(|slot| slot.class() as usize);
     let class = class.and_then(|class| space.classes.get(class));
-    class.map_or(UNKNOWN, |class| class.name.as_deref().unwrap_or(ANONYMOUS))
+    class.map_or(UNKNOWN, |class| class.name.as_deref().unwrap_or(ANONYMOUS_CLASS))
 }
 
 /// The indices of named roots: first the constants that files of the application set, then all others. The search goes

@@ -7,15 +7,15 @@ use linux::both;
 use ruby::Slot;
 
 use crate::ownership::names::PARTS;
-use crate::ownership::object_graph::{Node, ObjectGraph, Paths};
+use crate::ownership::object_graph::{Node, ObjectGraph, Paths, THREADS_NAME};
 use crate::ownership::owner::Retainer;
 use crate::size::Count;
 
 /// The number of steps of a path that are shown; those in the middle are left out.
 const MAX_STEPS: usize = 8;
 
-/// A path has the names that this part of the paths of objects have: a clear majority, since few are compared.
-const COMMON: (usize, usize) = (3, 4);
+/// The part of the paths from threads, each of which is a root of its own, that must have a name: a clear majority, since few are compared.
+const COMMON_OF_THREADS: (usize, usize) = (3, 4);
 
 /// The number of objects whose paths are compared to find a typical one.
 const MAX_PICKS: usize = 16;
@@ -307,8 +307,8 @@ fn joined<'a>(path: &Path<'a>) -> Path<'a> {
     joined
 }
 
-/// The path of median length among these, which have the same classes, with the further parts of names that [`COMMON`] of `all`
-/// paths have.
+/// The path of median length among these, which have the same classes and the same root, with the further parts of names that most of
+/// them have. If threads are the root, most of `all` paths must have these.
 fn common<'a>(paths: &[Path<'a>], all: usize) -> Path<'a> {
     let is_alike = paths.iter().all(|path| path.len() == paths[0].len());
     if !is_alike {
@@ -317,12 +317,17 @@ fn common<'a>(paths: &[Path<'a>], all: usize) -> Path<'a> {
     let mut by_length: Vec<&Path<'a>> = paths.iter().collect();
     by_length.sort_by_key(|path| path.iter().map(|step| step.count).sum::<usize>());
     let mut common = by_length[by_length.len() / 2].clone();
+    let is_of_threads = common.first().is_some_and(|root| root.class() == THREADS_NAME);
     for (index, step) in common.iter_mut().enumerate() {
         for part in 1..PARTS {
             let of_paths = || paths.iter().map(|path| path[index].parts[part]);
             let most = of_paths().max_by_key(|it| of_paths().filter(|other| other == it).count());
             let is_common = |it: &&str| {
-                of_paths().filter(|other| other == it).count() * COMMON.1 >= all * COMMON.0
+                let count = of_paths().filter(|other| other == it).count();
+                match is_of_threads {
+                    true => count * COMMON_OF_THREADS.1 >= all * COMMON_OF_THREADS.0,
+                    false => count * 2 > paths.len(),
+                }
             };
             step.parts[part] = most.filter(is_common).unwrap_or_default();
         }

@@ -6,7 +6,7 @@ use crate::ownership::object_graph::SingletonClasses;
 use crate::ownership::owner::{Owner, OwnerAccount, OwnerKind};
 
 /// The name that classes without a name share.
-pub(crate) const ANONYMOUS: &str = "(anonymous class)";
+pub const ANONYMOUS_CLASS: &str = "(anonymous class)";
 
 /// All possible owners: their names, their kinds, and the causes of the memory that they hold.
 pub(crate) struct OwnerTable<'a> {
@@ -110,7 +110,7 @@ impl OwnerTable<'_> {
             Owner::Class(index) | Owner::Data(index) => {
                 let class = &self.space.classes[index];
                 let kind = if class.is_internal() { OwnerKind::Internal } else { OwnerKind::Class };
-                (class.name.as_deref().unwrap_or(ANONYMOUS), kind)
+                (class.name.as_deref().unwrap_or(ANONYMOUS_CLASS), kind)
             }
             Owner::Variables(module) => (self.modules[module].name.as_str(), OwnerKind::Library),
             Owner::Locals => ("(thread-local variables)", OwnerKind::Thread),

@@ -164,10 +164,8 @@ fn calls_retain_the_methods_that_they_found() {
 #[test]
 fn readers_are_named_and_not_their_hidden_strings() {
     let (target, report) = case("gzip_readers", "1");
-    let readers = target.number("readers");
     let words = verdict(&report);
-    let class = format!(", most of them by {readers} Zlib::GzipReader.");
-    assert!(words.contains(&class), "{words}");
+    assert!(words.contains(", most of them by objects of Zlib::GzipReader."), "{words}");
     let (_, roots) = retained(&report, "Zlib::GzipReader");
     let path = roots[0].0.clone().unwrap();
     assert!(path.starts_with("(threads) → Thread"), "{path}");
@@ -192,7 +190,7 @@ fn what_a_queue_had_is_garbage_before_the_next_collection() {
     target.tell("collect");
     target.next_truth();
     let after = crate::report(target.pid());
-    let freed = bytes(&report, "ruby.malloc") - bytes(&after, "ruby.malloc");
+    let freed = bytes(&report, "ruby.malloc").saturating_sub(bytes(&after, "ruby.malloc"));
     assert!(freed * 10 >= garbage * 9, "{freed} of {garbage}");
     assert!(!verdict(&after).contains("garbage"));
     assert!(target.finish());

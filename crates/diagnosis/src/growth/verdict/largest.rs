@@ -10,7 +10,7 @@ use ledger::Cause;
 
 use super::changes::{Changes, Part, Sums, largest};
 use crate::growth::course::{Course, course, rates};
-use crate::path::{ARROW, class_of, is_hidden};
+use crate::path::{ARROW, CONTAINERS, class_of, is_hidden};
 
 /// A buffer grows as fast as before if its last rate is at least this part of its first one.
 const EVEN: f64 = 0.8;
@@ -108,19 +108,19 @@ impl<'a> Largest<'a> {
         of: fn(&ClassChange) -> &Trajectory,
     ) -> impl Iterator<Item = Self> {
         let least = sums.managed.change / MIN_SHARE;
-        // Of hidden objects, those that belong to objects of programs count.
+        let explains =
+            move |class: &&ClassChange| class.bytes.change > 0 && class.bytes.change >= least;
+        // Of hidden objects, those that may belong to objects of programs count.
         let is_managed = |class: &ClassChange| {
             let mut owners = diff.owners.iter().filter(|owner| owner.owner == class.name);
             owners.any(|owner| owner.cause == Some(Cause::RubyMalloc))
         };
         let is_named = |class: &&ClassChange| match is_hidden(&class.name) {
-            true => is_managed(class),
+            true => explains(class) && is_managed(class),
             false => class.name != VM,
         };
         let mut classes: Vec<_> = diff.classes.iter().filter(is_named).collect();
         classes.sort_by_key(|class| Reverse(of(class).change));
-        let explains =
-            move |class: &&ClassChange| class.bytes.change > 0 && class.bytes.change >= least;
         classes.into_iter().take_while(explains).filter_map(move |class| {
             let (class, bytes) = owning(diff, class, of);
             (!is_hidden(&class.name)).then(|| Self::class(diff, Some(class), bytes))
@@ -215,10 +215,6 @@ pub(super) fn new_threads(diff: Changes<'_>) -> Option<&ClassChange> {
 pub(super) fn is_mostly_garbage(class: &ClassChange) -> bool {
     2 * class.growing_bytes().change < class.bytes.change
 }
-
-/// Classes of Ruby whose objects only refer to others. They say less about a program than the objects in them.
-const CONTAINERS: [&str; 8] =
-    ["Array", "Hash", "Set", "Proc", "Method", "Binding", "Enumerator", "Enumerator::Lazy"];
 
 /// Returns the class whose objects retain the objects of `class`, if their numbers rose alike: if each session has a
 /// string, the sessions leak. Returns `class` itself otherwise. Also returns the memory of both, of the classes between

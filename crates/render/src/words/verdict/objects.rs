@@ -1,7 +1,7 @@
 //! The verdict on the memory of Ruby objects, in words.
 
 use diagnosis::{Majority, managed, retaining_few};
-use formats::{Action, Report};
+use formats::{Action, Owner, Report};
 use ledger::{Cause, Count, Size};
 
 use crate::words::gc;
@@ -48,15 +48,17 @@ pub(super) fn of_objects(report: &Report, size: Size) -> String {
             gc::malloc_limits(report)
         );
     }
-    let class = majority.class.map_or_else(String::new, |class| match retaining_few(class) {
-        Some(few) => format!(
-            ", most of them by {} of {} {}",
-            Count(few.objects),
-            Count(class.objects),
-            class.owner
-        ),
-        None => format!(", most of them by {} {}", Count(class.objects), class.owner),
-    });
+    let of_owner = |owner: &Owner| match retaining_few(owner) {
+        Some(few) => {
+            format!("{} of {} {}", Count(few.objects), Count(owner.objects), owner.owner)
+        }
+        None => format!("{} {}", Count(owner.objects), owner.owner),
+    };
+    let by = match (majority.owner, majority.class) {
+        (Some(owner), _) => Some(of_owner(owner)),
+        (None, class) => class.map(|class| format!("objects of {class}")),
+    };
+    let class = by.map_or_else(String::new, |by| format!(", most of them by {by}"));
     let root = majority
         .root
         .map_or_else(String::new, |root| format!(" {root} retains most of this memory."));
