@@ -57,8 +57,7 @@ pub struct RetainedObjects {
 /// Counts the objects of each class that something but a thread's stack retains; `None` if it is not known what retains objects.
 #[must_use]
 pub fn retained_objects(snapshot: &Snapshot) -> Option<RetainedObjects> {
-    let native = snapshot.report.causes.iter().filter(|row| NATIVE.contains(&row.cause));
-    let native_bytes = native.fold(0, |sum: u64, row| sum.saturating_add(row.bytes));
+    let native_bytes = native_bytes(snapshot);
     let mut counts = RetainedObjects { native_bytes, ..RetainedObjects::default() };
     let mut by_owner: HashMap<u32, u64> = HashMap::new();
     let mut by_pair: HashMap<(usize, u32), u64> = HashMap::new();
@@ -88,6 +87,12 @@ pub fn retained_objects(snapshot: &Snapshot) -> Option<RetainedObjects> {
     Some(counts)
 }
 
+/// The resident bytes of memory that C code allocates, and that is free for nobody.
+fn native_bytes(snapshot: &Snapshot) -> u64 {
+    let native = snapshot.report.causes.iter().filter(|row| NATIVE.contains(&row.cause));
+    native.fold(0, |sum: u64, row| sum.saturating_add(row.bytes))
+}
+
 /// Sums up the objects of the process `pid`, which runs `command`, that stayed: those of the profile that are older than a limit
 /// and that something retains in the snapshot `after`. `before` has the objects at the beginning.
 #[must_use]
@@ -112,6 +117,7 @@ pub fn kept(
         major_collections,
         younger: profile.young,
         native_bytes_before: before.native_bytes,
+        native_bytes_after: native_bytes(after),
         ..Kept::default()
     };
     if collections == 0 {
@@ -122,7 +128,6 @@ pub fn kept(
         kept.unknown = Some(KeptUnknown::NoReferences);
         return kept;
     };
-    kept.native_bytes_after = retained.native_bytes;
     let samples: HashMap<Address, &KeptObject> =
         profile.objects.iter().map(|it| (it.slot, it)).collect();
     let mut classes: BTreeMap<&str, Class<'_>> = BTreeMap::new();
@@ -300,8 +305,8 @@ fn growing(
             Some(KeptGrowth { root, class, objects_before, objects_after, path })
         };
         let is_clear = |it: &KeptGrowth| growth(it) >= least_growth(it.objects_before, MIN_GROWTH);
-        // A thread may have in use what it retains.
-        let rows = classes.iter().filter_map(row);
+        // A thread may have in use what it retains. Hidden objects belong to others of the path.
+        let rows = classes.iter().filter(|(class, _)| !class.starts_with("(T_")).filter_map(row);
         let grown = rows.filter(|it| is_clear(it) && !it.path.split(ARROW).any(is_thread));
         // The step of a Proc has its place in the program. Objects of the interpreter say least.
         let has_proc =

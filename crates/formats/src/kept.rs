@@ -25,7 +25,9 @@ pub struct Kept {
     pub ambiguous: u64,
     pub classes: Vec<KeptClass>,
     pub growing: Vec<KeptGrowth>,
+    #[serde(default)]
     pub native_bytes_before: u64,
+    #[serde(default)]
     pub native_bytes_after: u64,
     pub frames: Vec<WhoFrame>,
     pub stacks: Vec<KeptStack>,

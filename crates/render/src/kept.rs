@@ -100,7 +100,7 @@ fn write(kept: &Kept, command: KeptCommand, out: &mut String, width: usize) -> s
     writeln!(out, "{DIM}{}{DIM:#}", kept.command)?;
     write_paragraph(out, RED, &kept_summary(kept), "", width)?;
     if kept.unknown.is_some() {
-        return Ok(());
+        return native(kept).map_or(Ok(()), |fact| write_wrapped(out, " · ", &fact, width));
     }
     for fact in facts(kept, command) {
         write_wrapped(out, " · ", &fact, width)?;
@@ -173,16 +173,7 @@ fn facts(kept: &Kept, command: KeptCommand) -> Vec<String> {
         let text = "were lost: too many collections at once, or objects were moved";
         facts.push(format!("{} {text}", Count(kept.ambiguous)));
     }
-    let native = kept.native_bytes_after.saturating_sub(kept.native_bytes_before);
-    if native >= MIN_NATIVE_BYTES {
-        facts.push(format!(
-            "native memory grew by {}: no objects, so no line is named here; `rbloat diff {}` shows whether it stays, and `rbloat who {}` \
-             which code touches it first",
-            Size(native),
-            kept.pid,
-            kept.pid
-        ));
-    }
+    facts.extend(native(kept));
     if named(kept).next().is_none() {
         let how = match command {
             KeptCommand::Who => "watch longer (--for), or with more ticks (--rate)",
@@ -193,6 +184,20 @@ fn facts(kept: &Kept, command: KeptCommand) -> Vec<String> {
         ));
     }
     facts
+}
+
+/// The growth of memory of which no line can be named.
+fn native(kept: &Kept) -> Option<String> {
+    let native = kept.native_bytes_after.saturating_sub(kept.native_bytes_before);
+    (native >= MIN_NATIVE_BYTES).then(|| {
+        format!(
+            "native memory grew by {}. It does not consist of Ruby objects, so no line is named. `rbloat diff {}` shows whether it stays, \
+             and `rbloat who {}` which code touches it first",
+            Size(native),
+            kept.pid,
+            kept.pid
+        )
+    })
 }
 
 /// A class whose lines are not named, and the reason.
