@@ -345,7 +345,8 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                  for example keeps every value that ENV has had."
             ),
             owned(Cause::NativeGlobal),
-            "`rbloat who` names the code that assigns to ENV while this grows. Only a restart frees old values.".into(),
+            "if these are old values of ENV, `rbloat who` names the code that assigns to it while this grows. Only a restart frees them."
+                .into(),
         ),
         Cause::NativeGlobal => (
             format!(
@@ -574,12 +575,13 @@ fn slot_evidence(report: &Report) -> Vec<String> {
     )]
 }
 
-/// Returns true if glibc's variables hold most of the memory of the verdict. Values of the environment are all that they keep without a
-/// limit (`known_values` in stdlib/setenv.c).
+/// Returns true if glibc's variables hold most of the memory of the verdict. They keep all values of the environment (`known_values` in
+/// stdlib/setenv.c), and also open files and functions for the exit.
 fn is_mostly_glibcs(report: &Report) -> bool {
     let is_glibc = |owner: &&Owner| {
         owner.cause == Some(Cause::NativeGlobal)
-            && (owner.owner == "libc.so.6" || owner.owner.starts_with("libc-2."))
+            && (owner.owner == "libc.so.6"
+                || owner.owner.starts_with("libc-2.") && owner.owner.ends_with(".so"))
     };
     let owners = report.owners.iter().flatten().filter(is_glibc);
     owners.map(Owner::bytes).fold(0, u64::saturating_add) > report.verdict.bytes / 2
