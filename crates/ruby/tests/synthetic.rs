@@ -238,7 +238,11 @@ fn a_layout_that_is_no_releases_is_read_right_or_not_at_all() {
             assert_eq!(read, truth, "{release:?}: {shift:?}");
             right += 1;
         }
-        assert!(right > 1 && refused > 1, "{release:?}: {right} were read, {refused} refused");
+        let least = 6 / step;
+        assert!(
+            right >= least && refused >= least,
+            "{release:?}: {right} were read, {refused} refused"
+        );
     }
 }
 

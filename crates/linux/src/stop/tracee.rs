@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(wait_for_stop(pid, PATIENCE), Wait::Gone);
     }
 
-    /// Of a copy that ended between two looks the end was not noticed, so it remained a zombie.
+    /// A copy that ended between two looks remained a zombie.
     #[test]
     fn an_end_between_two_looks_is_noticed() {
         let (is_zombie, noticed) = (Cell::new(false), Cell::new(false));
