@@ -144,11 +144,12 @@ fn unclaimed(
     let (kind, name) = match &mapping.backing {
         Backing::File(path) => {
             let name = Path::new(path).file_name().unwrap_or_default();
-            (AreaKind::File, name.to_string_lossy().into_owned())
+            let kind = if mapping.is_in_memory { AreaKind::Shmem } else { AreaKind::File };
+            (kind, name.to_string_lossy().into_owned())
         }
         Backing::Kernel(name) => (AreaKind::File, name.clone()),
         Backing::Stack => (AreaKind::ThreadStack, String::new()),
-        Backing::Anonymous if mapping.shared => (AreaKind::File, String::new()),
+        Backing::Anonymous if mapping.shared => (AreaKind::Shmem, String::new()),
         Backing::Anonymous | Backing::Heap => (AreaKind::Anonymous, String::new()),
     };
     resident(state, mapping, &AreaPlan { range, kind, name, content: Content::Whole }, plans);

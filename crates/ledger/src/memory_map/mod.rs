@@ -87,15 +87,17 @@ pub enum AreaKind {
     Jit,
     /// Ruby's transient heap (2.6 to 3.2).
     TransientHeap,
-    /// A mapping of a file, or shared memory.
+    /// A mapping of a file on disk, or of the kernel's.
     File,
+    /// A mapping of a file in memory (tmpfs, memfd), or shared memory.
+    Shmem,
     /// Other memory.
     Anonymous,
 }
 
 impl AreaKind {
     /// All kinds but [`AreaKind::Arena`].
-    const OTHERS: [Self; 8] = [
+    const OTHERS: [Self; 9] = [
         Self::Mmapped,
         Self::HeapPages,
         Self::ThreadStack,
@@ -103,6 +105,7 @@ impl AreaKind {
         Self::Jit,
         Self::TransientHeap,
         Self::File,
+        Self::Shmem,
         Self::Anonymous,
     ];
 
@@ -118,6 +121,7 @@ impl AreaKind {
             Self::Jit => "jit",
             Self::TransientHeap => "transient_heap",
             Self::File => "file",
+            Self::Shmem => "shmem",
             Self::Anonymous => "anonymous",
         }
     }

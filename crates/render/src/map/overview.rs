@@ -76,7 +76,7 @@ pub(crate) const LEGEND_OF_CODE: [(&str, Colour); 5] = [
 ];
 
 /// The kinds of areas in the order in which they are shown, and their titles. An arena has a title of its own.
-pub(crate) const TITLES: [(AreaKind, &str); 9] = [
+pub(crate) const TITLES: [(AreaKind, &str); 10] = [
     (AreaKind::Arena(0), ""),
     (AreaKind::Mmapped, "Chunks with their own mapping"),
     (AreaKind::HeapPages, "Ruby heap pages"),
@@ -86,6 +86,7 @@ pub(crate) const TITLES: [(AreaKind, &str); 9] = [
     (AreaKind::TransientHeap, "Transient heap"),
     (AreaKind::Anonymous, "Other memory"),
     (AreaKind::File, "Files"),
+    (AreaKind::Shmem, "Files in memory, shared memory"),
 ];
 
 impl Section<'_> {

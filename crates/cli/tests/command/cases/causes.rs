@@ -1,11 +1,12 @@
 //! Memory that is neither of Ruby's objects nor of malloc: mapped memory, tables of the interpreter, files in memory.
 
 use formats::{Action, Report};
-use ledger::{Cause, InterpreterKind};
+use ledger::{AreaKind, Cause, InterpreterKind};
 use testkit::Target;
 
 use super::{case, verdict, words};
 use crate::report;
+use crate::snapshots::Kept;
 
 /// A report on an engine with its own heap had no step, and a check that could not be done.
 #[test]
@@ -150,6 +151,11 @@ fn are_no_cache(mut target: Target) {
     assert_eq!((*bytes, path, *path_bytes), (row.bytes, &file.path, file.shared_bytes));
     assert!(path.contains("/metric_counter_") && file.is_in_memory, "{file:?}");
     assert!(report.advice.iter().all(|step| step.action != Action::WatchPss), "{report:?}");
+    let map = Kept::of(target.pid()).read().memory_map;
+    let areas = map.areas.iter().filter(|area| area.kind == AreaKind::Shmem);
+    let resident = areas.flat_map(|area| map.pages(area)).filter(|(_, used)| used.is_resident());
+    let mapped: u64 = resident.map(|(pages, _)| linux::length(&pages)).sum();
+    assert!(mapped.abs_diff(row.bytes) < 1 << 20, "{mapped}, {row:?}");
     // The files are deleted already. Their memory is free when they are not mapped any more.
     target.tell("unmap");
     assert!(target.next_truth()["shmem_bytes"].as_u64().unwrap() < 1 << 20);

@@ -5,7 +5,7 @@ const VIEWS = [...(SHARED ? ['sharing'] : []), 'use', 'owner', ...(MADE ? ['code
 const GROUP_OF_CAUSE = new Map(GROUPS.flatMap(({ causes }, group) => causes.map(cause => [cause, group])));
 /** The causes of areas without blocks. */
 const WHOLE = { thread_stack: 'stack.threads', fiber_stack: 'stack.fibers', jit: 'ruby.jit', file: 'file.shared',
-  transient_heap: 'ruby.malloc' };
+  shmem: 'file.shmem', transient_heap: 'ruby.malloc' };
 /** The causes of blocks, as far as their use decides. */
 const OF_USE = { [FREE]: 'malloc.fragmented', [FASTBIN]: 'malloc.cached', [TCACHE]: 'malloc.cached', [TOP]: 'malloc.top',
   [OLD_SLOT]: 'ruby.live_slots', [YOUNG_SLOT]: 'ruby.live_slots', [UNREAD_SLOT]: 'ruby.live_slots',
