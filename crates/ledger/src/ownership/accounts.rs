@@ -22,7 +22,7 @@ use crate::ownership::table::{ANONYMOUS_CLASS, OwnerTable};
 use crate::ownership::trace::Trace;
 use crate::pages::Residents;
 
-/// The number of classes whose retainers are found.
+/// The number of classes whose retainers are found, beside those of kinds of hidden objects.
 const MAX_RETAINED_CLASSES: usize = 20;
 /// The number of retainers that are listed for each of them.
 const MAX_RETAINERS: usize = 3;
@@ -146,7 +146,13 @@ impl<'a> Owners<'a> {
         }
         // A stable sort: nearly all classes are in their order already.
         kept.sort_by_key(|account| Reverse(account.bytes_with_singleton_classes()));
-        kept.truncate(MAX_RETAINED_CLASSES);
+        // Kinds of hidden objects take no place of a class.
+        let mut classes = 0;
+        kept.retain(|account| {
+            classes += usize::from(account.kind == OwnerKind::Class);
+            account.kind != OwnerKind::Class || classes <= MAX_RETAINED_CLASSES
+        });
+        kept.truncate(MAX_GROUPS);
         // Classes of one name share an account.
         let group_of_name: HashMap<&str, usize> = kept
             .iter()
