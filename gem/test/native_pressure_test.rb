@@ -87,7 +87,8 @@ class NativePressureTest < Minitest::Test
   def test_it_works_with_threads_and_ractors
     rises = run_churn(<<~RUBY)
       Rbloat::NativePressure.start
-      threads = Array.new(4) { Thread.new { 500.times { "x" * 100; Hoard.new(100_000); sleep 0.001 } } }
+      hoard = -> { 500.times { |n| "x" * 100; Hoard.new(100_000); n % 5 == 4 ? wait_for_a_look : sleep(0.001) } }
+      threads = Array.new(4) { Thread.new(&hoard) }
       threads.each(&:join)
       if defined?(Ractor)
         ractor = Ractor.new { 500.times { "x" * 100; Hoard.new(100_000); sleep 0.001 }; 1 }

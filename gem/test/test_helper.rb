@@ -16,14 +16,14 @@ module Together
   LIB = ENV.fetch("RBLOAT_TEST_LIB", File.expand_path("../lib", __dir__))
   # The command that runs each program, such as valgrind.
   UNDER = ENV.fetch("RBLOAT_TEST_UNDER", "").split
-  PATIENCE = 60
+  PATIENCE = 300
 
   # Methods for programs: `wait_until`, and `burst`, after which malloc has many free pages.
   PRELUDE = <<~'RUBY'
     require "json"
     require "rbloat"
 
-    def wait_until(seconds = 60)
+    def wait_until(seconds = 300)
       limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds
       until yield
         raise "waited in vain" if Process.clock_gettime(Process::CLOCK_MONOTONIC) > limit

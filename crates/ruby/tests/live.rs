@@ -292,7 +292,11 @@ fn a_busy_process_is_read_exactly_or_not_at_all() {
     );
     let mut read = 0;
     let rounds = 2 * testkit::captures();
-    for round in 0..rounds {
+    // On a slow machine, it collects garbage most of the time.
+    for round in 0..50 * rounds {
+        if read * 3 >= rounds * 2 {
+            break;
+        }
         std::thread::sleep(std::time::Duration::from_millis(u64::from(1 + round * 7 % 20)));
         match space_of(&target) {
             Ok(space) => {

@@ -20,16 +20,22 @@ const PROGRAM: &str = "
 fn run_within(container: &Container, arguments: &[&str]) -> Output {
     let binary = std::env::var_os("RBLOAT_TEST_BINARY");
     let binary = binary.unwrap_or_else(|| env!("CARGO_BIN_EXE_rbloat").into());
-    container.install(Path::new(&binary)).args(arguments).output().unwrap()
+    container.install(Path::new(&binary)).args(patient(arguments)).output().unwrap()
 }
 
 /// Runs rbloat outside of all containers.
 fn run_outside(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_rbloat"))
         .env("NO_COLOR", "1")
-        .args(arguments)
+        .args(patient(arguments))
         .output()
         .unwrap()
+}
+
+/// On a busy machine a report may need a longer pause than by default.
+fn patient<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    let reports = arguments.first() == Some(&"report");
+    [arguments, if reports { &["--max-pause", "10s"] } else { &[] }].concat()
 }
 
 /// Compares the report of a stopped target with the kernel's count.

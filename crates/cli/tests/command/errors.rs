@@ -260,7 +260,7 @@ fn as_nobody(capabilities: &str, prepare: &str, pid: i32) -> Output {
     let script = format!(
         "set -e; {prepare}
          exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all{capabilities} \
-            --ambient-caps=-all{capabilities} \"$0\" report {pid} --json"
+            --ambient-caps=-all{capabilities} \"$0\" report {pid} --max-pause 10s --json"
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", &script]).arg(path);

@@ -172,7 +172,8 @@ fn a_snapshot_has_what_a_live_report_has() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.rbloat").to_str().unwrap().to_owned();
     let pid = target.pid().to_string();
-    let taken = rbloat().args(["snapshot", &pid, "-o", &path]).output().unwrap();
+    let taken =
+        rbloat().args(["snapshot", &pid, "--max-pause", "10s", "-o", &path]).output().unwrap();
     assert!(taken.status.success(), "{}", String::from_utf8_lossy(&taken.stderr));
     let saved = rbloat().args(["report", &path, "--json"]).output().unwrap();
     let saved: Report = crate::document(&saved.stdout);

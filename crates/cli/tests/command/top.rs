@@ -310,14 +310,14 @@ fn assert_restored(top: Top, status: i32) {
 #[test]
 fn the_terminal_is_restored_however_it_ends() {
     for (signal, status) in [("TERM", 143), ("HUP", 129), ("INT", 130)] {
-        let top = between_modes("nothing");
+        let top = between_modes(&word("nothing"));
         let killed =
             Command::new("kill").args([&format!("-{signal}"), &top.pid().to_string()]).status();
         assert!(killed.unwrap().success());
         assert_restored(top, status);
     }
     for keys in ["q", "\x03"] {
-        let mut top = between_modes("nothing");
+        let mut top = between_modes(&word("nothing"));
         top.press(keys);
         assert_restored(top, 0);
     }
@@ -326,10 +326,11 @@ fn the_terminal_is_restored_however_it_ends() {
 #[test]
 fn a_stop_restores_the_terminal_until_it_continues() {
     // With job control, as in an interactive shell.
-    let mut top = Top::run(
-        (80, 24),
-        "stty -g >BEFORE; set -m; RBLOAT top nothing; stty -g >AFTER; echo stopped; read go; fg; echo over",
+    let line = format!(
+        "stty -g >BEFORE; set -m; RBLOAT top {}; stty -g >AFTER; echo stopped; read go; fg; echo over",
+        word("nothing")
     );
+    let mut top = Top::run((80, 24), &line);
     top.wait(|screen| screen.contains(" q quit"));
     top.press("\x1a");
     while !String::from_utf8_lossy(&top.bytes).contains("stopped\r\n") {
@@ -350,7 +351,7 @@ fn a_stop_restores_the_terminal_until_it_continues() {
 
 #[test]
 fn a_size_that_changes_is_followed() {
-    let mut top = Top::start("nothing", (80, 24));
+    let mut top = Top::start(&word("nothing"), (80, 24));
     let screen = top.wait(|screen| screen.contains(" q quit"));
     assert!(screen.lines().nth(23).unwrap().contains("q quit"));
     let terminal = fs::read_link(format!("/proc/{}/fd/0", top.pid())).unwrap();

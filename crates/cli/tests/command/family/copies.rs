@@ -1,6 +1,6 @@
 //! Pages that members share, and pages that were copied since the fork.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
@@ -137,7 +137,18 @@ fn an_account_breaks_no_sharing_and_is_one_capture_of_each_member() {
     let target = family(&["idle", "write", "collect", "objects", "grow"]);
     let members = pids(&account(target.pid(), &["--identical"]));
     assert_eq!(members.len(), 7);
-    let all = || members.iter().map(|&pid| users_of_pages(pid)).collect::<Vec<_>>();
+    // The kernel may move pages meanwhile: in place of a frame, the first page that has it.
+    let all = || {
+        let mut first_pages = HashMap::new();
+        let of_members = members.iter().enumerate().map(|(member, &pid)| {
+            let mut first = |page, frame| *first_pages.entry(frame).or_insert((member, page));
+            let users = users_of_pages(pid).into_iter();
+            users
+                .map(|(page, (count, frame))| (page, (count, frame.map(|it| first(page, it)))))
+                .collect::<BTreeMap<_, _>>()
+        });
+        of_members.collect::<Vec<_>>()
+    };
     let faults_of = |examine: &dyn Fn()| {
         let before: Vec<u64> = members.iter().map(|&pid| faults(pid)).collect();
         examine();
