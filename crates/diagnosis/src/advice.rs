@@ -297,9 +297,14 @@ fn retaining_most(owner: &OwnerAccount) -> Option<&Retainer> {
 fn release_objects(class: &OwnerAccount, most: Option<&Retainer>) -> Action {
     let path = most.and_then(|retainer| retainer.path.clone());
     let hidden = path.as_deref().filter(|_| class.kind == OwnerKind::Internal);
+    // The class of the objects that use the hidden ones.
+    let user = hidden.and_then(class_of_hidden);
     Action::ReleaseObjects {
-        class: hidden.and_then(class_of_hidden).unwrap_or(&class.name).to_owned(),
-        bytes: class.bytes_with_singleton_classes(),
+        class: user.unwrap_or(&class.name).to_owned(),
+        bytes: match most.filter(|_| user.is_some()) {
+            Some(most) => most.bytes.min(class.weight_bytes()),
+            None => class.bytes_with_singleton_classes(),
+        },
         path,
         are_garbage: most.is_some_and(|retainer| retainer.path.is_none()),
     }

@@ -14,10 +14,14 @@ pub(crate) fn root_of(path: &str) -> &str {
 pub(crate) const CONTAINERS: [&str; 8] =
     ["Array", "Hash", "Set", "Proc", "Method", "Binding", "Enumerator", "Enumerator::Lazy"];
 
-/// The class of the objects to which the hidden ones at the end of a path belong. `None` if these are of no class that a program has made.
+/// The class of the objects to which the hidden ones at the end of a path belong. `None` if only containers are known, or variables of
+/// threads.
 pub(crate) fn class_of_hidden(path: &str) -> Option<&str> {
-    let classes = path.split(ARROW).skip(1).map(class_of);
-    classes.filter(|class| !is_hidden(class) && !CONTAINERS.contains(class)).last()
+    let classes: Vec<&str> = path.split(ARROW).skip(1).map(class_of).collect();
+    let is_passed = |class: &&&str| is_hidden(class) || CONTAINERS.contains(*class);
+    let class = classes.iter().rev().find(|class| !is_passed(class))?;
+    // Steps that are left out, and variables of threads, are no objects.
+    (!class.starts_with(['…', '['])).then_some(*class)
 }
 
 /// The class of a step, which may also have a number, a place in the code, or the name of a thread.
@@ -42,7 +46,9 @@ mod tests {
         for (path, class) in [
             ("$kept → Array → Zlib::GzipReader → (T_STRING)", Some("Zlib::GzipReader")),
             ("POOL → Queue → Array × 2 → (T_ARRAY)", Some("Queue")),
-            ("POOL → (anonymous class) × 2 → (T_ARRAY)", Some("(anonymous class)")),
+            ("POOL → Queue → … → Array → Hash → (T_ARRAY)", None),
+            ("POOL → … → (T_STRING)", None),
+            ("(threads) → Thread → [:buffers] → Array → (T_ARRAY)", None),
             ("POOL → Proc (app.rb:7) → (imemo_env) → (T_ARRAY)", None),
             ("POOL → Array → (T_ARRAY)", None),
             ("(threads) → (T_ARRAY)", None),

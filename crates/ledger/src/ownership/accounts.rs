@@ -22,7 +22,7 @@ use crate::ownership::table::{ANONYMOUS_CLASS, OwnerTable};
 use crate::ownership::trace::Trace;
 use crate::pages::Residents;
 
-/// The number of classes whose retainers are found, beside those of kinds of hidden objects.
+/// The maximum number of classes whose retainers are found. Kinds of hidden objects do not count.
 const MAX_RETAINED_CLASSES: usize = 20;
 /// The number of retainers that are listed for each of them.
 const MAX_RETAINERS: usize = 3;

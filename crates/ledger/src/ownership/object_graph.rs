@@ -47,8 +47,6 @@ pub(crate) enum Node {
 
 pub(crate) const EVERYTHING: u32 = 0;
 const THREADS: u32 = 1;
-/// The name of the root of all threads.
-pub(crate) const THREADS_NAME: &str = "(threads)";
 const EXTENSION_MEMORY: u32 = 2;
 const FIRST_LIST: u32 = 3;
 const FIRST_NAMED: u32 = FIRST_LIST + LISTS.len() as u32;
@@ -276,7 +274,7 @@ impl<'a> ObjectGraph<'a> {
             Node::Named(root) => {
                 self.named_roots.get(root as usize).map_or(UNKNOWN, |root| root.name.as_str())
             }
-            Node::Threads => THREADS_NAME,
+            Node::Threads => "(threads)",
             Node::List(list) => LISTS.get(list as usize).copied().unwrap_or(UNKNOWN),
             Node::ExtensionMemory => "(memory of C extensions)",
             Node::Memory(node) => match self.root_at(node) {

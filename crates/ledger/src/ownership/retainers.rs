@@ -7,15 +7,20 @@ use linux::both;
 use ruby::Slot;
 
 use crate::ownership::names::PARTS;
-use crate::ownership::object_graph::{Node, ObjectGraph, Paths, THREADS_NAME};
+use crate::ownership::object_graph::{Node, ObjectGraph, Paths};
 use crate::ownership::owner::Retainer;
 use crate::size::Count;
 
 /// The number of steps of a path that are shown; those in the middle are left out.
 const MAX_STEPS: usize = 8;
 
-/// The part of the paths from threads, each of which is a root of its own, that must have a name: a clear majority, since few are compared.
+/// A path names a thread, or a variable of one, only if this part of the compared paths have it: a clear majority, since few are compared, and
+/// a thread retains only its own objects.
 const COMMON_OF_THREADS: (usize, usize) = (3, 4);
+/// The first part of the names of threads, and of their variables.
+const THREAD: [&str; 2] = ["Thread", "["];
+/// The step in place of others.
+const OTHERS: &str = "…";
 
 /// The number of objects whose paths are compared to find a typical one.
 const MAX_PICKS: usize = 16;
@@ -203,9 +208,19 @@ impl<'a> Retainers<'a> {
             }
         }
         let all = paths.iter().map(Vec::len).sum();
+        let root = |slot: &u32| self.paths.root(self.graph.slot(*slot));
+        let has_one_root = picks.iter().all(|slot| root(slot) == root(&picks[0]));
         // The first one of several.
         let typical = paths.into_iter().rev().max_by_key(Vec::len);
-        typical.map_or_else(String::new, |paths| shown(common(&paths, all)))
+        typical.map_or_else(String::new, |paths| {
+            let mut path = common(&paths, all, has_one_root);
+            // Hidden objects belong to those before them, if that is known of most.
+            if paths.len() * 2 <= all && path.len() > 2 && path.last().is_some_and(Step::is_hidden)
+            {
+                path.splice(1..path.len() - 1, [Step::of([OTHERS, "", ""])]);
+            }
+            shown(path)
+        })
     }
 
     /// The path to the object in a slot, as text.
@@ -277,6 +292,11 @@ impl<'a> Step<'a> {
     fn class(&self) -> &'a str {
         self.parts[0]
     }
+
+    /// Returns true for objects that programs never see, but whose memory is theirs: `(T_STRING)`.
+    fn is_hidden(&self) -> bool {
+        self.class().starts_with("(T_")
+    }
 }
 
 fn add_step<'a>(path: &mut Path<'a>, parts: [&'a str; PARTS]) {
@@ -307,28 +327,27 @@ fn joined<'a>(path: &Path<'a>) -> Path<'a> {
     joined
 }
 
-/// The path of median length among these, which have the same classes and the same root, with the further parts of names that most of
-/// them have. If threads are the root, most of `all` paths must have these.
-fn common<'a>(paths: &[Path<'a>], all: usize) -> Path<'a> {
+/// The path of median length among these, which have the same classes, with the further parts of names that most of `all` compared paths
+/// have, and of threads those that [`COMMON_OF_THREADS`] of them have. The name of the root remains if all of them have one root.
+fn common<'a>(paths: &[Path<'a>], all: usize, has_one_root: bool) -> Path<'a> {
     let is_alike = paths.iter().all(|path| path.len() == paths[0].len());
     if !is_alike {
-        return common(&paths.iter().map(joined).collect::<Vec<_>>(), all);
+        let joined: Vec<_> = paths.iter().map(joined).collect();
+        return common(&joined, all, has_one_root);
     }
     let mut by_length: Vec<&Path<'a>> = paths.iter().collect();
     by_length.sort_by_key(|path| path.iter().map(|step| step.count).sum::<usize>());
     let mut common = by_length[by_length.len() / 2].clone();
-    let is_of_threads = common.first().is_some_and(|root| root.class() == THREADS_NAME);
-    for (index, step) in common.iter_mut().enumerate() {
+    for (index, step) in common.iter_mut().enumerate().skip(usize::from(has_one_root)) {
+        let (part_of_all, needed) = match THREAD.contains(&step.class()) {
+            true => (COMMON_OF_THREADS.1, COMMON_OF_THREADS.0 * all),
+            false => (2, all + 1),
+        };
         for part in 1..PARTS {
             let of_paths = || paths.iter().map(|path| path[index].parts[part]);
             let most = of_paths().max_by_key(|it| of_paths().filter(|other| other == it).count());
-            let is_common = |it: &&str| {
-                let count = of_paths().filter(|other| other == it).count();
-                match is_of_threads {
-                    true => count * COMMON_OF_THREADS.1 >= all * COMMON_OF_THREADS.0,
-                    false => count * 2 > paths.len(),
-                }
-            };
+            let is_common =
+                |it: &&str| of_paths().filter(|other| other == it).count() * part_of_all >= needed;
             step.parts[part] = most.filter(is_common).unwrap_or_default();
         }
     }
@@ -345,7 +364,7 @@ fn common<'a>(paths: &[Path<'a>], all: usize) -> Path<'a> {
 fn shown(mut path: Path<'_>) -> String {
     if path.len() > MAX_STEPS {
         let middle = MAX_STEPS / 2..path.len() - MAX_STEPS / 2 + 1;
-        path.splice(middle, [Step::of(["…", "", ""])]);
+        path.splice(middle, [Step::of([OTHERS, "", ""])]);
     }
     let step = |step: &Step<'_>| {
         let name = match step.parts {
