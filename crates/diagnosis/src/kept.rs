@@ -13,7 +13,7 @@ use ledger::{Cause, Gem, MapBlock, RetainedBy, Use};
 use linux::Address;
 use sampler::{Frame, KeptObject, KeptProfile};
 
-use crate::path::{ARROW, root_of};
+use crate::path::{ARROW, is_hidden, root_of};
 use crate::who::frame as who_frame;
 
 /// The roots and the lines of a class, at most.
@@ -87,7 +87,7 @@ pub fn retained_objects(snapshot: &Snapshot) -> Option<RetainedObjects> {
     Some(counts)
 }
 
-/// The resident bytes of memory that C code allocates, and that is free for nobody.
+/// The resident bytes of native memory in use.
 fn native_bytes(snapshot: &Snapshot) -> u64 {
     let native = snapshot.report.causes.iter().filter(|row| NATIVE.contains(&row.cause));
     native.fold(0, |sum: u64, row| sum.saturating_add(row.bytes))
@@ -311,7 +311,7 @@ fn growing(
         // The step of a Proc has its place in the program. Objects of the interpreter say least.
         let has_proc =
             |it: &KeptGrowth| it.path.split(ARROW).any(|step| step.starts_with("Proc ("));
-        grown.min_by_key(|it| (!has_proc(it), it.class.starts_with('('), Reverse(growth(it))))
+        grown.min_by_key(|it| (!has_proc(it), is_hidden(&it.class), Reverse(growth(it))))
     };
     let mut rows: Vec<KeptGrowth> = after.of_roots.iter().filter_map(of_root).collect();
     rows.sort_by_key(|it| Reverse(growth(it)));

@@ -186,7 +186,7 @@ fn facts(kept: &Kept, command: KeptCommand) -> Vec<String> {
     facts
 }
 
-/// The growth of memory of which no line can be named.
+/// The sentence on native memory that grew; `None` if it did not.
 fn native(kept: &Kept) -> Option<String> {
     let native = kept.native_bytes_after.saturating_sub(kept.native_bytes_before);
     (native >= MIN_NATIVE_BYTES).then(|| {
@@ -277,4 +277,20 @@ fn place(line: &KeptLine) -> String {
         text += &format!(" → {calls}");
     }
     in_file(text, path.as_deref(), *line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without a collection, nothing was said of native memory either.
+    #[test]
+    fn growth_of_native_memory_is_reported_without_collections() {
+        for (native_bytes_after, is_shown) in [(0, false), (10 << 20, true)] {
+            let unknown = Some(KeptUnknown::NoCollections);
+            let result = Kept { unknown, native_bytes_after, ..Kept::default() };
+            let text = kept(&result, KeptCommand::Who, 100);
+            assert_eq!(text.contains("native memory grew by 10.0 MiB"), is_shown, "{text}");
+        }
+    }
 }
