@@ -81,13 +81,13 @@ fn after_the_recording_of_a_process_that_grows_comes_a_diff() {
     let (target, folder) = (Target::bare_ruby(source), tempfile::tempdir().unwrap());
     let pid = target.pid();
     let expected = format!("Next: rbloat diff {pid}");
-    let is_next = |seconds: u32| {
-        let record = format!(
-            "record {pid} -o {seconds}.jsonl --every 100ms --duration {seconds}s --causes-every 0"
-        );
-        last_line(&on_a_terminal(&record, folder.path())) == expected
-    };
-    assert!([45, 90, 180, 360].into_iter().any(is_next));
+    let mut shown = String::new();
+    let is_next = [45, 90, 180, 360].into_iter().any(|seconds| {
+        let file = format!("{seconds}.jsonl --every 100ms --duration {seconds}s --causes-every 0");
+        shown = on_a_terminal(&format!("record {pid} -o {file}"), folder.path());
+        last_line(&shown) == expected
+    });
+    assert!(is_next, "{shown}");
     assert!(target.finish());
 }
 

@@ -297,8 +297,8 @@ fn a_request_to_end_in_a_fork_capture_leaves_no_dead_clone() {
             let kill = format!("kill -{name} {}", rbloat.id());
             let told = testkit::command("sh").args(["-c", &kill]).output().unwrap();
             let status = rbloat.wait().unwrap();
-            // On a busy machine the target may not reap the copy in time.
-            told.status.success() && status.signal() == Some(number) && dead_clones(&target) == 0
+            assert_eq!(dead_clones(&target), 0, "{name}");
+            told.status.success() && status.signal() == Some(number)
         });
         assert!(ended, "{name}");
     }
