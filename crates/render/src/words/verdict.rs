@@ -360,8 +360,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 "{size} of native memory are in use, but nothing points to them: a leak in a C extension, a library or Ruby itself."
             ),
             owned(Cause::NativeUnreachable),
-            "this memory should never be freed. If it is, its pointer was hidden (tagged, or stored as a \
-             difference)."
+            "this memory should never be freed. If it is, its pointer was hidden (stored as a difference, or with a tag in another bit than the lowest)."
                 .into(),
         ),
         Cause::RubyJit => (
@@ -576,7 +575,7 @@ fn slot_evidence(report: &Report) -> Vec<String> {
 }
 
 /// Returns true if glibc's variables hold most of the memory of the verdict. They keep all values of the environment (`known_values` in
-/// stdlib/setenv.c), and also open files and functions for the exit.
+/// stdlib/setenv.c), and also open files and functions registered with atexit.
 fn is_mostly_glibcs(report: &Report) -> bool {
     let is_glibc = |owner: &&Owner| {
         owner.cause == Some(Cause::NativeGlobal)
