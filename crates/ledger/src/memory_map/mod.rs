@@ -87,7 +87,7 @@ pub enum AreaKind {
     Jit,
     /// Ruby's transient heap (2.6 to 3.2).
     TransientHeap,
-    /// A mapping of a file on disk, or one of the kernel's own, such as [vdso].
+    /// A mapping of a file on disk, or one of the kernel's own, such as `[vdso]`.
     File,
     /// A mapping of a file in memory (tmpfs, memfd), or shared memory.
     Shmem,
