@@ -457,7 +457,6 @@ fn safe_threads(stop: &Stop, pagemap: &Pagemap) -> Result<Vec<(i32, Address)>, R
 /// The reason, if some could not be reaped.
 fn reap(program: &Identity, signal: i32, functions: &Functions) -> Result<(), Refusal> {
     let deadline = Instant::now() + REAPING;
-    let system_calls = reaping_calls(functions);
     let step = "let the process remove all ended copies";
     let still_there = Refusal::TraceFailed { step, errno: Some(Errno::ETIMEDOUT) };
     // Only clone(2) as it is used here creates children whose end sends no signal.
@@ -467,19 +466,7 @@ fn reap(program: &Identity, signal: i32, functions: &Functions) -> Result<(), Re
         if zombies.is_empty() {
             return Ok(());
         }
-        match at_a_safe_point(program, signal, true, &system_calls, |thread, pending| {
-            for &zombie in &zombies {
-                let options = (libc::WNOHANG | libc::__WALL) as u64;
-                let arguments = [zombie as u64, 0, options, 0, 0, 0];
-                match thread.system_call(functions, ("wait4", libc::SYS_wait4), arguments, pending)
-                {
-                    // Another rbloat has let it be reaped meanwhile.
-                    Ok(_) | Err(Refusal::Kernel { errno: Errno::ECHILD, .. }) => {}
-                    Err(refusal) => return Err(refusal),
-                }
-            }
-            Ok(())
-        }) {
+        match reap_these(program, signal, functions, &zombies) {
             Err(refusal) if Instant::now() >= deadline => return Err(refusal),
             Ok(()) if ended_copies().is_empty() => return Ok(()),
             Ok(()) if Instant::now() >= deadline => return Err(still_there),
@@ -488,9 +475,54 @@ fn reap(program: &Identity, signal: i32, functions: &Functions) -> Result<(), Re
     }
 }
 
+/// Lets the target reap these ended copies.
+fn reap_these(
+    program: &Identity,
+    signal: i32,
+    functions: &Functions,
+    zombies: &[i32],
+) -> Result<(), Refusal> {
+    let system_calls = reaping_calls(functions);
+    at_a_safe_point(program, signal, true, &system_calls, |thread, pending| {
+        for &zombie in zombies {
+            // Only a child whose end sends no signal. Another rbloat may have let the copy be reaped since, and a child of the
+            // program's own may have its number now, for which the program waits.
+            let options = (libc::WNOHANG | libc::__WCLONE) as u64;
+            let arguments = [zombie as u64, 0, options, 0, 0, 0];
+            match thread.system_call(functions, ("wait4", libc::SYS_wait4), arguments, pending) {
+                Ok(_) | Err(Refusal::Kernel { errno: Errno::ECHILD, .. }) => {}
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        Ok(())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A child of the target's own that had got the number of a copy was reaped, and the target waited for it in vain (ECHILD).
+    #[test]
+    fn a_child_of_the_targets_own_is_left_to_it() {
+        let mut target = testkit::Target::ruby(
+            "Thread.new { sleep }
+             child = fork { exit!(7) }
+             sleep 0.01 until File.read(\"/proc/#{child}/stat\").include?(') Z ')
+             puts \"ready {\\\"child\\\": #{child}}\"; $stdout.flush; $stdin.gets
+             Process.wait(child)
+             puts \"ready {\\\"status\\\": #{$?.exitstatus}}\"; $stdout.flush; $stdin.read",
+        );
+        let child = i32::try_from(target.number("child")).unwrap();
+        testkit::wait_until_asleep(target.pid());
+        let examined = Target::open(target.pid(), linux::WantedVariables::default()).unwrap();
+        let functions = Functions::find(&examined).unwrap();
+        let reaped = reap_these(examined.program(), libc::SIGVTALRM, &functions, &[child]);
+        assert!(reaped.is_ok(), "{reaped:?}");
+        target.tell("");
+        assert_eq!(target.next_truth()["status"], 7);
+        assert!(target.finish());
+    }
 
     /// The guard may end a copy before its memory was opened. That was reported as an unreadable file of /proc.
     #[test]
