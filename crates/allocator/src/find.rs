@@ -200,7 +200,9 @@ pub(crate) fn glibc_module(modules: &[Module]) -> Option<&Module> {
     modules.iter().find(|module| is_glibc(&module.name))
 }
 
-fn is_glibc(name: &str) -> bool {
+/// Returns true for the file name of the GNU C library.
+#[must_use]
+pub fn is_glibc(name: &str) -> bool {
     name == "libc.so.6" || name.starts_with("libc-2.") && name.ends_with(".so")
 }
 

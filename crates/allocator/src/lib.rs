@@ -27,7 +27,7 @@ mod trim_call;
 mod walk;
 
 pub use blocks::Blocks;
-pub use find::{Allocator, Libc, ServingAllocator, find_allocator, libc};
+pub use find::{Allocator, Libc, ServingAllocator, find_allocator, is_glibc, libc};
 pub use finding::{ArenaProblem, Finding};
 pub use glibc::{ThreadList, count_heaps, is_in_heap};
 pub use heap_map::{

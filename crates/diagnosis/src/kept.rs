@@ -9,11 +9,11 @@ use formats::{
     Diff, Kept, KeptClass, KeptGrowth, KeptJudgement, KeptLine, KeptRoot, KeptStack, KeptUnknown,
     Snapshot, milliseconds,
 };
-use ledger::{Cause, Gem, MapBlock, RetainedBy, Use};
+use ledger::{Gem, MapBlock, RetainedBy, Use};
 use linux::Address;
 use sampler::{Frame, KeptObject, KeptProfile};
 
-use crate::path::{ARROW, is_hidden, root_of};
+use crate::path::{ARROW, class_of, is_hidden, root_of};
 use crate::who::frame as who_frame;
 
 /// The roots and the lines of a class, at most.
@@ -28,8 +28,6 @@ const MAX_SHIFT: u64 = 4;
 const MIN_LATE: u64 = 5;
 /// The growth, in objects of a class, from which a root is reported without a line.
 const MIN_GROWTH: u64 = 100;
-/// The causes of memory that C code allocates.
-const NATIVE: [Cause; 3] = [Cause::NativeHeld, Cause::NativeGlobal, Cause::NativeUnreachable];
 /// The root of objects that only threads refer to: they are in use.
 const STACKS: &str = "(stacks)";
 /// The maximum number of pairs of a root and a class. No real process has as many.
@@ -89,7 +87,7 @@ pub fn retained_objects(snapshot: &Snapshot) -> Option<RetainedObjects> {
 
 /// The resident bytes of native memory in use.
 fn native_bytes(snapshot: &Snapshot) -> u64 {
-    let native = snapshot.report.causes.iter().filter(|row| NATIVE.contains(&row.cause));
+    let native = snapshot.report.causes.iter().filter(|row| row.cause.is_native());
     native.fold(0, |sum: u64, row| sum.saturating_add(row.bytes))
 }
 
@@ -321,7 +319,7 @@ fn growing(
 
 /// Returns true for a step of a path that is a thread, also with its name, its method, or a number.
 fn is_thread(step: &str) -> bool {
-    step.split(' ').next() == Some("Thread")
+    class_of(step) == "Thread"
 }
 
 /// Adds the lines that made the objects that roots keep. Of the samples, those count that the last snapshot has as old objects and that

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use formats::{Confidence, KeptBy, Owner, Report, Verdict};
-use ledger::{Cause, CauseGroup, Causes, Ledger, percent};
+use ledger::{Cause, CauseGroup, Causes, Ledger, is_glibc, percent};
 
 use crate::path::{ARROW, class_of_hidden, is_hidden};
 
@@ -210,6 +210,15 @@ pub fn managed(report: &Report) -> impl Iterator<Item = &Owner> {
 /// The resident bytes of the objects that a root retains.
 fn resident(owner: &Owner, kept: &KeptBy) -> u64 {
     kept.bytes.min(owner.bytes())
+}
+
+/// Returns true if glibc's variables hold most of the memory of the verdict. They keep all values of the environment (`known_values` in
+/// stdlib/setenv.c), and also open files and functions registered with atexit.
+#[must_use]
+pub fn is_mostly_glibcs(report: &Report) -> bool {
+    let owners = report.owners.iter().flatten();
+    let owners = owners.filter(|it| it.cause == Some(Cause::NativeGlobal) && is_glibc(&it.owner));
+    owners.map(Owner::bytes).fold(0, u64::saturating_add) > report.verdict.bytes / 2
 }
 
 /// The first step of a path. The next step is a part of it if the first one is not a place in the program, such as

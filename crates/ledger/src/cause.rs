@@ -133,6 +133,12 @@ impl Cause {
             Self::RubyOverhead | Self::MallocOverhead => CauseGroup::Overhead,
         }
     }
+
+    /// Returns true for memory of C code whose owners, or their lack, are known.
+    #[must_use]
+    pub fn is_native(self) -> bool {
+        matches!(self, Self::NativeHeld | Self::NativeGlobal | Self::NativeUnreachable)
+    }
 }
 
 /// Causes that mean the same to a user. Each cause belongs to exactly one group.

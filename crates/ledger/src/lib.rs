@@ -20,7 +20,7 @@ mod size;
 mod threads;
 mod unknown;
 mod writes;
-pub use allocator::{ArenaProblem, Decay, Finding as MallocFinding, Tuning};
+pub use allocator::{ArenaProblem, Decay, Finding as MallocFinding, Tuning, is_glibc};
 pub use cause::{Cause, CauseGroup, Causes};
 pub use facts::Facts;
 pub use files::FileAccount;

@@ -191,13 +191,11 @@ fn write_dominators(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Re
 }
 
 fn write_owners(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
-    let native = [Cause::NativeHeld, Cause::NativeGlobal, Cause::NativeUnreachable];
     let shown: Vec<_> = diff
         .owners
         .iter()
         .filter(|it| {
-            it.cause.is_some_and(|cause| native.contains(&cause))
-                && it.bytes.change.unsigned_abs() >= MIN_BYTES
+            it.cause.is_some_and(Cause::is_native) && it.bytes.change.unsigned_abs() >= MIN_BYTES
         })
         .take(MAX_ROWS)
         .collect();

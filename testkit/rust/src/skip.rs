@@ -19,15 +19,19 @@ pub fn skip(reason: &str) {
 /// Returns the number of random cases of a property test: `quick`, or 20 times as many in `make nightly`.
 #[must_use]
 pub fn cases(quick: u32) -> u32 {
-    if std::env::var_os("RBLOAT_TEST_NIGHTLY").is_some() { quick * 20 } else { quick }
+    if runs_nightly() { quick * 20 } else { quick }
 }
 
 /// Returns true in `make nightly`, which runs tests that take long and seldom fail. Otherwise notes that `what` is skipped.
 #[must_use]
 pub fn is_nightly(what: &str) -> bool {
-    let is_nightly = std::env::var_os("RBLOAT_TEST_NIGHTLY").is_some();
+    let is_nightly = runs_nightly();
     if !is_nightly {
         skip(&format!("{what}: make nightly"));
     }
     is_nightly
+}
+
+fn runs_nightly() -> bool {
+    std::env::var_os("RBLOAT_TEST_NIGHTLY").is_some()
 }

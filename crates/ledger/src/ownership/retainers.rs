@@ -339,15 +339,15 @@ fn common<'a>(paths: &[Path<'a>], all: usize, has_one_root: bool) -> Path<'a> {
     by_length.sort_by_key(|path| path.iter().map(|step| step.count).sum::<usize>());
     let mut common = by_length[by_length.len() / 2].clone();
     for (index, step) in common.iter_mut().enumerate().skip(usize::from(has_one_root)) {
-        let (part_of_all, needed) = match THREAD.contains(&step.class()) {
-            true => (COMMON_OF_THREADS.1, COMMON_OF_THREADS.0 * all),
-            false => (2, all + 1),
+        let is_threads = THREAD.contains(&step.class());
+        let is_enough = |count: usize| match is_threads {
+            true => count * COMMON_OF_THREADS.1 >= all * COMMON_OF_THREADS.0,
+            false => count * 2 > all,
         };
         for part in 1..PARTS {
             let of_paths = || paths.iter().map(|path| path[index].parts[part]);
             let most = of_paths().max_by_key(|it| of_paths().filter(|other| other == it).count());
-            let is_common =
-                |it: &&str| of_paths().filter(|other| other == it).count() * part_of_all >= needed;
+            let is_common = |it: &&str| is_enough(of_paths().filter(|other| other == it).count());
             step.parts[part] = most.filter(is_common).unwrap_or_default();
         }
     }

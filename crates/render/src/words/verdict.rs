@@ -2,7 +2,7 @@ mod objects;
 
 use std::cmp::Reverse;
 
-use diagnosis::{FREE, MIN_BYTES, MIN_SHARE};
+use diagnosis::{FREE, MIN_BYTES, MIN_SHARE, is_mostly_glibcs};
 use formats::{
     Action, Advice, Arena, CaptureMethod, MappedFile, Memsize, Owner, Report, UnknownRow, Unread,
 };
@@ -572,18 +572,6 @@ fn slot_evidence(report: &Report) -> Vec<String> {
         counted(total([ruby.slots_free, ruby.slots_live]), "slot"),
         counted(ruby.heap_pages, "heap page")
     )]
-}
-
-/// Returns true if glibc's variables hold most of the memory of the verdict. They keep all values of the environment (`known_values` in
-/// stdlib/setenv.c), and also open files and functions registered with atexit.
-fn is_mostly_glibcs(report: &Report) -> bool {
-    let is_glibc = |owner: &&Owner| {
-        owner.cause == Some(Cause::NativeGlobal)
-            && (owner.owner == "libc.so.6"
-                || owner.owner.starts_with("libc-2.") && owner.owner.ends_with(".so"))
-    };
-    let owners = report.owners.iter().flatten().filter(is_glibc);
-    owners.map(Owner::bytes).fold(0, u64::saturating_add) > report.verdict.bytes / 2
 }
 
 #[cfg(test)]

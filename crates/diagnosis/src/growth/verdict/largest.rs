@@ -269,8 +269,7 @@ pub fn has_more_objects(class: &ClassChange) -> bool {
 }
 
 pub(super) fn native_owner(diff: Changes<'_>) -> Option<&OwnerChange> {
-    let owned = [Cause::NativeHeld, Cause::NativeGlobal, Cause::NativeUnreachable];
-    let is_native = |owner: &&OwnerChange| owner.cause.is_some_and(|it| owned.contains(&it));
+    let is_native = |owner: &&OwnerChange| owner.cause.is_some_and(Cause::is_native);
     let largest = diff.owners.iter().filter(is_native).max_by_key(|owner| owner.bytes.change);
     largest.filter(|owner| owner.bytes.change > 0)
 }
