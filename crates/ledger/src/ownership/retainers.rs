@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use fastrand::Rng;
 use linux::both;
 use ruby::Slot;
 
@@ -22,8 +23,8 @@ const THREAD: [&str; 2] = ["Thread", "["];
 /// The step in place of others.
 const OTHERS: &str = "…";
 
-/// The number of objects whose paths are compared to find a typical one.
-const MAX_PICKS: usize = 16;
+/// The greatest number of objects whose paths are compared to find a typical one; at least half as many are, if there are so many bytes.
+const MAX_PICKS: usize = 64;
 /// The number of steps of all these paths together: a path in a linked list may have millions. Then one object is enough.
 pub(crate) const MAX_COMPARED_STEPS: usize = 1 << 20;
 
@@ -37,31 +38,41 @@ const MIN_CONSTANTS: usize = 16;
 struct Retained {
     objects: u64,
     bytes: u64,
-    /// One object for every `step` bytes, so that an object is picked in proportion to its bytes.
+    /// The object at one byte by chance of every `step` bytes, so that an object is picked in proportion to its bytes. At the same byte of
+    /// each, objects that take turns in memory would have picks of one kind only.
     picks: Vec<u32>,
     step: u64,
+    /// The byte whose object is picked next.
+    next: u64,
+    chance: Rng,
 }
 
 impl Retained {
     fn new() -> Self {
-        Self { objects: 0, bytes: 0, picks: Vec::new(), step: 1 }
+        Self {
+            objects: 0,
+            bytes: 0,
+            picks: Vec::new(),
+            step: 1,
+            next: 0,
+            chance: Rng::with_seed(0),
+        }
     }
 
     fn add(&mut self, slot: u32, objects: u64, bytes: u64) {
         self.objects += objects;
         // Objects may claim the same huge block.
         self.bytes = self.bytes.saturating_add(bytes);
-        while (self.picks.len() as u64).saturating_mul(self.step) < self.bytes {
+        while self.next < self.bytes {
+            self.picks.push(slot);
             if self.picks.len() == MAX_PICKS {
-                let mut is_even = false;
-                self.picks.retain(|_| {
-                    is_even = !is_even;
-                    is_even
-                });
+                let chance = &mut self.chance;
+                self.picks =
+                    self.picks.chunks(2).map(|pair| pair[chance.usize(..pair.len())]).collect();
                 self.step = self.step.saturating_mul(2);
-            } else {
-                self.picks.push(slot);
             }
+            let start = (self.picks.len() as u64).saturating_mul(self.step);
+            self.next = start.saturating_add(self.chance.u64(..self.step));
         }
     }
 }
@@ -380,4 +391,34 @@ fn shown(mut path: Path<'_>) -> String {
         }
     };
     path.iter().map(step).collect::<Vec<_>>().join(" → ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_that_take_turns_are_picked_alike() {
+        for kinds in [2, 3, 4, 8] {
+            let mut kept = Retained::new();
+            (0..100_000).for_each(|slot| kept.add(slot, 1, 64));
+            assert!((MAX_PICKS / 2..MAX_PICKS).contains(&kept.picks.len()), "{}", kept.picks.len());
+            for kind in 0..kinds {
+                let picked = kept.picks.iter().filter(|slot| *slot % kinds == kind).count();
+                let part = picked as f64 / kept.picks.len() as f64 * f64::from(kinds);
+                assert!((0.3..2.0).contains(&part), "{part} of kind {kind} of {kinds}");
+            }
+        }
+    }
+
+    #[test]
+    fn objects_are_picked_in_proportion_to_their_bytes() {
+        let mut kept = Retained::new();
+        for slot in 0..10_000 {
+            kept.add(slot, 1, if slot % 10 == 0 { 90 * 64 } else { 10 * 64 });
+        }
+        let large = kept.picks.iter().filter(|slot| *slot % 10 == 0).count();
+        let part = large as f64 / kept.picks.len() as f64;
+        assert!((0.35..0.65).contains(&part), "{part} of the picks have half of the bytes");
+    }
 }
