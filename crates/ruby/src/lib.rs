@@ -77,7 +77,7 @@ pub use layout::large_objects::{Slice, table_of_hash};
 pub use layout::object_head::ObjectHead;
 pub use layout::object_layouts::MAX_SPECIAL;
 pub use layout::regexp::{REGEXP_BYTES, pointers_of_regexp};
-pub use layout::st_table::StTable;
+pub use layout::st_table::{StTable, TableLayout};
 pub use model::backtrace::{Backtrace, Frame};
 pub use model::class::{Class, ClassKind};
 pub use model::closures::{Closure, Closures};

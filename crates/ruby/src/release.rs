@@ -5,6 +5,8 @@
 
 use crate::Interpreter;
 use crate::collector::CollectorLayout;
+use crate::layout::object_layouts::StructFields;
+use crate::layout::st_table::TableLayout;
 
 impl Interpreter {
     /// A slot that a program gave back keeps its mark (`rb_gc_force_recycle` of gc.c, which does nothing from 3.1 on).
@@ -39,9 +41,19 @@ impl Interpreter {
         self.is_at_least(3, 5)
     }
 
-    /// Instance variables of structs lie behind the members (`fields_obj` of internal/struct.h, from 4.0).
-    pub(crate) fn has_fields_behind_members(&self) -> bool {
-        self.is_at_least(4, 0)
+    /// The place of a struct's instance variables (`fields_obj` of internal/struct.h).
+    pub(crate) fn fields_of_structs(&self) -> StructFields {
+        match () {
+            () if self.is_at_least(4, 1) => StructFields::BeforeMembers,
+            () if self.is_at_least(4, 0) => StructFields::BehindMembers,
+            () => StructFields::Elsewhere,
+        }
+    }
+
+    /// The layout of hash tables (`struct st_table` of include/ruby/st.h, changed in 4.1).
+    #[must_use]
+    pub fn table_layout(&self) -> TableLayout {
+        if self.is_at_least(4, 1) { TableLayout::BinsBehindEntries } else { TableLayout::OwnBins }
     }
 
     /// Shapes are in a list, instead of a tree with pointers (shape.c, from 4.0).

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use allocator::{Block, HeapMap};
 use linux::{Address, AddressMap};
-use ruby::{ClassKind, ImemoType, ObjectSpace, Referents, SlotType};
+use ruby::{ClassKind, ImemoType, ObjectSpace, Referents, SlotType, TableLayout};
 
 /// Granules of 1 KiB: a lookup examines a few neighbouring blocks, and the map takes 0.4 % of the memory that it
 /// describes.
@@ -55,6 +55,11 @@ impl<'a> AddressIndex<'a> {
     ) -> Self {
         let max_tables = MIN_TABLES + heap.block_count() / BLOCKS_PER_TABLE;
         Self::with_tables(heap, space, areas, max_tables)
+    }
+
+    /// The layout of the hash tables of the interpreter and of extensions.
+    pub(crate) fn table_layout(&self) -> TableLayout {
+        self.space.interpreter.table_layout()
     }
 
     fn with_tables(

@@ -5,7 +5,7 @@ use std::num::NonZero;
 
 use allocator::HeapMap;
 use linux::length;
-use ruby::{ClassKind, CodePaths, ImemoType, Slot, SlotType, StTable};
+use ruby::{ClassKind, CodePaths, ImemoType, Slot, SlotType};
 
 use crate::Cause;
 use crate::interpreter::{InterpreterAccount, InterpreterKind, PartSize};
@@ -197,7 +197,10 @@ fn kinds_of_tables(
                 });
             kinds.extend(kind.map(|kind| (node, kind)));
         }
-        if heap.fits(StTable::BYTES, length(&heap.header.usable(block))) {
+        if heap.fits(
+            table.space.interpreter.table_layout().bytes(),
+            length(&heap.header.usable(block)),
+        ) {
             headers.push(node);
         }
     }

@@ -167,12 +167,13 @@ impl<'a> Reader<'a> {
     /// table.
     fn requested_bytes(&mut self, block: Block, memory: &Range<Address>) -> u64 {
         let usable = length(memory);
-        if self.heap.fits(StTable::BYTES, usable)
-            && let Ok(bytes) = self.window.bytes(memory.start, StTable::BYTES as usize)
-            && let Some(table) = StTable::from_bytes(bytes)
+        let layout = self.addresses.table_layout();
+        if self.heap.fits(layout.bytes(), usable)
+            && let Ok(bytes) = self.window.bytes(memory.start, layout.bytes() as usize)
+            && let Some(table) = layout.table(bytes)
         {
             self.heads.tables.push(table);
-            return StTable::BYTES;
+            return layout.bytes();
         }
         if self.heap.fits(ClassStructure::BYTES as u64, usable)
             && let Ok(bytes) = self.window.bytes(memory.start, ClassStructure::BYTES)

@@ -5,22 +5,27 @@ use image::{Image, Memory};
 use linux::Address;
 
 use crate::layout::object_layouts::{
-    ARRAY_EMBEDDED, HASH_TABLE_WORD, STRING_NOT_EMBEDDED, WORDS_WITH_TABLE,
+    ARRAY_EMBEDDED, HASH_TABLE_WORD, STRING_NOT_EMBEDDED, WORDS_WITH_TABLE_POINTER,
 };
-use crate::layout::st_table::StTable;
+use crate::layout::st_table::{StTable, TableLayout};
 use crate::model::slot::SlotType;
 use crate::word::word;
 
 /// The table of the Hash in a slot of `slot_bytes` bytes; `None` if it cannot have one.
 #[must_use]
-pub fn table_of_hash(image: &Image<'_>, slot: Address, slot_bytes: u32) -> Option<StTable> {
+pub fn table_of_hash(
+    image: &Image<'_>,
+    layout: TableLayout,
+    slot: Address,
+    slot_bytes: u32,
+) -> Option<StTable> {
     let table = match slot_bytes as usize / 8 {
-        words if words >= WORDS_WITH_TABLE => slot.offset(8 * HASH_TABLE_WORD as u64),
-        _ => image.read_address(slot.offset(16)).ok()?,
+        WORDS_WITH_TABLE_POINTER => image.read_address(slot.offset(16)).ok()?,
+        _ => slot.offset(8 * HASH_TABLE_WORD as u64),
     };
-    let mut bytes = [0; StTable::BYTES as usize];
+    let mut bytes = vec![0; layout.bytes() as usize];
     image.read_exact(table, &mut bytes).ok()?;
-    StTable::from_bytes(&bytes)
+    layout.table(&bytes)
 }
 
 /// The contents of a string or array that are not in its slot.

@@ -11,8 +11,9 @@ use crate::address_classifier::{AddressClassifier, Place};
 use crate::finding::Finding;
 use crate::layout::context::Basics;
 use crate::layout::object::Object;
-use crate::layout::shape_tree::{ShapeHome, ShapeTree};
-use crate::layout::st_table::StTable;
+use crate::layout::regexp::{self, REGEXP_BYTES};
+use crate::layout::shape_tree::{self, ShapeHome, ShapeTree};
+use crate::layout::st_table::TableLayout;
 use crate::model::content::{Content, Form};
 use crate::model::slot::SlotType;
 
@@ -53,8 +54,8 @@ const MAX_PAIRS: u64 = 8;
 /// The first word of an `st_table` in the slot (from 3.3 on), and of the pairs of an `ar_table`.
 pub(crate) const HASH_TABLE_WORD: usize = 3;
 const HASH_PAIRS_WORD: usize = 4;
-/// The words of a slot that has room for an `st_table`.
-pub(crate) const WORDS_WITH_TABLE: usize = HASH_TABLE_WORD + (StTable::BYTES / 8) as usize;
+/// The words of a slot that has a pointer to its table (up to 3.2). Slots of this size have no Hash later on: it is smaller or larger.
+pub(crate) const WORDS_WITH_TABLE_POINTER: usize = 5;
 /// The number of `imemo_env` in all releases.
 const IMEMO_ENV: u8 = 0;
 /// No value up to this one is the address of an object: `false`, `nil`, and small numbers of C code.
@@ -95,6 +96,17 @@ impl ObjectWord {
     }
 }
 
+/// The place of a struct's instance variables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StructFields {
+    /// In a table of all objects (up to 3.4).
+    Elsewhere,
+    /// In the internal object that the word behind the members refers to (4.0).
+    BehindMembers,
+    /// In the one that the word before the members refers to (from 4.1 on).
+    BeforeMembers,
+}
+
 /// The number of objects of a type, and the number of them that disagree with its layout.
 #[derive(Debug, Clone, Copy, Default)]
 struct Agreement {
@@ -109,8 +121,8 @@ pub(crate) struct ObjectLayouts<'a> {
     shape_tree: Option<ShapeTree>,
     /// Shapes with their number of variables.
     cached_shapes: Vec<Option<(u32, u64)>>,
-    /// True if structs have a word for their instance variables behind the members (from 4.0 on).
-    has_fields_behind_members: bool,
+    fields_of_structs: StructFields,
+    table_layout: TableLayout,
     agreements: [Agreement; 32],
     is_refuted: [bool; 32],
 }
@@ -121,7 +133,8 @@ impl<'a> ObjectLayouts<'a> {
             image: basics.image,
             shape_tree: basics.shape_tree,
             cached_shapes: vec![None; CACHED_SHAPES],
-            has_fields_behind_members: basics.interpreter.has_fields_behind_members(),
+            fields_of_structs: basics.interpreter.fields_of_structs(),
+            table_layout: basics.interpreter.table_layout(),
             agreements: Default::default(),
             is_refuted: Default::default(),
         }
@@ -133,7 +146,8 @@ impl<'a> ObjectLayouts<'a> {
             image: self.image,
             shape_tree: self.shape_tree,
             cached_shapes: vec![None; CACHED_SHAPES],
-            has_fields_behind_members: self.has_fields_behind_members,
+            fields_of_structs: self.fields_of_structs,
+            table_layout: self.table_layout,
             agreements: Default::default(),
             is_refuted: self.is_refuted,
         }
@@ -208,8 +222,8 @@ impl<'a> ObjectLayouts<'a> {
             SlotType::FLOAT => true,
             SlotType::STRING => reader.string(),
             SlotType::ARRAY => reader.array(),
-            SlotType::STRUCT => reader.members(self.has_fields_behind_members),
-            SlotType::HASH => reader.hash(),
+            SlotType::STRUCT => reader.members(self.fields_of_structs),
+            SlotType::HASH => reader.hash(self.table_layout),
             SlotType::BIGNUM => reader.bignum(),
             SlotType::REGEXP => reader.regexp(),
             SlotType::FILE => reader.memory_at(2, ObjectWord::Io),
@@ -218,6 +232,11 @@ impl<'a> ObjectLayouts<'a> {
                     let variables = self.variables(shape_tree, object.flags);
                     let flags = object.flags;
                     let is_embedded = match shape_tree.home {
+                        ShapeHome::Short => match shape_tree::layout(flags) {
+                            ShapeTree::EMBEDDED => true,
+                            ShapeTree::EXTENDED => return Some(reader.values(2, 1)),
+                            _ => return Some(false),
+                        },
                         ShapeHome::Variable => flags & OBJECT_NOT_EMBEDDED == 0,
                         ShapeHome::Vm | ShapeHome::Tree => flags & OBJECT_EMBEDDED != 0,
                     };
@@ -330,8 +349,19 @@ impl<F: FnMut(ObjectWord)> Reader<'_, F> {
         true
     }
 
-    /// `struct RRegexp`: the program, and the source, which is a string.
+    /// `struct RRegexp`: the program, and the source, which is a string. From 4.1 on the source comes first, and behind the number of
+    /// users the program is in the slot itself.
     fn regexp(&mut self) -> bool {
+        const PROGRAM: usize = 4;
+        if self.object.len() >= PROGRAM + REGEXP_BYTES / 8 {
+            for part in regexp::POINTERS {
+                for number in part.start / 8..part.end / 8 {
+                    let word = self.object.word(PROGRAM + number as usize);
+                    (self.each)(ObjectWord::Any(word, Content::NO_OBJECTS));
+                }
+            }
+            return self.values(2, 1);
+        }
         self.memory_at(2, |at| ObjectWord::Memory(at, Content::REGEXP)) && self.values(3, 1)
     }
 
@@ -349,21 +379,27 @@ impl<F: FnMut(ObjectWord)> Reader<'_, F> {
     }
 
     /// `struct RStruct`: the members, or their number and a pointer to them.
-    fn members(&mut self, has_fields: bool) -> bool {
+    fn members(&mut self, fields: StructFields) -> bool {
         let length = (self.object.flags >> STRUCT_LENGTH_SHIFT & STRUCT_LENGTH_MASK) as usize;
-        if length > 0 && 2 + length <= self.object.len() {
-            if has_fields {
-                (self.each)(ObjectWord::Value(self.object.word(2 + length)));
+        let first = if fields == StructFields::BeforeMembers { 3 } else { 2 };
+        let are_inside = length > 0 && first + length <= self.object.len();
+        match fields {
+            StructFields::BeforeMembers => (self.each)(ObjectWord::Value(self.object.word(2))),
+            StructFields::BehindMembers if are_inside => {
+                (self.each)(ObjectWord::Value(self.object.word(first + length)));
             }
-            return self.values(2, length);
+            StructFields::BehindMembers | StructFields::Elsewhere => {}
         }
-        let length = self.object.word(2);
-        self.memory_at(3, |at| ObjectWord::Memory(at, Content::new(Form::Values, length)))
+        if are_inside {
+            return self.values(first, length);
+        }
+        let length = self.object.word(first);
+        self.memory_at(first + 1, |at| ObjectWord::Memory(at, Content::new(Form::Values, length)))
     }
 
     /// `struct RHash`: up to 3.2 a pointer to the table, the default, and hints; from 3.3 on the
     /// default, and the table itself.
-    fn hash(&mut self) -> bool {
+    fn hash(&mut self, table_layout: TableLayout) -> bool {
         let flags = self.object.flags;
         let has_table = flags & HASH_HAS_TABLE != 0;
         let number = |shift: u32| flags >> shift & HASH_NUMBER_MASK;
@@ -371,7 +407,7 @@ impl<F: FnMut(ObjectWord)> Reader<'_, F> {
         if !has_table && (pairs > bound || bound > MAX_PAIRS) {
             return false;
         }
-        if self.object.len() < WORDS_WITH_TABLE {
+        if self.object.len() == WORDS_WITH_TABLE_POINTER {
             return self.values(3, 1)
                 && if has_table {
                     self.object.word(2) != 0 && self.memory_at(2, ObjectWord::Table)
@@ -382,9 +418,9 @@ impl<F: FnMut(ObjectWord)> Reader<'_, F> {
         if !has_table {
             return self.values(2, 1) && self.pairs(HASH_PAIRS_WORD, bound as usize);
         }
-        let words = std::array::from_fn(|word| self.object.word(HASH_TABLE_WORD + word));
-        let table =
-            StTable::from_words(words).filter(|it| it.is_in_private_memory(self.classifier));
+        let table = table_layout
+            .table_of(|word| self.object.word(HASH_TABLE_WORD + word))
+            .filter(|it| it.is_in_private_memory(self.classifier));
         let Some(table) = table else { return false };
         for (at, content) in table.memory() {
             (self.each)(ObjectWord::Memory(at.0, content));

@@ -2,7 +2,8 @@
 //!
 //! `struct rb_shape` is in shape.h of 3.2 to 3.4. The list of shapes is in `rb_vm_t` (vm_core.h) in
 //! 3.2, and in `rb_shape_tree_t` (shape.h) since. A shape adds one variable to its parent. The upper
-//! half of an object's flags is the number of its shape; from 4.0 on only the lower 19 bits of that half.
+//! half of an object's flags is the number of its shape; from 4.0 on only the lower 19 bits of that half. From 4.1 on other bits of it
+//! tell where the object has its variables.
 
 use image::{Image, Memory};
 use linux::Address;
@@ -16,7 +17,9 @@ const MAX_VM_BYTES: usize = 48 << 10;
 const READ_BYTES: usize = 33;
 /// `SHAPE_IVAR`: a shape that adds a variable.
 const SHAPE_IVAR: u8 = 1;
-/// `INVALID_SHAPE_ID`, the parent of the root.
+/// `SHAPE_OBJ_ID`: a shape that adds the object's number.
+const SHAPE_OBJ_ID: u8 = 2;
+/// `INVALID_SHAPE_ID`, the parent of the root (up to 4.0; later on, all bits of a place in the list).
 const INVALID_SHAPE_ID: u32 = u32::MAX;
 /// More shapes than there are between any shape and the root.
 const MAX_DEPTH: usize = 4096;
@@ -35,8 +38,10 @@ pub(crate) enum ShapeHome {
     Vm,
     /// `rb_shape_tree_t`, in malloc'ed memory (3.3, 3.4).
     Tree,
-    /// The same, as a variable of the interpreter (from 4.0 on).
+    /// The same, as a variable of the interpreter (4.0).
     Variable,
+    /// The same, with shorter shapes and without a pointer to the first (from 4.1 on).
+    Short,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +58,7 @@ impl ShapeHome {
     /// `sizeof(rb_shape_t)`.
     fn shape_bytes(self) -> u64 {
         match self {
-            Self::Vm => 32,
+            Self::Vm | Self::Short => 32,
             Self::Tree | Self::Variable => 40,
         }
     }
@@ -61,10 +66,21 @@ impl ShapeHome {
 
 /// `SHAPE_ID_OFFSET_MASK`: the part of a shape's number that is its place in the list (from 4.0 on).
 const OFFSET_MASK: u32 = (1 << 19) - 1;
-/// `SHAPE_ID_FL_TOO_COMPLEX`: the object's variables are in a hash table (from 4.0 on).
+/// `SHAPE_ID_FL_TOO_COMPLEX`: the object's variables are in a hash table (4.0; `SHAPE_ID_FL_COMPLEX` from 4.1 on).
 const TOO_COMPLEX: u32 = 1 << 24;
+const COMPLEX: u32 = 1 << 26;
+
+/// The place of the variables of an object with these flags (`SHAPE_ID_LAYOUT_MASK`, from 4.1 on).
+pub(crate) fn layout(flags: u64) -> u64 {
+    flags >> 61 & 3
+}
 
 impl ShapeTree {
+    /// `SHAPE_ID_LAYOUT_ROBJECT`: the variables are in the slot.
+    pub(crate) const EMBEDDED: u64 = 0;
+    /// `SHAPE_ID_LAYOUT_EXTENDED`: they are in an internal object.
+    pub(crate) const EXTENDED: u64 = 2;
+
     /// The shapes of a process; `None` if they are not recognized. The address of the VM is exported
     /// up to 3.2; since, a variable of the interpreter points to the tree.
     pub(crate) fn derive(image: &Image<'_>, interpreter: &Interpreter) -> Option<Self> {
@@ -76,12 +92,33 @@ impl ShapeTree {
     }
 
     fn in_variable(image: &Image<'_>, interpreter: &Interpreter) -> Option<Self> {
-        let mut before = 0;
+        let mut words = [0; 3];
         interpreter.variable_words(image).find_map(|(_, word)| {
-            let pair = [std::mem::replace(&mut before, word), word];
-            let is_mapping = Address(word).is_aligned(image.page_size());
-            is_mapping.then(|| Self::list(image, pair, ShapeHome::Variable)).flatten()
+            words = [words[1], words[2], word];
+            let [first, second, third] = words;
+            let is_mapping = |word: u64| word != 0 && Address(word).is_aligned(image.page_size());
+            if is_mapping(third) && second == third {
+                return Self::list(image, [second, third], ShapeHome::Variable);
+            }
+            is_mapping(first).then(|| Self::short_list(image, words)).flatten()
         })
+    }
+
+    /// The list to which the first of these words points, if the others are the most variables of a slot, and the name of an
+    /// object's number.
+    fn short_list(image: &Image<'_>, [list, most, name]: [u64; 3]) -> Option<Self> {
+        let found = Self { list: Address(list), home: ShapeHome::Short };
+        let is_root = |it: Shape| {
+            it.name == 0 && it.variables == 0 && it.kind == 0 && it.parent == OFFSET_MASK
+        };
+        let has_number = |it: Shape| {
+            it.name == name && it.variables == 1 && it.kind == SHAPE_OBJ_ID && it.parent == 0
+        };
+        let fits = (1..=u64::from(u8::MAX)).contains(&most)
+            && name != 0
+            && found.shape(image, 0).is_some_and(is_root)
+            && found.shape(image, 1).is_some_and(has_number);
+        fits.then_some(found)
     }
 
     fn in_vm(image: &Image<'_>, vm: Address) -> Option<Self> {
@@ -124,7 +161,8 @@ impl ShapeTree {
             return None;
         }
         let number = match self.home {
-            ShapeHome::Variable => number & OFFSET_MASK,
+            ShapeHome::Short if number & OFFSET_MASK == OFFSET_MASK => return None,
+            ShapeHome::Variable | ShapeHome::Short => number & OFFSET_MASK,
             ShapeHome::Vm | ShapeHome::Tree => number,
         };
         let at = self.list.offset(u64::from(number) * self.home.shape_bytes());
@@ -139,13 +177,21 @@ impl ShapeTree {
             ShapeHome::Variable => {
                 Shape { name, variables: number(28) & 0xffff, kind: bytes[32], parent: number(24) }
             }
+            ShapeHome::Short => {
+                Shape { name, variables: bytes[24].into(), kind: bytes[26], parent: number(20) }
+            }
         })
     }
 
     /// The number of variables of objects with these flags. Shapes of any kind have it.
     pub(crate) fn count(self, image: &Image<'_>, flags: u64) -> Option<u64> {
         let number = (flags >> 32) as u32;
-        if self.home == ShapeHome::Variable && number & TOO_COMPLEX != 0 {
+        let has_table = match self.home {
+            ShapeHome::Variable => number & TOO_COMPLEX != 0,
+            ShapeHome::Short => number & COMPLEX != 0,
+            ShapeHome::Vm | ShapeHome::Tree => false,
+        };
+        if has_table {
             return Some(0);
         }
         Some(u64::from(self.shape(image, number)?.variables))

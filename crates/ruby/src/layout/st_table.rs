@@ -1,8 +1,8 @@
 //! Hash tables, which have further memory of their own.
 //!
 //! `struct st_table` in include/ruby/st.h: the capacity as a power of two in its first byte, then the type, the number
-//! of entries, the bins, the first entry in use, the bound of the entries that were ever in use, and the entries; the
-//! same from 2.7 to 4.0.
+//! of entries, the bins, the first entry in use, the bound of the entries that were ever in use, and the entries. From 4.1 on
+//! the first entry in use is in the upper half of the first word, and the bins lie behind the entries.
 
 use image::{Image, Memory};
 use linux::Address;
@@ -11,8 +11,9 @@ use crate::address_classifier::{AddressClassifier, Place};
 use crate::model::content::{Content, Form};
 use crate::word::word;
 
-/// The words of a table.
-const WORDS: usize = 7;
+/// The most words that a table has.
+const MAX_WORDS: usize = 7;
+/// The places of words of a table up to 4.0.
 const ENTRIES_BOUND: u64 = 5;
 const ENTRIES: u64 = 6;
 /// The words of an entry: a hash, a key, and a value.
@@ -20,13 +21,63 @@ const ENTRY_WORDS: u64 = 3;
 /// More entries than memory has room for.
 const MAX_CAPACITY_LOG2: u64 = 42;
 
+/// Where hash tables have the numbers of their entries (bins).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableLayout {
+    /// In memory of their own (up to 4.0).
+    OwnBins,
+    /// Behind the entries (from 4.1 on).
+    BinsBehindEntries,
+}
+
+impl TableLayout {
+    const fn words(self) -> usize {
+        match self {
+            Self::OwnBins => MAX_WORDS,
+            Self::BinsBehindEntries => 5,
+        }
+    }
+
+    /// The bytes of a table, without bins and entries.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.words() as u64 * 8
+    }
+
+    /// The table that these bytes are; `None` if they cannot be one.
+    #[must_use]
+    pub fn table(self, bytes: &[u8]) -> Option<StTable> {
+        self.table_of(|number| word(bytes, number * 8))
+    }
+
+    /// The table that these words are, by their numbers.
+    pub(crate) fn table_of(self, word: impl Fn(usize) -> u64) -> Option<StTable> {
+        let capacity_log2 = word(0) & 0xff;
+        let (bins, first, bound, entries) = match self {
+            Self::OwnBins => (word(3), word(4), word(5), word(6)),
+            Self::BinsBehindEntries => (0, word(0) >> 32, word(3), word(4)),
+        };
+        let (functions, count) = (word(1), word(2));
+        let fits = capacity_log2 <= MAX_CAPACITY_LOG2
+            && first <= bound
+            && count <= bound - first
+            && bound <= 1 << capacity_log2
+            && bins.is_multiple_of(16)
+            && entries.is_multiple_of(16)
+            && entries != 0;
+        let [functions, bins, entries] = [functions, bins, entries].map(Address);
+        let capacity = 1 << (capacity_log2 & 63);
+        fits.then_some(StTable { functions, bins, entries, count, capacity, bound })
+    }
+}
+
 /// A hash table (`st_table`) of Ruby's or of an extension's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StTable {
     /// The functions that hash and compare keys (`st_hash_type`), a constant of the library that
     /// made the table.
     pub functions: Address,
-    /// The address of the numbers of entries; 0 in small tables.
+    /// The address of the numbers of entries; 0 in small tables, and if they lie behind the entries.
     pub bins: Address,
     /// The address of the entries.
     pub entries: Address,
@@ -40,31 +91,8 @@ pub struct StTable {
 }
 
 impl StTable {
-    /// The bytes of a table, without bins and entries.
-    pub const BYTES: u64 = WORDS as u64 * 8;
     /// The bytes of an entry.
     pub const ENTRY_BYTES: u64 = ENTRY_WORDS * 8;
-
-    /// The table that these bytes are; `None` if they cannot be one.
-    #[must_use]
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        Self::from_words(std::array::from_fn(|number| word(bytes, number * 8)))
-    }
-
-    pub(crate) fn from_words(words: [u64; WORDS]) -> Option<Self> {
-        let [capacity, functions, count, bins, first, bound, entries] = words;
-        let capacity_log2 = capacity & 0xff;
-        let fits = capacity_log2 <= MAX_CAPACITY_LOG2
-            && first <= bound
-            && count <= bound - first
-            && bound <= 1 << capacity_log2
-            && bins.is_multiple_of(16)
-            && entries.is_multiple_of(16)
-            && entries != 0;
-        let [functions, bins, entries] = [functions, bins, entries].map(Address);
-        let capacity = 1 << (capacity_log2 & 63);
-        fits.then_some(Self { functions, bins, entries, count, capacity, bound })
-    }
 
     /// Its memory: the bins, if there are any, and the entries.
     pub fn memory(self) -> impl Iterator<Item = (Address, Content)> {
@@ -79,7 +107,7 @@ impl StTable {
     }
 }
 
-/// The keys and values of the table at `at`; `None` if no table is there, or if it has more than `max` entries.
+/// The keys and values of the table at `at`, up to 4.0; `None` if no table is there, or if it has more than `max` entries.
 pub(crate) fn read_pairs(image: &Image<'_>, at: Address, max: u64) -> Option<Vec<(u64, u64)>> {
     let bound = image.read_u64(at.offset(ENTRIES_BOUND * 8)).ok()?;
     let entries = image.read_address(at.offset(ENTRIES * 8)).ok()?;

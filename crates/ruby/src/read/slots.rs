@@ -15,7 +15,7 @@ use crate::layout::class_layout::Ancestor;
 use crate::layout::context::Context;
 use crate::layout::object::Object;
 use crate::layout::object_layouts::ObjectLayouts;
-use crate::layout::st_table::StTable;
+use crate::layout::st_table::{StTable, TableLayout};
 use crate::layout::{imemo, io_buffers};
 use crate::model::class::ClassReference;
 use crate::model::content::Content;
@@ -200,8 +200,8 @@ fn memory_of_tables(
     let mut window = Window::new(image, TABLES_BLOCK);
     let mut memory = Vec::with_capacity(3 * tables.len());
     for (slot, at) in tables {
-        let bytes = window.bytes(at, StTable::BYTES as usize).ok();
-        let table = bytes.and_then(StTable::from_bytes);
+        let bytes = window.bytes(at, TableLayout::OwnBins.bytes() as usize).ok();
+        let table = bytes.and_then(|bytes| TableLayout::OwnBins.table(bytes));
         let table = table.filter(|it| it.is_in_private_memory(classifier));
         let content = if table.is_some() { Content::BYTES } else { Content::UNKNOWN };
         memory.push((slot, at, content));

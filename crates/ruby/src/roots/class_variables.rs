@@ -41,7 +41,7 @@ impl VariablePlace {
         let is_members =
             |id| program.names.symbols.name_of_id(program.reader, id).as_deref() == Some(MEMBERS);
         let is_array = |value| reader.type_at(Address(value)) == Some(SlotType::ARRAY);
-        if shape_tree.home == ShapeHome::Variable {
+        if matches!(shape_tree.home, ShapeHome::Variable | ShapeHome::Short) {
             // The shapes of these objects show which classes have members.
             let classes = || program.classes().filter_map(|class| reader.class(class));
             let length = classes().next()?.len();
