@@ -36,6 +36,10 @@ use crate::model::code_paths::CodePaths;
 use crate::model::data_type::DataType;
 use crate::model::vm_stack::VmStack;
 use crate::object_space::ObjectSpace;
+use crate::word::words;
+
+/// The bytes of a T_DATA object that are searched for its pointer.
+const DATA_BYTES: usize = 40;
 
 /// The backtraces of all Ruby threads that have one, by slot. A thread that runs a fiber has the fiber's.
 ///
@@ -80,7 +84,7 @@ pub(crate) fn vm_stacks(
     space: &ObjectSpace,
 ) -> (Option<StackLayout>, Vec<VmStack>) {
     let reader = ObjectReader::new(image, &space.slot_index, &space.slots);
-    let threads = threads(space);
+    let threads = threads(image, space);
     // Ended threads, which may be most, have no stack.
     let (mut structures, ended): (Vec<Address>, Vec<_>) =
         threads.iter().map(|thread| thread.1).partition(|&it| is_in_list(image, it));
@@ -99,7 +103,7 @@ pub(crate) fn ended_threads(image: &Image<'_>, space: &ObjectSpace) -> Vec<u32> 
     if has_stack.is_empty() || !has_stack.iter().all(|&it| is_in_list(image, it)) {
         return Vec::new();
     }
-    let threads = threads(space).into_iter();
+    let threads = threads(image, space).into_iter();
     let ended = threads.filter(|&(_, it)| !has_stack.contains(&it) && !is_in_list(image, it));
     ended.map(|(slot, _)| slot).collect()
 }
@@ -117,10 +121,24 @@ fn is_in_list(image: &Image<'_>, structure: Address) -> bool {
 }
 
 /// The slots of Thread objects and the structures that they wrap.
-fn threads(space: &ObjectSpace) -> Vec<(u32, Address)> {
+fn threads(image: &Image<'_>, space: &ObjectSpace) -> Vec<(u32, Address)> {
     let is_thread =
         |data_type: u32| space.data_types.get(data_type as usize).is_some_and(DataType::is_thread);
     let objects = space.data_objects.iter();
     let threads = objects.filter(|(_, data_type)| data_type.is_some_and(is_thread));
-    threads.flat_map(|(slot, _)| space.references.of(slot).map(move |(at, _)| (slot, at))).collect()
+    let structures = |slot| {
+        let mut structures = space.references.of(slot).map(|(at, _)| at).peekable();
+        // The main thread's is a variable (`_main_thread` in vm.c, from 4.1 on).
+        let is_main = structures.peek().is_none();
+        structures.chain(is_main.then(|| structure_in_variables(image, space, slot)).flatten())
+    };
+    threads.flat_map(|(slot, _)| structures(slot).map(move |at| (slot, at))).collect()
+}
+
+/// The structure of a running thread that this Thread object refers to among the interpreter's variables.
+fn structure_in_variables(image: &Image<'_>, space: &ObjectSpace, slot: u32) -> Option<Address> {
+    let mut bytes = [0; DATA_BYTES];
+    image.read_exact(space.slot_address(slot as usize)?, &mut bytes).ok()?;
+    let mut words = words(&bytes).map(Address);
+    words.find(|at| space.interpreter.is_variable(*at) && is_in_list(image, *at))
 }

@@ -121,7 +121,9 @@ fn samples(image: &Image<'_>, space: &ObjectSpace, iseqs: &[Iseq]) -> Vec<Vec<u8
         bytes.truncate(read);
         bytes
     };
-    iseqs.iter().step_by(step).map(read).collect()
+    // Code that has not been compiled, and what was left of its compilation, has no instructions.
+    let is_compiled = |body: &Vec<u8>| Instructions::count(body) != 0;
+    iseqs.iter().step_by(step).map(read).filter(is_compiled).collect()
 }
 
 fn is_marked(space: &ObjectSpace, iseq: &Iseq) -> bool {

@@ -156,6 +156,11 @@ impl Interpreter {
         })
     }
 
+    /// Returns true if a variable of its module is at this address.
+    pub(crate) fn is_variable(&self, at: Address) -> bool {
+        self.variables.iter().any(|range| range.contains(&at))
+    }
+
     /// The words of its variables with their addresses.
     pub(crate) fn variable_words(&self, image: &Image<'_>) -> impl Iterator<Item = (Address, u64)> {
         self.variables(image).flat_map(|(start, words)| {

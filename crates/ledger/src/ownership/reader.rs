@@ -322,6 +322,10 @@ mod tests {
     /// The certainty of the pointers in a block of the size that malloc gives for `bytes`, with these words; `OTHER` stands for the
     /// address of another block.
     fn certain(bytes: u64, words: &[u64]) -> Vec<bool> {
+        certain_of("4.0.0", bytes, words)
+    }
+
+    fn certain_of(version: &str, bytes: u64, words: &[u64]) -> Vec<bool> {
         let mut heap = MallocHeap::new(GlibcRelease::V2_36, 1);
         let [other, block] = [104, bytes].map(|bytes| heap.malloc(0, bytes));
         let mut memory = SyntheticMemory::default();
@@ -334,7 +338,8 @@ mod tests {
         let modules = image::elf::modules(&image);
         let found = allocator::find_allocator(&image, &modules, None);
         let heap = allocator::walk(&image, &found).unwrap();
-        let space = ObjectSpace::default();
+        let mut space = ObjectSpace::default();
+        space.interpreter.version = version.to_owned();
         let addresses = AddressIndex::new(&heap, &space, &[]);
         let mut reader = Reader::new(&image, &heap, &addresses, &[], 0, LIMITS);
         reader.read_block(heap.block_around(Address(block)).unwrap(), Content::UNKNOWN);
@@ -376,6 +381,10 @@ mod tests {
         assert_eq!(certain(56, &hash), [true]);
         assert_eq!(certain(56, &[3, 0x10_0000, 2, 0, 0, 1, OTHER]), [false]);
         assert_eq!(certain(72, &[3, 0x10_0000, 1, 0, 0, 1, OTHER, OTHER]), [true, false]);
+        // The first entry in use is in the upper half of the first word.
+        let later = |words: &[u64]| certain_of("4.1.0", 40, words);
+        assert_eq!(later(&[1 << 32 | 3, 0x10_0000, 1, 2, OTHER]), [true]);
+        assert_eq!(later(&[2 << 32 | 3, 0x10_0000, 1, 2, OTHER]), [false]);
     }
 
     /// A block at an address of which jemalloc keeps the lookups used to belong to "(thread-local variables)", with all that

@@ -58,9 +58,14 @@ struct Info {
 }
 
 impl Instructions {
+    /// The number of instructions of the iseq with this body.
+    pub(crate) fn count(body: &[u8]) -> u64 {
+        word(body, 0) >> 32
+    }
+
     /// The instructions of the iseq with this body; `None` if it has no instructions.
     pub(crate) fn of(body: &[u8]) -> Option<Self> {
-        let (count, start) = (word(body, 0) >> 32, Address(word(body, 8)));
+        let (count, start) = (Self::count(body), Address(word(body, 8)));
         let fits = (1..=MAX_INSTRUCTIONS).contains(&count) && start.0 != 0 && start.is_aligned(8);
         fits.then_some(Self { count, start })
     }

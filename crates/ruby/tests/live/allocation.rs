@@ -149,7 +149,13 @@ fn ractors_have_lists_of_their_own() {
     // Up to 2.7 there are none.
     let ractors = r##"
         $VERBOSE = nil
-        if defined?(Ractor)
+        if defined?(Ractor::Port)
+          port = Ractor::Port.new
+          $ractors = Array.new(3) do
+            Ractor.new(port) { |port| kept = Array.new(2000) { |i| "item #{i}" }; port << 1; Ractor.receive; kept }
+          end
+          3.times { port.receive }
+        elsif defined?(Ractor)
           $ractors = Array.new(3) do
             Ractor.new { kept = Array.new(2000) { |i| "item #{i}" }; Ractor.yield(1); Ractor.receive; kept }
           end

@@ -34,6 +34,8 @@ impl RubyHeap {
     pub fn iseq(&mut self, path: u64, memory: u64, offset: u64) -> u64 {
         let number = self.layout.imemo_number("iseq");
         let own = self.imemo_as("iseq", number, memory);
+        // The number of instructions is in the upper half of the first word.
+        self.memory.push((memory, (1_u64 << 32).to_le_bytes().to_vec()));
         self.write_location(path, memory, offset);
         own
     }
