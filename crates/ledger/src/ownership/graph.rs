@@ -63,6 +63,8 @@ pub(crate) struct PointerGraph {
     corrections: Vec<Adjacency>,
     /// The nodes with the entries of these tables.
     pub(crate) hash_tables: Vec<u32>,
+    /// Those of them in which each key is its own value, ascending: sets.
+    pub(crate) hash_sets: Vec<u32>,
     /// The blocks with the entries of sets of symbols and deduplicated strings.
     pub(crate) concurrent_sets: Bits,
     /// The values of entries whose keys are objects, by key.
@@ -183,27 +185,32 @@ impl PointerGraph {
         }
         let read_tables = |first: usize, tables: &[(u32, Content)]| {
             let mut reader = Reader::new(image, heap, &addresses, &unused, first as u32, limits);
-            let (mut hash_tables, mut keyed_values) = (Vec::new(), Vec::new());
+            let (mut hash_tables, mut hash_sets, mut keyed_values) =
+                (Vec::new(), Vec::new(), Vec::new());
             for &(index, content) in tables {
                 if let Some(block) = heap.block(index as usize) {
                     reader.read_block(block, content);
                     if matches!(content.known(), Some((Form::Entries, _))) {
                         hash_tables.push(index);
+                        let (mut is_empty, mut is_set) = (true, true);
                         reader.read_entries(block, content, |key, value| {
+                            (is_empty, is_set) = (false, is_set && key == value);
                             keyed_values.extend(keyed_value(image, &addresses, index, key, value));
                         });
+                        hash_sets.extend((is_set && !is_empty).then_some(index));
                     }
                 }
                 reader.into.end_node();
             }
-            (reader.finish().0, hash_tables, keyed_values)
+            (reader.finish().0, hash_tables, hash_sets, keyed_values)
         };
         let middle = tables.len() / 2;
-        let ((mut corrections, mut hash_tables, mut keyed_values), more) =
+        let ((mut corrections, mut hash_tables, mut hash_sets, mut keyed_values), more) =
             both(|| read_tables(0, &tables[..middle]), || read_tables(middle, &tables[middle..]));
         corrections.extend(more.0);
         hash_tables.extend(more.1);
-        keyed_values.extend(more.2);
+        hash_sets.extend(more.2);
+        keyed_values.extend(more.3);
         let corrected: Vec<u32> = tables.into_iter().map(|(index, _)| index).collect();
         let mut is_corrected = Bits::new(heap.block_count());
         corrected.iter().for_each(|&index| _ = is_corrected.insert(index));
@@ -225,6 +232,7 @@ impl PointerGraph {
             parts_of_tables,
             corrections,
             hash_tables,
+            hash_sets,
             concurrent_sets,
             keyed_values,
             lists: Lists::default(),

@@ -11,6 +11,8 @@ use crate::interpreter::Interpreter;
 const UNIT: u64 = 1 << 20;
 /// More mappings than a compiler splits its memory into: it writes to a few pages at a time.
 const MAX_SEGMENTS: usize = 1024;
+/// `HEAP_MAX_SIZE` of malloc/arena.c in glibc, and the alignment of its heaps: a writable beginning, and a protected rest.
+const GLIBC_HEAP: u64 = 64 << 20;
 /// The filling of memory that has no code yet: an opcode that x86-64 does not define, eight times
 /// (`write_byte` in yjit/src/virtualmem.rs and zjit/src/virtualmem.rs).
 const FILL: u64 = 0x1e1e_1e1e_1e1e_1e1e;
@@ -89,7 +91,11 @@ fn code_from(
             && bytes.is_multiple_of(UNIT)
             && is_in_reach(&reserved, &interpreter.range, image.state.machine.cpu.jit_reach());
         let has_rest = used < reserved.end;
-        let proved = || has_code && has_rest || is_filled(image, &(start..used));
+        let is_reserved = has_code
+            && has_rest
+            && interpreter.reserves_code()
+            && !ends_with_glibc_heap(segments, reserved.end);
+        let proved = || is_reserved || is_filled(image, &(start..used));
         (fits && proved()).then_some((start..used, segment.usage))
     });
     let (mut code, _) = found.next()?;
@@ -99,6 +105,14 @@ fn code_from(
         code = more.last().map_or(code, |(code, _)| code);
     }
     Some(code)
+}
+
+/// Returns true if the rest of a reservation that ends at `end` is that of a heap of glibc's, which happens to adjoin other executable
+/// memory, such as closures of libffi.
+fn ends_with_glibc_heap(segments: &[Segment], end: Address) -> bool {
+    let start = end.0.saturating_sub(GLIBC_HEAP);
+    let begins_there = |it: &Segment| it.usage == Use::Writable && it.range.start.0 == start;
+    end.is_aligned(GLIBC_HEAP) && segments.iter().skip(1).any(begins_there)
 }
 
 /// Returns true if one of the last pages ends with the filling, which remains where the next block of
@@ -202,8 +216,13 @@ mod tests {
     #[test]
     fn executable_memory_of_others_is_no_code() {
         let closures = [(68 * PAGE, Executable), (4 * PAGE, Writable)].repeat(64);
+        // A heap of glibc's behind them looks like the rest of a reservation.
+        let heap_start = LIBRUBY + GLIBC_HEAP;
+        let heap = [(33 * PAGE, Writable), (GLIBC_HEAP - 33 * PAGE, Protected)];
+        let with_heap = [&[(8 * MIB, Executable)], &heap[..]].concat();
         for version in ["3.1.2", "3.4.5"] {
             assert_eq!(found(version, NEAR, &closures), [], "{version}");
+            assert_eq!(found(version, heap_start - 8 * MIB, &with_heap), [], "{version}");
         }
     }
 
