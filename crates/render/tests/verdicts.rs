@@ -1,6 +1,9 @@
 //! Sentences of verdicts claim no more than the figures of the report.
 
-use formats::{KeptBy, Memsize, Owner, Report, Why, WhyKind, WhySubject};
+use formats::{
+    FindingKind, FindingRow, FindingSeverity, KeptBy, Memsize, Owner, Report, Why, WhyKind,
+    WhySubject,
+};
 use ledger::{Cause, Size};
 use render::words;
 
@@ -40,6 +43,18 @@ fn memory_of_owners_is_with_headers() {
     let is_with_headers =
         |line: &String| line.contains("51.0 MiB in ") && line.contains(" with headers;");
     assert!(evidence.iter().any(is_with_headers), "{evidence:?}");
+}
+
+/// It was said to belong "neither to malloc nor to Ruby".
+#[test]
+fn memory_that_was_not_read_is_not_said_to_belong_to_nobody() {
+    let mut report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
+    report.verdict.cause = Some(Cause::Unknown);
+    report.ruby = None;
+    let kind = FindingKind::RubyUnread { version: "4.1.0".into(), error: "the layout".into() };
+    report.findings.push(FindingRow { severity: FindingSeverity::Error, kind, address: None });
+    let summary = words::verdict(&report).summary;
+    assert!(summary.contains("Ruby's heap could not be read (see the findings)"), "{summary}");
 }
 
 #[test]

@@ -50,7 +50,9 @@ impl WeakReferences {
                 Owner::Data(class) if table.type_of(class).is_some_and(DataType::has_weak_keys) => {
                     true
                 }
-                owner => is_interpreters(table, owner) && !is_set_of_modules(graph, table.space, node),
+                owner => {
+                    is_interpreters(table, owner) && !is_set_of_modules(graph, table.space, node)
+                }
             };
             if is_weak {
                 tables.insert(node);

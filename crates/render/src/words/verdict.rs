@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 
 use diagnosis::{FREE, MIN_BYTES, MIN_SHARE, is_mostly_glibcs};
 use formats::{
-    Action, Advice, Arena, CaptureMethod, MappedFile, Memsize, Owner, Report, UnknownRow, Unread,
+    Action, Advice, Arena, CaptureMethod, FindingKind, MappedFile, Memsize, Owner, Report,
+    UnknownRow, Unread,
 };
 use ledger::{Cause, CauseGroup, Count, Size, percent};
 
@@ -418,6 +419,8 @@ fn pointed_to(report: &Report) -> String {
 fn reason(report: &Report) -> String {
     if report.malloc.is_none() && report.ruby.is_none() {
         "neither malloc nor Ruby could be read (see the findings)".into()
+    } else if report.findings.iter().any(|it| matches!(it.kind, FindingKind::RubyUnread { .. })) {
+        "Ruby's heap could not be read (see the findings)".into()
     } else if report.malloc.is_some() {
         "it belongs neither to malloc nor to Ruby".into()
     } else {

@@ -109,6 +109,7 @@ impl Bitmaps {
         Ok(bitmaps)
     }
 
+    /// Bits by offset have one unit for all sizes of slots.
     fn candidates(heap: &HeapLayout) -> impl Iterator<Item = Self> {
         // In all versions the bitmaps follow the two words of the list node.
         let at = heap.descriptor.node + 16;
@@ -119,7 +120,10 @@ impl Bitmaps {
             (40, BitIndex::Number),
             (32, BitIndex::Offset),
         ];
-        rules.into_iter().map(move |(unit, bit_index)| {
+        // Few objects may have a bit, and none of them on a page of the sample.
+        let fits_slots = |unit: u32| heap.pages.iter().all(|it| it.slot_bytes.is_multiple_of(unit));
+        let fits = move |&(unit, bit_index): &_| bit_index == BitIndex::Number || fits_slots(unit);
+        rules.into_iter().filter(fits).map(move |(unit, bit_index)| {
             let words = page_bytes.div_ceil(unit).div_ceil(64) as usize;
             Self { at, words: words.min(MAX_WORDS), unit, bit_index }
         })

@@ -175,3 +175,15 @@ fn a_slot_that_a_program_recycled_keeps_its_mark_up_to_3_0() {
     assert_eq!(read(RubyRelease::V2_7).unwrap(), SlotState::Free);
     assert!(matches!(read(RubyRelease::V3_1), Err(Error::Layout { .. })));
 }
+
+/// The rule of bits and slots was chosen by a sample of the pages. If none of these had a bit, the wrong rule was, and the heap
+/// of a process that had not collected garbage yet could not be read.
+#[test]
+fn bits_on_pages_beyond_the_sample_are_read_right() {
+    let mut heap = RubyHeap::new(RubyRelease::V4_1);
+    let class = heap.object_class();
+    let objects: Vec<u64> = (0..270_000).map(|_| heap.object(class, &[])).collect();
+    heap.unprotect(objects[4000]);
+    let (image, _) = heap.image();
+    ruby::read(&image).unwrap_or_else(|error| panic!("{error}"));
+}
