@@ -206,7 +206,10 @@ fn most_objects_are_those_of_a_class_only_if_it_has_more_than_half_of_their_memo
     assert_eq!(text, format!("100.0 MiB are held by live Ruby objects. {end}"));
     let text = objects(&[bytecode, ("String", Cause::RubyMalloc, 10, 41, Some("A → String"))]);
     let most = "100.0 MiB are held by live Ruby objects, most of them by 500 String.";
-    assert_eq!(text, format!("{most} A retains most of this memory. {end}"));
+    assert_eq!(
+        text,
+        format!("{most} The shortest path to most of this memory begins with A. {end}")
+    );
 }
 
 #[test]
@@ -218,14 +221,17 @@ fn a_root_retains_most_with_the_objects_of_several_classes() {
         ])
     };
     let text = rows("ROWS → Array → OpenStruct", "ROWS → Array → OpenStruct → Hash");
-    assert!(text.contains("objects. ROWS retains most of this memory. The"), "{text}");
+    assert!(
+        text.contains("objects. The shortest path to most of this memory begins with ROWS. The"),
+        "{text}"
+    );
     let text = rows("ROWS → Array → OpenStruct", "CACHE → Hash");
     assert!(text.contains("objects. The program"), "{text}");
     let text = rows(
         "(threads) → Thread in A#b (a.rb:1) → OpenStruct",
         "(threads) → Thread in A#b (a.rb:1) → Hash",
     );
-    assert!(text.contains(" (threads) → Thread in A#b (a.rb:1) retains most of this"), "{text}");
+    assert!(text.contains(" begins with (threads) → Thread in A#b (a.rb:1). The"), "{text}");
     let text = rows(
         "(threads) → Thread in A#b (a.rb:1) → OpenStruct",
         "(threads) → Thread in C#d (a.rb:9)",

@@ -52,6 +52,7 @@ pub struct KeptSampler {
     last: CollectionCounts,
     /// The number of collections when all objects were looked at, if all could be.
     looked: u64,
+    undecided: Undecided,
     started: Instant,
     nap: Duration,
     stack_numbers: HashMap<Vec<u32>, u32>,
@@ -128,6 +129,7 @@ impl KeptSampler {
             first,
             last: first,
             looked: first.all,
+            undecided: Undecided::default(),
             started: Instant::now(),
             nap: *NAP.start(),
             stack_numbers: HashMap::new(),
@@ -143,6 +145,10 @@ impl KeptSampler {
         self.take_ticks();
         if self.last.all != self.looked {
             self.look();
+            self.undecided.wait(self.started.elapsed(), self.nap);
+        } else if let Some((slots, pause)) = self.undecided.due(self.started.elapsed()) {
+            self.look_at(&slots);
+            self.undecided.wait(self.started.elapsed(), pause * 2);
         }
     }
 
@@ -288,17 +294,8 @@ impl KeptSampler {
         let is_due = |it: &&Sample| has_majors || !it.followed.is_old();
         let due = self.followed.values().filter(is_due);
         let due: Vec<Address> = due.map(|it| it.followed.slot).collect();
-        let mut looked = self.last.all;
-        for slots in due.chunks(Looks::MAX_SLOTS) {
-            // Too many collections begin: the next look may find a pause.
-            let Some((counts, contents)) = self.looks.at(&self.image, slots) else { return };
-            self.majors.add(counts);
-            self.last = counts;
-            for (slot, contents) in slots.iter().zip(contents) {
-                self.judge(*slot, counts.all, contents);
-            }
-            looked = looked.min(counts.all);
-        }
+        // Too many collections begin: the next look may find a pause.
+        let Some(looked) = self.look_at(&due) else { return };
         if has_majors {
             self.looked = looked;
             self.majors.forget_until(looked);
@@ -307,6 +304,25 @@ impl KeptSampler {
             self.followed.values_mut().for_each(|it| it.followed.pass(looked));
         }
         // Otherwise a major collection began meanwhile, and the next look is at old objects, too.
+    }
+
+    /// Looks at the objects in these slots. Returns the number of the collection that has been looked at; `None` if too many began
+    /// meanwhile.
+    fn look_at(&mut self, slots: &[Address]) -> Option<u64> {
+        let mut looked = self.last.all;
+        for slots in slots.chunks(Looks::MAX_SLOTS) {
+            let (counts, contents) = self.looks.at(&self.image, slots)?;
+            self.majors.add(counts);
+            self.last = counts;
+            for (slot, contents) in slots.iter().zip(contents) {
+                self.judge(*slot, counts.all, contents);
+            }
+            looked = looked.min(counts.all);
+        }
+        let is_undecided =
+            |slot: &&Address| self.followed.get(slot).is_some_and(|it| it.followed.is_undecided());
+        self.undecided.slots = slots.iter().filter(is_undecided).copied().collect();
+        Some(looked)
     }
 
     fn judge(&mut self, slot: Address, now: u64, contents: Option<followed::Contents>) {
@@ -321,6 +337,29 @@ impl KeptSampler {
             self.profile.ambiguous += u64::from(verdict == Verdict::Ambiguous);
             self.followed.remove(&slot);
         }
+    }
+}
+
+/// The slots of the young objects about which the latest collection had not decided at a look: it may mark for long. They are looked at
+/// again and again, each time after a longer pause: most are garbage, about which it never decides.
+#[derive(Debug, Default)]
+struct Undecided {
+    slots: Vec<Address>,
+    /// The time of the next look, and the pause before it.
+    again: Duration,
+    pause: Duration,
+}
+
+impl Undecided {
+    /// Waits for `pause` from `now` on.
+    fn wait(&mut self, now: Duration, pause: Duration) {
+        (self.again, self.pause) = (now + pause, pause);
+    }
+
+    /// The slots to look at now, and the pause before; `None` if it is not time, or if there are none.
+    fn due(&mut self, now: Duration) -> Option<(Vec<Address>, Duration)> {
+        let is_due = now >= self.again && !self.slots.is_empty();
+        is_due.then(|| (std::mem::take(&mut self.slots), self.pause))
     }
 }
 
@@ -367,6 +406,26 @@ fn stack_number(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A collection that marked for long had not found objects older at the only look. At the next one they were taken for gone: of 727,
+    /// none was kept.
+    #[test]
+    fn objects_of_a_long_collection_are_looked_at_again() {
+        let mut undecided = Undecided::default();
+        assert_eq!(undecided.due(Duration::MAX), None);
+        let (mut looks, mut pause) = (Vec::new(), Duration::from_secs(1));
+        undecided.wait(Duration::ZERO, pause);
+        for now in (0..20).map(Duration::from_secs) {
+            undecided.slots = vec![Address(8)];
+            if let Some(due) = undecided.due(now) {
+                looks.push(now.as_secs());
+                assert_eq!(due, (vec![Address(8)], pause));
+                pause *= 2;
+                undecided.wait(now, pause);
+            }
+        }
+        assert_eq!(looks, [1, 3, 7, 15]);
+    }
 
     /// Older objects were thinned again and again, and new ones not at all, so a steady leak looked like objects that do not stay.
     #[test]

@@ -104,6 +104,11 @@ impl Followed {
         self.age >= OLD_AGE
     }
 
+    /// Returns true if it was young at the last look, and the collection of that time had not made it older.
+    pub(crate) fn is_undecided(&self) -> bool {
+        !self.is_old() && self.looked > self.survived
+    }
+
     /// The number of the last collection that it has survived.
     pub(crate) fn survived(&self) -> u64 {
         self.survived
@@ -169,6 +174,17 @@ mod tests {
         let mut followed = young();
         assert_eq!(followed.look(11, None, aged(3)), Verdict::Same);
         followed
+    }
+
+    #[test]
+    fn a_second_look_at_a_collection_decides() {
+        let mut followed = young();
+        assert!(!followed.is_undecided());
+        assert_eq!(followed.look(11, None, aged(0)), Verdict::Same);
+        assert!(followed.is_undecided(), "the collection may be marking still");
+        assert_eq!(followed.look(11, None, aged(1)), Verdict::Same);
+        assert!(!followed.is_undecided());
+        assert_eq!(followed.look(12, None, aged(2)), Verdict::Same);
     }
 
     #[test]

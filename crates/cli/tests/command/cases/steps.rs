@@ -65,7 +65,10 @@ fn slices_that_keep_long_strings_are_named() {
     };
     assert_eq!((*found, *used_bytes, *strings), (slices, slices * 60, slices));
     let (summary, words) = words(&report);
-    assert!(summary.contains(" Sessions::TOKENS retains most of this memory."), "{summary}");
+    assert!(
+        summary.contains(" The shortest path to most of this memory begins with Sessions::TOKENS."),
+        "{summary}"
+    );
     assert!(summary.contains(&format!("in {slices} short slices of long Strings.")), "{summary}");
     assert!(words.action.contains("retained by Sessions::TOKENS → Array → String"), "{words:?}");
     target.tell("copy");

@@ -59,9 +59,9 @@ pub(super) fn of_objects(report: &Report, size: Size) -> String {
         (None, class) => class.map(|class| format!("objects of {class}")),
     };
     let class = by.map_or_else(String::new, |by| format!(", most of them by {by}"));
-    let root = majority
-        .root
-        .map_or_else(String::new, |root| format!(" {root} retains most of this memory."));
+    let root = majority.root.map_or_else(String::new, |root| {
+        format!(" The shortest path to most of this memory begins with {root}.")
+    });
     let spare = report.advice.iter().find_map(|step| spare(&step.action, report));
     let use_of_it = spare.unwrap_or_else(|| {
         " The program itself uses this memory: it is a managed leak, or simply its data.".into()
