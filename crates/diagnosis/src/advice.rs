@@ -53,7 +53,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
     if is_preload_broken(ledger) || is_pinned(ledger) {
         malloc.swap(0, 1);
     }
-    let groups: [(&[Cause], Vec<Option<Advice>>); 12] = [
+    let groups: [(&[Cause], Vec<Option<Advice>>); 13] = [
         (&[MallocUnreturned, MallocFragmented], malloc),
         (&[Cause::RubyFreeSlots], vec![unset_initial_slots(ledger), compact(ledger)]),
         (
@@ -67,6 +67,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
         ),
         (&[Cause::NativeHeld], vec![free_native(ledger), native_pressure(ledger)]),
         (&[Cause::NativeUnreachable], vec![find_leak(ledger)]),
+        (&[Cause::NativeGlobal], vec![find_native_use(ledger)]),
         (&[Cause::MallocInUse], vec![look_for_native(ledger)]),
         (&[Cause::Unknown], vec![find_mapper(ledger)]),
         (
@@ -113,6 +114,7 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         Action::UnsetMallocLimits { .. } => sum(&[Cause::RubyLiveSlots, Cause::RubyMalloc]),
         Action::FreeNative { .. } | Action::NativePressure { .. } => sum(&[Cause::NativeHeld]),
         Action::FindNativeLeak => sum(&[Cause::NativeUnreachable]),
+        Action::FindNativeUse => sum(&[Cause::NativeGlobal]),
         Action::LookForNative => sum(&[Cause::MallocInUse]),
         Action::FindMapper => sum(&[Cause::Unknown]),
         Action::LoadLessCode { gems } => {
@@ -367,6 +369,10 @@ fn native_pressure(ledger: &Ledger) -> Option<Advice> {
 fn find_leak(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.causes[Cause::NativeUnreachable];
     is_worth(ledger, bytes).then(|| step(Action::FindNativeLeak))
+}
+
+fn find_native_use(ledger: &Ledger) -> Option<Advice> {
+    is_main(ledger, ledger.causes[Cause::NativeGlobal]).then(|| step(Action::FindNativeUse))
 }
 
 fn look_for_native(ledger: &Ledger) -> Option<Advice> {

@@ -137,6 +137,8 @@ pub enum Action {
     },
     /// Find the code that allocates native memory and does not free it.
     FindNativeLeak,
+    /// Find the code that fills native memory which variables of libraries and threads hold.
+    FindNativeUse,
     /// Look for native memory of C extensions, whose owners were not searched for.
     LookForNative,
     /// Find the code that maps anonymous memory which belongs neither to malloc nor to Ruby.

@@ -155,7 +155,7 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
             blocks.extend(set(deployment, &NATIVE_PRESSURE));
             blocks
         }
-        Action::FindMapper => {
+        Action::FindMapper | Action::FindNativeUse => {
             vec![Block::new("As root, while the memory grows:", [command.into()])]
         }
         Action::FreeNative { .. } => vec![Block::new("In the program, call:", [command.into()])],
@@ -232,6 +232,9 @@ fn check(action: &Action) -> &'static str {
             "after the same load, `rbloat report PID` lists fewer garbage objects of the class."
         }
         Action::FindMapper => "`rbloat diff PID --every 60s` shows whether unknown still grows.",
+        Action::FindNativeUse => {
+            "`rbloat diff PID --every 60s` shows whether native.global still grows."
+        }
         Action::LookForNative => "`rbloat report PID` names the owners of this memory.",
         Action::EndFibers { .. } => {
             "`rbloat diff PID --every 60s` shows whether stack.fibers still grows."

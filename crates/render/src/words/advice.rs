@@ -220,6 +220,13 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             format!("rbloat who {process}"),
             "less than 1 % of a processor while it watches. A restart frees the memory for some time.",
         ),
+        Action::FindNativeUse => (
+            "Find the code that fills this memory: variables of libraries or threads hold it, not Ruby objects, so the GC cannot free \
+             it. While it grows, `rbloat who` names the line that calls the library. Empty what it fills, or close it."
+                .into(),
+            format!("rbloat who {process}"),
+            "less than 1 % of a processor while it watches.",
+        ),
         Action::LookForNative => (
             "Look for native memory that Ruby's GC does not know of: results, documents and handles of C extensions \
              that are neither freed nor closed."

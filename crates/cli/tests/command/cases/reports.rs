@@ -206,6 +206,7 @@ fn old_values_of_the_environment_are_kept_by_the_c_library() {
     assert!(bytes(&report, "native.unreachable") < kept / 100);
     let words = verdict(&report);
     assert!(words.contains("keeps every value that ENV has had"), "{words}");
+    assert_eq!(report.advice[0].action, formats::Action::FindNativeUse);
     let diff = diff(&looks_at(target, 3, |_| false));
     let words = render::words::diff_verdict(&diff).summary;
     assert!(words.contains("libc"), "{words}");
