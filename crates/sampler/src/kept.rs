@@ -146,9 +146,8 @@ impl KeptSampler {
         if self.last.all != self.looked {
             self.look();
             self.undecided.wait(self.started.elapsed(), self.nap);
-        } else if let Some((slots, pause)) = self.undecided.due(self.started.elapsed()) {
+        } else if let Some(slots) = self.undecided.due(self.started.elapsed()) {
             self.look_at(&slots);
-            self.undecided.wait(self.started.elapsed(), pause * 2);
         }
     }
 
@@ -294,7 +293,7 @@ impl KeptSampler {
         let is_due = |it: &&Sample| has_majors || !it.followed.is_old();
         let due = self.followed.values().filter(is_due);
         let due: Vec<Address> = due.map(|it| it.followed.slot).collect();
-        // Too many collections begin: the next look may find a pause.
+        // The next look may find a pause.
         let Some(looked) = self.look_at(&due) else { return };
         if has_majors {
             self.looked = looked;
@@ -307,11 +306,14 @@ impl KeptSampler {
     }
 
     /// Looks at the objects in these slots. Returns the number of the collection that has been looked at; `None` if too many began
-    /// meanwhile.
+    /// meanwhile, or one that moves objects: [`count_collections`](Self::count_collections) forgets them then.
     fn look_at(&mut self, slots: &[Address]) -> Option<u64> {
         let mut looked = self.last.all;
         for slots in slots.chunks(Looks::MAX_SLOTS) {
             let (counts, contents) = self.looks.at(&self.image, slots)?;
+            if counts.compacting != self.last.compacting {
+                return None;
+            }
             self.majors.add(counts);
             self.last = counts;
             for (slot, contents) in slots.iter().zip(contents) {
@@ -319,9 +321,7 @@ impl KeptSampler {
             }
             looked = looked.min(counts.all);
         }
-        let is_undecided =
-            |slot: &&Address| self.followed.get(slot).is_some_and(|it| it.followed.is_undecided());
-        self.undecided.slots = slots.iter().filter(is_undecided).copied().collect();
+        self.undecided.take(slots, &self.followed);
         Some(looked)
     }
 
@@ -356,10 +356,20 @@ impl Undecided {
         (self.again, self.pause) = (now + pause, pause);
     }
 
-    /// The slots to look at now, and the pause before; `None` if it is not time, or if there are none.
-    fn due(&mut self, now: Duration) -> Option<(Vec<Address>, Duration)> {
-        let is_due = now >= self.again && !self.slots.is_empty();
-        is_due.then(|| (std::mem::take(&mut self.slots), self.pause))
+    /// Takes those of the slots that were just looked at.
+    fn take(&mut self, slots: &[Address], followed: &HashMap<Address, Sample>) {
+        let is_undecided =
+            |slot: &&Address| followed.get(slot).is_some_and(|it| it.followed.is_undecided());
+        self.slots = slots.iter().filter(is_undecided).copied().collect();
+    }
+
+    /// The slots to look at now; `None` if it is not time, or if there are none. The next pause is twice as long.
+    fn due(&mut self, now: Duration) -> Option<Vec<Address>> {
+        if now < self.again || self.slots.is_empty() {
+            return None;
+        }
+        self.wait(now, self.pause * 2);
+        Some(std::mem::take(&mut self.slots))
     }
 }
 
@@ -407,21 +417,26 @@ fn stack_number(
 mod tests {
     use super::*;
 
-    /// A collection that marked for long had not found objects older at the only look. At the next one they were taken for gone: of 727,
-    /// none was kept.
+    /// A collection that marked for long had not made objects older yet at the only look. At the next one they were taken for gone.
     #[test]
     fn objects_of_a_long_collection_are_looked_at_again() {
+        const SLOTS: [Address; 2] = [Address(8), Address(16)];
+        let contents = |age| followed::Contents { age, ..followed::Contents::NEW_STRING };
+        let followed = SLOTS.into_iter().zip([0, 1]).map(|(slot, age)| {
+            let mut followed = Followed::begin(slot, 10, 10, contents(0)).unwrap();
+            assert_eq!(followed.look(11, None, contents(age)), Verdict::Same);
+            (slot, Sample { followed, time: Duration::ZERO, stack: 0 })
+        });
+        let followed: HashMap<_, _> = followed.collect();
         let mut undecided = Undecided::default();
+        undecided.wait(Duration::ZERO, Duration::from_secs(1));
         assert_eq!(undecided.due(Duration::MAX), None);
-        let (mut looks, mut pause) = (Vec::new(), Duration::from_secs(1));
-        undecided.wait(Duration::ZERO, pause);
+        let mut looks = Vec::new();
         for now in (0..20).map(Duration::from_secs) {
-            undecided.slots = vec![Address(8)];
-            if let Some(due) = undecided.due(now) {
+            undecided.take(&SLOTS, &followed);
+            if let Some(slots) = undecided.due(now) {
+                assert_eq!(slots, SLOTS[..1], "the other one has become older");
                 looks.push(now.as_secs());
-                assert_eq!(due, (vec![Address(8)], pause));
-                pause *= 2;
-                undecided.wait(now, pause);
             }
         }
         assert_eq!(looks, [1, 3, 7, 15]);

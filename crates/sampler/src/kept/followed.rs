@@ -26,6 +26,12 @@ pub(crate) struct Contents {
     pub(crate) is_kept: bool,
 }
 
+#[cfg(test)]
+impl Contents {
+    pub(crate) const NEW_STRING: Self =
+        Self { kind: 5, class: 0x7000, age: 0, words: [1, 2, 3], is_kept: false };
+}
+
 /// A new object that is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Followed {
@@ -159,8 +165,7 @@ impl Majors {
 mod tests {
     use super::*;
 
-    const STRING: Contents =
-        Contents { kind: 5, class: 0x7000, age: 0, words: [1, 2, 3], is_kept: false };
+    const STRING: Contents = Contents::NEW_STRING;
 
     fn aged(age: u64) -> Contents {
         Contents { age, is_kept: age == OLD_AGE, ..STRING }
