@@ -208,7 +208,7 @@ fn most_objects_are_those_of_a_class_only_if_it_has_more_than_half_of_their_memo
     let most = "100.0 MiB are held by live Ruby objects, most of them by 500 String.";
     assert_eq!(
         text,
-        format!("{most} The shortest path to most of this memory begins with A. {end}")
+        format!("{most} The shortest paths to most of this memory begin with A. {end}")
     );
 }
 
@@ -222,7 +222,7 @@ fn a_root_retains_most_with_the_objects_of_several_classes() {
     };
     let text = rows("ROWS → Array → OpenStruct", "ROWS → Array → OpenStruct → Hash");
     assert!(
-        text.contains("objects. The shortest path to most of this memory begins with ROWS. The"),
+        text.contains("objects. The shortest paths to most of this memory begin with ROWS. The"),
         "{text}"
     );
     let text = rows("ROWS → Array → OpenStruct", "CACHE → Hash");
@@ -231,7 +231,7 @@ fn a_root_retains_most_with_the_objects_of_several_classes() {
         "(threads) → Thread in A#b (a.rb:1) → OpenStruct",
         "(threads) → Thread in A#b (a.rb:1) → Hash",
     );
-    assert!(text.contains(" begins with (threads) → Thread in A#b (a.rb:1). The"), "{text}");
+    assert!(text.contains(" begin with (threads) → Thread in A#b (a.rb:1). The"), "{text}");
     let text = rows(
         "(threads) → Thread in A#b (a.rb:1) → OpenStruct",
         "(threads) → Thread in C#d (a.rb:9)",

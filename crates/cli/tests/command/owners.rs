@@ -500,7 +500,7 @@ fn verdicts_name_no_objects_that_hold_little() {
         "SMALL = Array.new(20_000) { [1, 2, 3, 4] }
          LONG = Array.new(10_000_000) { 1 }; LONG.shift",
     );
-    assert!(words.contains("begins with LONG.") && !words.contains("most of them"), "{words}");
+    assert!(words.contains("begin with LONG.") && !words.contains("most of them"), "{words}");
 
     let (words, _) = verdict(
         "row = Class.new { def initialize; @a = @b = @c = @d = @e = @f = @g = @h = @i = @j = @k = @l = 1; end }

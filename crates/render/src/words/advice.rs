@@ -1,4 +1,6 @@
-use diagnosis::{BACKGROUND_THREAD, JEMALLOC, TWO_ARENAS, Variable, retaining_few};
+use diagnosis::{
+    BACKGROUND_THREAD, JEMALLOC, TWO_ARENAS, Variable, is_mostly_glibcs, retaining_few,
+};
 use formats::{
     Action, Advice, CaptureMethod, KeptBy, LargeGem, Maker, Owner, ProcessSummary, Report,
     ThreadStarter,
@@ -221,9 +223,14 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "less than 1 % of a processor while it watches. A restart frees the memory for some time.",
         ),
         Action::FindNativeUse => (
-            "Find the code that fills this memory: variables of libraries or threads hold it, not Ruby objects, so the GC cannot free \
-             it. While it grows, `rbloat who` names the line that calls the library. Empty what it fills, or close it."
-                .into(),
+            format!(
+                "Find the code that fills this memory: variables of libraries or threads hold it, not Ruby objects, so the GC cannot \
+                 free it. While it grows, `rbloat who` names the line that calls the library. {}",
+                match is_mostly_glibcs(report) {
+                    true => "Old values of ENV are freed by a restart only: assign to it less often.",
+                    false => "Empty what it fills, or close it.",
+                }
+            ),
             format!("rbloat who {process}"),
             "less than 1 % of a processor while it watches.",
         ),

@@ -207,6 +207,11 @@ fn old_values_of_the_environment_are_kept_by_the_c_library() {
     let words = verdict(&report);
     assert!(words.contains("keeps every value that ENV has had"), "{words}");
     assert_eq!(report.advice[0].action, formats::Action::FindNativeUse);
+    let step = render::words::advice(&report.advice[0], &report).action;
+    assert!(
+        step.ends_with("Old values of ENV are freed by a restart only: assign to it less often."),
+        "{step}"
+    );
     let diff = diff(&looks_at(target, 3, |_| false));
     let words = render::words::diff_verdict(&diff).summary;
     assert!(words.contains("libc"), "{words}");

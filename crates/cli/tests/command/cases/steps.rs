@@ -66,7 +66,7 @@ fn slices_that_keep_long_strings_are_named() {
     assert_eq!((*found, *used_bytes, *strings), (slices, slices * 60, slices));
     let (summary, words) = words(&report);
     assert!(
-        summary.contains(" The shortest path to most of this memory begins with Sessions::TOKENS."),
+        summary.contains(" The shortest paths to most of this memory begin with Sessions::TOKENS."),
         "{summary}"
     );
     assert!(summary.contains(&format!("in {slices} short slices of long Strings.")), "{summary}");

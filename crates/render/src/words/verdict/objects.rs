@@ -60,7 +60,7 @@ pub(super) fn of_objects(report: &Report, size: Size) -> String {
     };
     let class = by.map_or_else(String::new, |by| format!(", most of them by {by}"));
     let root = majority.root.map_or_else(String::new, |root| {
-        format!(" The shortest path to most of this memory begins with {root}.")
+        format!(" The shortest paths to most of this memory begin with {root}.")
     });
     let spare = report.advice.iter().find_map(|step| spare(&step.action, report));
     let use_of_it = spare.unwrap_or_else(|| {
