@@ -57,6 +57,19 @@ fn assert_path(target: &Target, class: &str, expected: &str) {
     assert!(is_right && are_most, "{class}: {path} ({objects} of {all}), line {line}");
 }
 
+/// Ruby keeps classes that were defined in C, even without their constant, up to 3.3. They were called garbage (ruby/ruby#10144).
+#[test]
+fn classes_without_their_constant_are_retained_by_the_interpreter() {
+    let target = Target::bare_ruby(
+        "2000.times { Struct.new('Row', :a); Struct.send(:remove_const, :Row) }
+         3.times { GC.start }
+         puts %(ready {\"classes\": #{ObjectSpace.each_object(Class).count}}); $stdout.flush; $stdin.read",
+    );
+    let (all, garbage) = garbage(&report(target.pid()), "Class");
+    assert!(all >= target.number("classes") && garbage * 20 < all, "{garbage} of {all}");
+    assert!(target.finish());
+}
+
 /// Entries of at_exit belonged to classes, because of old words, or to "(variables of libruby)", the name of a thread's
 /// variable was missing, and one Ractor retained the TracePoints of all.
 #[test]

@@ -6,7 +6,7 @@
 //!   strings, call infos (`generic_iv_tbl_`, `obj_to_id_tbl`, `frozen_strings`, `ci_table`), and the keys of
 //!   `finalizer_table`. The value of an object that is alive belongs to that object, as the variables of a string do.
 //!   But the GC marks all finalizers: hidden arrays with the procs. And it marks the classes and modules that were defined in C or below
-//!   `Struct`, which are a set (`defined_module_hash`, up to 3.4): programs cannot name them if their constant is removed;
+//!   `Struct`, which are a set (`defined_module_hash`, up to 3.3), so these live on without their constant;
 //! - hash tables of the interpreter whose values are objects that it finds by number: `id_to_obj_tbl`;
 //! - the lists of a class's subclasses, and of the places where a module is included (up to 3.4);
 //! - the keys of WeakKeyMap, which are pointers to references. A value belongs to its key;
@@ -115,8 +115,10 @@ fn is_set_of_modules(graph: &PointerGraph, space: &ObjectSpace, node: u32) -> bo
         let slot = space.slots.get(slot as usize);
         slot.is_some_and(|it| matches!(it.kind(), SlotType::CLASS | SlotType::MODULE))
     };
+    let slots = graph.slots(node);
     graph.hash_sets.binary_search(&node).is_ok()
-        && graph.slots(node).iter().all(|edge| is_module(edge.to()))
+        && !slots.is_empty()
+        && slots.iter().all(|edge| is_module(edge.to()))
 }
 
 /// The blocks that are entries of lists of subclasses (`rb_subclass_entry` in class.c): a class, the next entry, and from 3.1

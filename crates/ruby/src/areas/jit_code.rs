@@ -111,8 +111,9 @@ fn code_from(
 /// memory, such as closures of libffi.
 fn ends_with_glibc_heap(segments: &[Segment], end: Address) -> bool {
     let start = end.0.saturating_sub(GLIBC_HEAP);
-    let begins_there = |it: &Segment| it.usage == Use::Writable && it.range.start.0 == start;
-    end.is_aligned(GLIBC_HEAP) && segments.iter().skip(1).any(begins_there)
+    // It may adjoin a heap that is full: then both are one mapping.
+    let begins_in = |it: &Segment| it.usage == Use::Writable && it.range.contains(&Address(start));
+    end.is_aligned(GLIBC_HEAP) && segments.iter().skip(1).take(MAX_SEGMENTS).any(begins_in)
 }
 
 /// Returns true if one of the last pages ends with the filling, which remains where the next block of
@@ -220,9 +221,15 @@ mod tests {
         let heap_start = LIBRUBY + GLIBC_HEAP;
         let heap = [(33 * PAGE, Writable), (GLIBC_HEAP - 33 * PAGE, Protected)];
         let with_heap = [&[(8 * MIB, Executable)], &heap[..]].concat();
+        let with_two = [
+            (8 * MIB, Executable),
+            (GLIBC_HEAP + 33 * PAGE, Writable),
+            (GLIBC_HEAP - 33 * PAGE, Protected),
+        ];
         for version in ["3.1.2", "3.4.5"] {
             assert_eq!(found(version, NEAR, &closures), [], "{version}");
             assert_eq!(found(version, heap_start - 8 * MIB, &with_heap), [], "{version}");
+            assert_eq!(found(version, heap_start - 8 * MIB, &with_two), [], "{version}");
         }
     }
 
