@@ -170,6 +170,7 @@ fn kinds_of_tables(
             && table.cause_of(owner) == Cause::RubyVm
     };
     let values = values_of_tables(graph, table);
+    let head_bytes = table.space.interpreter.table_layout().bytes();
     let mut kinds = HashMap::new();
     let mut headers = Vec::new();
     for (number, block) in heap.all_blocks().filter(|(_, block)| block.state().is_in_use()) {
@@ -197,10 +198,7 @@ fn kinds_of_tables(
                 });
             kinds.extend(kind.map(|kind| (node, kind)));
         }
-        if heap.fits(
-            table.space.interpreter.table_layout().bytes(),
-            length(&heap.header.usable(block)),
-        ) {
+        if heap.fits(head_bytes, length(&heap.header.usable(block))) {
             headers.push(node);
         }
     }

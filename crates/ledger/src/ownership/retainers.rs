@@ -23,7 +23,8 @@ const THREAD: [&str; 2] = ["Thread", "["];
 /// The step in place of others.
 const OTHERS: &str = "…";
 
-/// The greatest number of objects whose paths are compared to find a typical one; at least half as many are, if there are so many bytes.
+/// The greatest number of objects whose paths are compared to find a typical one. At least half as many are compared, unless the objects
+/// have fewer bytes than that.
 const MAX_PICKS: usize = 64;
 /// The number of steps of all these paths together: a path in a linked list may have millions. Then one object is enough.
 pub(crate) const MAX_COMPARED_STEPS: usize = 1 << 20;
@@ -38,8 +39,8 @@ const MIN_CONSTANTS: usize = 16;
 struct Retained {
     objects: u64,
     bytes: u64,
-    /// The object at one byte by chance of every `step` bytes, so that an object is picked in proportion to its bytes. At the same byte of
-    /// each, objects that take turns in memory would have picks of one kind only.
+    /// For every `step` bytes, the object that has a random one of them, so that an object is picked in proportion to its bytes. At regular
+    /// distances, objects that take turns in memory would have picks of one kind only.
     picks: Vec<u32>,
     step: u64,
     /// The byte whose object is picked next.

@@ -167,10 +167,8 @@ impl Spare {
 fn sparse_hash(image: &Image<'_>, space: &ObjectSpace, large: Large) -> Option<Large> {
     let at = space.slot_address(large.slot as usize)?;
     let after = space.pages.partition_point(|page| page.slots.end <= large.slot as usize);
-    let table = {
-        let slot_bytes = space.pages.get(after)?.slot_bytes;
-        table_of_hash(image, space.interpreter.table_layout(), at, slot_bytes)?
-    };
+    let slot_bytes = space.pages.get(after)?.slot_bytes;
+    let table = table_of_hash(image, space.interpreter.table_layout(), at, slot_bytes)?;
     let is_its = large.memory.iter().any(|memory| memory.start == table.entries);
     let is_sparse = is_its && table.count < table.capacity / PARTS;
     is_sparse.then_some(Large { used: table.count, room: table.capacity, ..large })

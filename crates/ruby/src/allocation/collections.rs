@@ -104,7 +104,8 @@ impl CollectionsSearch {
         // For a moment when a collection begins, its numbers do not agree.
         self.places.retain(|it| it.misses <= MAX_MISSES);
         let mut growths: Vec<Numbers> = self.places.clone();
-        // Farther behind is the number at the last major collection (`last_major_gc`), which is the sum as long as there are no others.
+        // Farther behind is the number at the last major collection (`last_major_gc`), which is the sum until a minor
+        // one follows.
         growths.dedup_by_key(|it| (it.minor, it.growths));
         growths.sort_by_key(|it| it.growths);
         let best = growths.pop().filter(|it| it.growths > 0 && it.misses == 0)?;

@@ -12,7 +12,7 @@ use crate::finding::Finding;
 use crate::layout::context::Basics;
 use crate::layout::object::Object;
 use crate::layout::regexp::{self, REGEXP_BYTES};
-use crate::layout::shape_tree::{self, ShapeHome, ShapeTree};
+use crate::layout::shape_tree::{ShapeHome, ShapeTree};
 use crate::layout::st_table::TableLayout;
 use crate::model::content::{Content, Form};
 use crate::model::slot::SlotType;
@@ -26,7 +26,7 @@ const fn fl_user(number: u32) -> u64 {
 
 /// `ROBJECT_EMBED`: the variables are in the slot (up to 3.4).
 const OBJECT_EMBEDDED: u64 = fl_user(1);
-/// `ROBJECT_HEAP`: they are not (from 4.0 on).
+/// `ROBJECT_HEAP`: they are not (4.0).
 pub(crate) const OBJECT_NOT_EMBEDDED: u64 = fl_user(4);
 /// `RSTRING_NOEMBED`: the bytes are not in the slot.
 pub(crate) const STRING_NOT_EMBEDDED: u64 = fl_user(1);
@@ -54,7 +54,7 @@ const MAX_PAIRS: u64 = 8;
 /// The first word of an `st_table` in the slot (from 3.3 on), and of the pairs of an `ar_table`.
 pub(crate) const HASH_TABLE_WORD: usize = 3;
 const HASH_PAIRS_WORD: usize = 4;
-/// The words of a slot that has a pointer to its table (up to 3.2). Slots of this size have no Hash later on: it is smaller or larger.
+/// The words of a Hash's slot up to 3.2, which has a pointer to the table. No later Hash is in a slot of this size.
 pub(crate) const WORDS_WITH_TABLE_POINTER: usize = 5;
 /// The number of `imemo_env` in all releases.
 const IMEMO_ENV: u8 = 0;
@@ -232,7 +232,7 @@ impl<'a> ObjectLayouts<'a> {
                     let variables = self.variables(shape_tree, object.flags);
                     let flags = object.flags;
                     let is_embedded = match shape_tree.home {
-                        ShapeHome::Short => match shape_tree::layout(flags) {
+                        ShapeHome::Short => match ShapeTree::layout(flags) {
                             ShapeTree::EMBEDDED => true,
                             ShapeTree::EXTENDED => return Some(reader.values(2, 1)),
                             _ => return Some(false),

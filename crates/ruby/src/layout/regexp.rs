@@ -1,6 +1,6 @@
 //! Compiled regular expressions.
 //!
-//! `struct re_pattern_buffer` in include/ruby/onigmo.h, the same from 2.7 to 4.0 up to `dmax`. Ruby does not clear it, and
+//! `struct re_pattern_buffer` in include/ruby/onigmo.h, the same from 2.7 to 4.1 up to `dmax`. Ruby does not clear it, and
 //! fills some of it only for some ways to search: the end of the text that is searched for (`exact_end`), the table of
 //! characters (`map`), and two distances (`dmin`, `dmax`).
 

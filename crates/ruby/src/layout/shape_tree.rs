@@ -70,16 +70,16 @@ const OFFSET_MASK: u32 = (1 << 19) - 1;
 const TOO_COMPLEX: u32 = 1 << 24;
 const COMPLEX: u32 = 1 << 26;
 
-/// The place of the variables of an object with these flags (`SHAPE_ID_LAYOUT_MASK`, from 4.1 on).
-pub(crate) fn layout(flags: u64) -> u64 {
-    flags >> 61 & 3
-}
-
 impl ShapeTree {
     /// `SHAPE_ID_LAYOUT_ROBJECT`: the variables are in the slot.
     pub(crate) const EMBEDDED: u64 = 0;
     /// `SHAPE_ID_LAYOUT_EXTENDED`: they are in an internal object.
     pub(crate) const EXTENDED: u64 = 2;
+
+    /// The place of the variables of an object with these flags (`SHAPE_ID_LAYOUT_MASK`, from 4.1 on).
+    pub(crate) fn layout(flags: u64) -> u64 {
+        flags >> 61 & 3
+    }
 
     /// The shapes of a process; `None` if they are not recognized. The address of the VM is exported
     /// up to 3.2; since, a variable of the interpreter points to the tree.
@@ -262,6 +262,40 @@ mod tests {
     }
 
     impl Source for Circles {}
+
+    /// The shapes of 4.1: the root, the number of an object, and a variable of the root.
+    struct Short;
+
+    impl Memory for Short {
+        fn read(&self, at: Address, into: &mut [u8]) -> usize {
+            let rows = [[0, 0, 0, 0x7ffff, 0], [77, 0, 0, 0, 0x2_0001], [88, 0, 0, 0, 0x1_0301]];
+            let bytes = |[name, high, ancestors, parent, last]: [u32; 5]| {
+                [0, 0, name, high, ancestors, parent, last, 0].map(u32::to_le_bytes).concat()
+            };
+            let list: Vec<u8> = rows.into_iter().flat_map(bytes).chain([0; 32]).collect();
+            let start = (at - LIST) as usize;
+            into.copy_from_slice(&list[start..start + into.len()]);
+            into.len()
+        }
+    }
+
+    impl Source for Short {}
+
+    #[test]
+    fn short_shapes_are_found_by_the_first_two() {
+        let mappings = Mappings::new(vec![Mapping::anonymous(LIST..LIST.offset(1 << 20))]);
+        let state = ProcessState { mappings, ..ProcessState::default() };
+        let image = Image::new(state, Short);
+        let found = |most, name| ShapeTree::short_list(&image, [LIST.0, most, name]);
+        assert_eq!([found(0, 77), found(1 << 8, 77), found(7, 78)], [None; 3]);
+        let tree = found(7, 77).unwrap();
+        let positions: Vec<_> = tree.positions(&image, 2 << 32, || true).collect();
+        assert_eq!(positions, [(88, 0)]);
+        assert_eq!(tree.count(&image, 2 << 32), Some(1));
+        // Its variables are in a hash table; and the parent of the root.
+        assert_eq!(tree.count(&image, (1 << 26 | 2) << 32), Some(0));
+        assert_eq!(tree.count(&image, 0x7ffff << 32), None);
+    }
 
     #[test]
     fn shapes_in_a_circle_end_with_the_budget_of_all_walks() {

@@ -11,8 +11,6 @@ use crate::address_classifier::{AddressClassifier, Place};
 use crate::model::content::{Content, Form};
 use crate::word::word;
 
-/// The most words that a table has.
-const MAX_WORDS: usize = 7;
 /// The places of words of a table up to 4.0.
 const ENTRIES_BOUND: u64 = 5;
 const ENTRIES: u64 = 6;
@@ -33,7 +31,7 @@ pub enum TableLayout {
 impl TableLayout {
     const fn words(self) -> usize {
         match self {
-            Self::OwnBins => MAX_WORDS,
+            Self::OwnBins => 7,
             Self::BinsBehindEntries => 5,
         }
     }

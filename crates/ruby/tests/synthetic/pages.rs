@@ -176,7 +176,7 @@ fn a_slot_that_a_program_recycled_keeps_its_mark_up_to_3_0() {
     assert!(matches!(read(RubyRelease::V3_1), Err(Error::Layout { .. })));
 }
 
-/// The rule of bits and slots was chosen by a sample of the pages. If none of these had a bit, the wrong rule was, and the heap
+/// The rule of bits and slots was chosen by a sample of the pages. If none of these had a bit, the wrong rule was chosen, and the heap
 /// of a process that had not collected garbage yet could not be read.
 #[test]
 fn bits_on_pages_beyond_the_sample_are_read_right() {
