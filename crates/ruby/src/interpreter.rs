@@ -26,6 +26,9 @@ const LANDMARKS: [(&str, &str); 10] = [
     ("rb_cProc", "Proc"),
     ("rb_eStandardError", "StandardError"),
 ];
+/// The variables of C code behind these global variables, which have no value of their own from 3.0 on.
+const STREAMS: [(&str, &str); 3] =
+    [("rb_stdin", "$stdin"), ("rb_stdout", "$stdout"), ("rb_stderr", "$stderr")];
 
 /// The Ruby interpreter of a process: libruby, or an executable that is linked with it statically.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,6 +47,8 @@ pub struct Interpreter {
     vm_variable: Option<Address>,
     /// The variables that hold well-known classes, with the names of these.
     landmark_variables: Vec<(Address, &'static str)>,
+    /// The variables that hold the standard streams, with the names that programs use.
+    pub(crate) stream_variables: Vec<(Address, &'static str)>,
     /// The function that reads global variables whose value a C variable holds.
     pub(crate) global_getter: Option<Address>,
 }
@@ -82,13 +87,13 @@ pub fn find_in(image: &Image<'_>, modules: &[Module]) -> Option<Interpreter> {
         Some((module, one_line(&String::from_utf8(version.ok()?).ok()?)))
     });
     let (home, version) = home.unwrap_or((module, "of an unknown version".to_owned()));
-    let landmark_variables = LANDMARKS
-        .iter()
-        .filter_map(|&(symbol, name)| {
+    let of_symbols = |symbols: &[(&'static str, &'static str)]| {
+        let find = |&(symbol, name): &(&str, &'static str)| {
             let here = address_of(image, module, symbol);
             Some((here.or_else(|| address_of(image, home, symbol))?, name))
-        })
-        .collect();
+        };
+        symbols.iter().filter_map(find).collect()
+    };
     Some(Interpreter {
         module: home.name.clone(),
         version,
@@ -96,7 +101,8 @@ pub fn find_in(image: &Image<'_>, modules: &[Module]) -> Option<Interpreter> {
         variables: home.variables.clone(),
         object_variable,
         vm_variable: address_of(image, home, "ruby_current_vm_ptr"),
-        landmark_variables,
+        landmark_variables: of_symbols(&LANDMARKS),
+        stream_variables: of_symbols(&STREAMS),
         global_getter: address_of(image, home, "rb_gvar_var_getter"),
     })
 }

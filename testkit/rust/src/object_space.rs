@@ -277,6 +277,15 @@ impl RubyHeap {
         own
     }
 
+    /// Adds the cache of a constant with this value, evaluated at a place of code (`ic_cref`) whose slot may have another object now.
+    pub fn constant_cache(&mut self, value: u64, place: u64) -> u64 {
+        let number = u64::from(self.layout.imemo_number("constcache"));
+        let words = [0, 0, place].map(Word::Value);
+        let own = self.put(T_IMEMO, number << 12, value, words.to_vec());
+        self.imemos.insert(own, "constcache".to_owned());
+        own
+    }
+
     /// Adds an internal object of the type `name`, but with a type number chosen by the caller. Its malloc'ed memory,
     /// 400 bytes, is at `memory`.
     pub fn imemo_as(&mut self, name: &str, number: u8, memory: u64) -> u64 {
@@ -315,11 +324,20 @@ impl RubyHeap {
 
     /// Adds a type of C structs that objects wrap, as extensions define them, and returns its address.
     pub fn data_type(&mut self, name: &str, has_memsize: bool) -> u64 {
+        let size = if has_memsize { Self::FUNCTION } else { 0 };
+        self.data_type_of(name, Self::FUNCTION + 16, size)
+    }
+
+    /// Adds a type of C structs that their objects borrow: it has no function that frees or measures them.
+    pub fn borrowed_data_type(&mut self, name: &str) -> u64 {
+        self.data_type_of(name, 0, 0)
+    }
+
+    fn data_type_of(&mut self, name: &str, free: u64, size: u64) -> u64 {
         let (text, own) = (self.malloc(name.len() as u64 + 1), self.malloc(80));
         self.memory.push((text, name.as_bytes().to_vec()));
-        let size = if has_memsize { Self::FUNCTION } else { 0 };
         // The name; functions that mark, free and measure.
-        let words = [text, 0, Self::FUNCTION + 16, size];
+        let words = [text, 0, free, size];
         self.memory.push((own, words.iter().flat_map(|word| word.to_le_bytes()).collect()));
         self.data_types.insert(own, name.to_owned());
         own

@@ -9,6 +9,7 @@ use linux::Address;
 
 use crate::address_classifier::Place;
 use crate::finding::Finding;
+use crate::interpreter::Interpreter;
 use crate::layout::class_names::ObjectReader;
 use crate::layout::context::Context;
 use crate::layout::object::Object;
@@ -52,6 +53,16 @@ const FROM_4_0: Table = [
 const DISTINCT: [ImemoType; 4] = [Iseq, Ment, Env, Callcache];
 /// Types of which every Ruby has objects.
 const ALWAYS: [ImemoType; 2] = [Iseq, Ment];
+
+/// The number of `imemo_constcache`. Up to 2.7 no object has it.
+pub(crate) fn constant_cache(interpreter: &Interpreter) -> u8 {
+    let number = table_of(interpreter).iter().position(|it| *it == Constcache);
+    number.unwrap_or(TYPES) as u8
+}
+
+fn table_of(interpreter: &Interpreter) -> Table {
+    if interpreter.has_late_imemo_types() { FROM_4_0 } else { UP_TO_3_4 }
+}
 
 /// An internal object: its slot, and its first words.
 #[derive(Debug, Clone, Copy)]
@@ -121,12 +132,10 @@ impl ImemoTypes {
         classes: &[ClassReference],
         samples: &Samples,
     ) -> (Self, Option<Finding>) {
-        let is_late = context.basics.interpreter.has_late_imemo_types();
-        let verifier =
-            Verifier { context, slots, classes, table: if is_late { FROM_4_0 } else { UP_TO_3_4 } };
+        let table = table_of(context.basics.interpreter);
+        let verifier = Verifier { context, slots, classes, table };
         let agreements: [_; TYPES] =
             std::array::from_fn(|number| verifier.agreement(samples, number));
-        let table = verifier.table;
         let is_confirmed = |number: usize| agreements[number] == Some(true);
         let is_whole = !agreements.contains(&Some(false))
             && (0..TYPES).all(|number| !ALWAYS.contains(&table[number]) || is_confirmed(number));

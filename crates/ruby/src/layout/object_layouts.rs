@@ -10,6 +10,7 @@ use image::Image;
 use crate::address_classifier::{AddressClassifier, Place};
 use crate::finding::Finding;
 use crate::layout::context::Basics;
+use crate::layout::imemo;
 use crate::layout::object::Object;
 use crate::layout::regexp::{self, REGEXP_BYTES};
 use crate::layout::shape_tree::{ShapeHome, ShapeTree};
@@ -123,6 +124,8 @@ pub(crate) struct ObjectLayouts<'a> {
     cached_shapes: Vec<Option<(u32, u64)>>,
     fields_of_structs: StructFields,
     table_layout: TableLayout,
+    /// The number of `imemo_constcache`.
+    constant_cache: u8,
     agreements: [Agreement; 32],
     is_refuted: [bool; 32],
 }
@@ -135,6 +138,7 @@ impl<'a> ObjectLayouts<'a> {
             cached_shapes: vec![None; CACHED_SHAPES],
             fields_of_structs: basics.interpreter.fields_of_structs(),
             table_layout: basics.interpreter.table_layout(),
+            constant_cache: imemo::constant_cache(basics.interpreter),
             agreements: Default::default(),
             is_refuted: Default::default(),
         }
@@ -148,6 +152,7 @@ impl<'a> ObjectLayouts<'a> {
             cached_shapes: vec![None; CACHED_SHAPES],
             fields_of_structs: self.fields_of_structs,
             table_layout: self.table_layout,
+            constant_cache: self.constant_cache,
             agreements: Default::default(),
             is_refuted: self.is_refuted,
         }
@@ -245,6 +250,8 @@ impl<'a> ObjectLayouts<'a> {
                 None => reader.object(),
             },
             SlotType::IMEMO if object.imemo_number() == IMEMO_ENV => return reader.env(),
+            // The GC marks the value, but not the place of the code (`ic_cref`), which may be gone.
+            SlotType::IMEMO if object.imemo_number() == self.constant_cache => reader.values(1, 1),
             _ => return None,
         })
     }
@@ -374,6 +381,10 @@ impl<F: FnMut(ObjectWord)> Reader<'_, F> {
         let (length, owner) = (self.object.word(2), self.object.word(3));
         if self.is_slot(owner) {
             (self.each)(ObjectWord::Value(owner));
+            // The elements are in the slot of the owner (from 3.3 on), which refers to them.
+            if self.classifier.at(self.object.word(4)) == Place::HeapPage {
+                return true;
+            }
         }
         self.memory_at(4, |at| ObjectWord::Memory(at, Content::new(Form::Values, length)))
     }

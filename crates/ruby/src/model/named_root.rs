@@ -10,7 +10,7 @@ pub enum RootKind {
     /// A class variable: `Cache@@items`.
     ClassVariable,
     /// A global variable: `$items`. Variables whose value Ruby's own code computes when it is asked
-    /// are left out (`$LOAD_PATH`, `$~`, from 3.0 on `$stdout`).
+    /// are left out (`$LOAD_PATH`, `$~`), but for the standard streams.
     GlobalVariable,
     /// A fiber-local variable of a thread's current fiber, as `Thread#[]` returns it: `[:request]`.
     Local,

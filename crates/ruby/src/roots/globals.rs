@@ -33,9 +33,20 @@ pub(crate) fn read(program: &Program<'_>) -> Option<Vec<NamedRoot>> {
             let value = image.read_u64(Address(data)).ok().filter(|_| is_pointer)?;
             program.object(value)
         })?;
-        Some(NamedRoot { kind: RootKind::GlobalVariable, name, value, class: None, file: None })
+        Some(root(name, value))
     });
-    Some(found.collect())
+    let mut found: Vec<_> = found.collect();
+    for &(at, name) in &interpreter.stream_variables {
+        let value = image.read_u64(at).ok().and_then(|value| program.object(value));
+        if let Some(value) = value.filter(|_| found.iter().all(|it| it.name != name)) {
+            found.push(root(name.to_owned(), value));
+        }
+    }
+    Some(found)
+}
+
+fn root(name: String, value: u32) -> NamedRoot {
+    NamedRoot { kind: RootKind::GlobalVariable, name, value, class: None, file: None }
 }
 
 /// The names and variables in the table at `at`; `None` if it is not the table of global variables.

@@ -51,6 +51,32 @@ fn elements_of_an_array_are_as_many_as_its_length() {
     });
 }
 
+/// With Nokogiri on 3.3, so many slices of short arrays were misfits that the layout of arrays was not used.
+#[test]
+fn a_slice_may_have_its_elements_in_the_slot_of_another_array() {
+    for_each_release(|heap, _, element, _, release| {
+        let class = heap.object_class();
+        let words = [Word::Value(element), Word::Value(element)];
+        let owner = heap.slot(ARRAY, EMBEDDED_ARRAY | 2 << 15, 0, &words);
+        let words = [Word::Value(1), Word::Value(owner), Word::Value(owner + 24)];
+        let slices: Vec<u64> = (0..40).map(|_| heap.slot(ARRAY, 0, class, &words)).collect();
+        for slice in slices {
+            assert_eq!(found(heap, slice), (vec![], vec![owner]), "{release:?}");
+        }
+    });
+}
+
+/// The GC marks the value only, and the place of the code may be gone.
+#[test]
+fn a_constant_cache_refers_to_its_value_only() {
+    for_each_release(|heap, victim, element, _, release| {
+        if release.version() >= "3" {
+            let cache = heap.constant_cache(element, victim);
+            assert_eq!(found(heap, cache), (vec![], vec![element]), "{release:?}");
+        }
+    });
+}
+
 #[test]
 fn members_of_a_struct_are_as_many_as_it_says() {
     for_each_release(|heap, victim, element, memory, release| {
