@@ -9,7 +9,8 @@ use ruby::{CodePaths, Collector, Depth, NamedRoot, ObjectSpace, References};
 
 use crate::Finding;
 use crate::ownership::{
-    AddressIndex, Edge, ObjectCode, PointerGraph, Referent, Trace, current_frames, slot_edges,
+    AddressIndex, Bits, Edge, ObjectCode, Owners, PointerGraph, Referent, Trace, current_frames,
+    slot_edges,
 };
 
 /// The facts that are read from an image during the capture, and the owners that they lead to: plain data, without the image's
@@ -109,9 +110,21 @@ impl Facts {
         self
     }
 
+    /// Follows the pointers, and once more if objects of C extensions that hold much are garbage: what other objects reach, too, is
+    /// not freed with it.
     fn follow(&self) -> Trace {
-        let graph = self.graph.as_ref();
-        Trace::find(self.heap(), self.objects(), &self.modules, graph, &self.slot_edges)
+        let (heap, space, graph) = (self.heap(), self.objects(), self.graph.as_ref());
+        let find = |garbage: &Bits| {
+            Trace::find(heap, space, &self.modules, graph, &self.slot_edges, garbage)
+        };
+        let trace = find(&Bits::new(0));
+        let roots = &self.named_roots;
+        let owners =
+            Owners::new(heap, space, &self.modules, graph, &trace, roots, &self.object_code);
+        match owners.native_garbage() {
+            Some(garbage) => find(&garbage),
+            None => trace,
+        }
     }
 
     /// No facts but the libraries, for a process whose memory was not read. `running` is an image of the process

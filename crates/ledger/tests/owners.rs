@@ -275,6 +275,26 @@ fn objects_of_one_class_do_not_share_with_each_other() {
     assert_eq!(held(&draft.draw_up(&[]), "Statement"), (2 * bytes(4) + bytes(50), 0));
 }
 
+/// From sparklemotion/nokogiri#1703: 150,000 elements were named, but only the end of their document frees their nodes.
+#[test]
+fn objects_that_free_nothing_own_what_no_other_does() {
+    let mut draft = Draft::new();
+    let [document, list, node, text, lonely] = [4, 8, 6, 20, 10].map(|words| draft.chunk(words));
+    for (from, word, to) in [(document, 1, list), (list, 3, node), (node, 2, text)] {
+        draft.point(from, word, to);
+    }
+    draft.object("Document", document);
+    let class = draft.ruby.class("Element", draft.ruby.object_class());
+    let borrowed = draft.ruby.borrowed_data_type("xmlNode");
+    for memory in [node, lonely] {
+        draft.ruby.data(class, borrowed, memory);
+    }
+    let ledger = draft.draw_up(&[]);
+    let chain = bytes(4) + bytes(8) + bytes(6) + bytes(20);
+    assert_eq!(held(&ledger, "Document"), (chain, 0));
+    assert_eq!(held(&ledger, "Element"), (bytes(10), 0));
+}
+
 #[test]
 fn classes_of_one_name_have_one_account() {
     let mut draft = Draft::new();

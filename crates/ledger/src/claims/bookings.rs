@@ -282,7 +282,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ownership::{ObjectCode, Trace};
+    use crate::ownership::{Bits, ObjectCode, Trace};
 
     const PAGE: u64 = linux::MIN_PAGE_SIZE;
     const START: u64 = 1 << 30;
@@ -339,7 +339,14 @@ mod tests {
         ) {
             let (state, pages, heap) = heap(&kinds);
             let objects = ObjectSpace::default();
-            let trace = Trace::find(&heap, &objects, &[], None, &image::SparseRows::default());
+            let trace = Trace::find(
+                &heap,
+                &objects,
+                &[],
+                None,
+                &image::SparseRows::default(),
+                &Bits::new(0),
+            );
             let code = ObjectCode::default();
             let owners = Owners::new(&heap, &objects, &[], None, &trace, &[], &code);
             let mut stacks: Vec<_> = stacks

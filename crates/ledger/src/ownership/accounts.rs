@@ -8,6 +8,7 @@ use linux::{Address, Pages, length};
 use ruby::{Class, ClassKind, CodePaths, ImemoType, NamedRoot, ObjectSpace, Slot};
 
 use crate::Cause;
+use crate::ownership::bits::Bits;
 use crate::ownership::graph::PointerGraph;
 use crate::ownership::names::ObjectCode;
 use crate::ownership::object_graph::{
@@ -24,6 +25,8 @@ use crate::pages::Residents;
 
 /// The maximum number of classes whose retainers are found. Kinds of hidden objects do not count.
 const MAX_RETAINED_CLASSES: usize = 20;
+/// Objects of C extensions hold much if that is at least this part of the memory in use.
+const MIN_NATIVE: u64 = 16;
 /// The number of retainers that are listed for each of them.
 const MAX_RETAINERS: usize = 3;
 const _: () = assert!(MAX_RETAINED_CLASSES <= MAX_GROUPS);
@@ -114,6 +117,32 @@ impl<'a> Owners<'a> {
         let graph = self.object_graph()?;
         let paths = Paths::find(&graph, reach);
         Some((graph, paths))
+    }
+
+    /// The objects of C extensions that nothing retains; `None` without any, and if they hold little.
+    pub(crate) fn native_garbage(&self) -> Option<Bits> {
+        let in_use = self.heap.all_blocks().filter(|(_, block)| block.state().is_in_use());
+        let (mut native_bytes, mut bytes) = (0_u64, 0_u64);
+        for (number, block) in in_use {
+            bytes = bytes.saturating_add(block.bytes());
+            if self.trace.cause_of(number) == Cause::NativeHeld {
+                native_bytes = native_bytes.saturating_add(block.bytes());
+            }
+        }
+        if native_bytes == 0 || native_bytes < bytes / MIN_NATIVE {
+            return None;
+        }
+        let (graph, paths) = self.paths(Reach::Inner)?;
+        let space = self.table.space;
+        let mut garbage = None;
+        for (slot, _) in space.data_objects.iter() {
+            let its = space.slots.get(slot as usize).map_or(Slot::NO_CLASS, |slot| slot.class());
+            let is_native = self.table.cause_of_data(its as usize) == Cause::NativeHeld;
+            if is_native && paths.root(graph.slot(slot)).is_none() {
+                garbage.get_or_insert_with(|| Bits::new(space.slots.len())).insert(slot);
+            }
+        }
+        garbage
     }
 
     /// Adds the roots that retain the objects of the classes that hold most. With `retained_sizes`, adds retained sizes,

@@ -32,6 +32,7 @@ mod weak;
 
 pub(crate) use accounts::{AccountIndex, Owners};
 pub(crate) use address_index::{AddressIndex, Referent};
+pub(crate) use bits::Bits;
 pub(crate) use edges::Edge;
 pub use explanation::{Explanation, NoExplanation, Referrer, Subject};
 pub(crate) use graph::PointerGraph;

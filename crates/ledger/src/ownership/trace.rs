@@ -6,7 +6,7 @@ use allocator::{Block, BlockState, HeapMap};
 use image::SparseRows;
 use image::elf::Module;
 use linux::both;
-use ruby::{DataType, ObjectSpace, Slot, SlotType};
+use ruby::{ObjectSpace, Slot, SlotType};
 
 use crate::Cause;
 use crate::ownership::bits::Bits;
@@ -75,17 +75,19 @@ const MAX_TRUSTED_DEPTH: u32 = 3;
 const MIN_BUFFER_BYTES: u64 = 1 << 10;
 
 impl Trace {
-    /// Finds the owner of each block by following `graph`; without it, only of the blocks that `slot_edges` lead to.
+    /// Finds the owner of each block by following `graph`; without it, only of the blocks that `slot_edges` lead to. `garbage` are
+    /// slots of garbage, which gets what no other object reaches.
     pub(crate) fn find(
         heap: &HeapMap,
         space: &ObjectSpace,
         modules: &[Module],
         graph: Option<&PointerGraph>,
         slot_edges: &SparseRows<Edge>,
+        garbage: &Bits,
     ) -> Self {
         let table = OwnerTable { space, modules, is_traced: graph.is_some() };
         match graph {
-            Some(graph) => Self::new(heap, graph, &table),
+            Some(graph) => Self::new(heap, graph, &table, garbage),
             None => Self::of_slots(heap, slot_edges, &table),
         }
     }
@@ -99,7 +101,7 @@ impl Trace {
     /// Memory is recycled, so a word may be an earlier owner's. Objects with a known layout show which words are in
     /// use, and other pointers to their memory do not make it shared. Some other memory is *doubtful*
     /// ([`Tracer::doubt`]): its words are followed after those of other memory, and they do not make memory shared.
-    fn new(heap: &HeapMap, graph: &PointerGraph, table: &OwnerTable<'_>) -> Self {
+    fn new(heap: &HeapMap, graph: &PointerGraph, table: &OwnerTable<'_>, garbage: &Bits) -> Self {
         let mut tracer = Tracer::new(heap, graph, table);
         tracer.claim_heap_pages();
         let is_interpreters =
@@ -111,7 +113,7 @@ impl Trace {
         for table in jit::tables(heap.block_count(), table.space, graph) {
             tracer.reach(table, tracer.trace.jit(), false, 1);
         }
-        tracer.start_from_slots(graph.of_slots.iter());
+        tracer.start_from_slots(graph.of_slots.iter(), garbage);
         for (index, root) in graph.roots.iter().enumerate() {
             if !root.is_stack() {
                 tracer.start_from_root(index);
@@ -119,11 +121,13 @@ impl Trace {
         }
         tracer.follow_exact();
         tracer.follow_doubtful(Doubt::Buffer);
+        tracer.start_from_borrowers();
         tracer.follow_interior();
         tracer.follow_doubtful(Doubt::Structure);
         tracer.follow_doubtful_interior();
-        // A word on a stack may be long out of use, so stacks hold only memory without another owner.
         tracer.shares = false;
+        tracer.start_from_garbage();
+        // A word on a stack may be long out of use, so stacks hold only memory without another owner.
         for (index, root) in graph.roots.iter().enumerate() {
             if root.is_stack() {
                 tracer.start_from_root(index);
@@ -140,7 +144,8 @@ impl Trace {
         let trace = |slots| {
             let mut tracer = Tracer::new(heap, &graph, table);
             tracer.claim_heap_pages();
-            tracer.start_from_slots(slots);
+            tracer.start_from_slots(slots, &Bits::new(0));
+            tracer.start_from_borrowers();
             tracer.trace
         };
         let [first, second] = slot_edges.halves();
@@ -264,6 +269,10 @@ struct Tracer<'a> {
     shares: bool,
     /// Interior pointers of slots: a block, and the owner of the slot.
     interior_of_slots: Vec<(u32, u32)>,
+    /// Pointers of objects that borrow: a block, and the owner of the slot.
+    borrowed: Vec<(u32, u32)>,
+    /// Pointers of garbage.
+    of_garbage: Vec<(u32, u32)>,
     /// Old pointers to parts of hash tables, which give those that no table leads to an owner: the part, the node with the pointer,
     /// and the number of pointers that led to that.
     to_tables: Vec<(u32, u32, u32)>,
@@ -295,6 +304,8 @@ impl<'a> Tracer<'a> {
             doubtful_interior: VecDeque::new(),
             shares: true,
             interior_of_slots: Vec::new(),
+            borrowed: Vec::new(),
+            of_garbage: Vec::new(),
             to_tables: Vec::new(),
             trace,
         }
@@ -312,31 +323,54 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    fn start_from_slots<'e>(&mut self, slot_edges: impl Iterator<Item = (u32, &'e [Edge])>) {
-        // A TracePoint refers to the data that its hook is called with, which another object owns.
-        let mut lent = Vec::new();
+    fn start_from_slots<'e>(
+        &mut self,
+        slot_edges: impl Iterator<Item = (u32, &'e [Edge])>,
+        garbage: &Bits,
+    ) {
         for (number, edges) in slot_edges {
             let slot = self.space.slots.get(number as usize);
             let Some(owner) = slot.and_then(|slot| self.trace.code_of_slot(*slot)) else {
                 continue;
             };
-            if self.space.data_type_of(number).is_some_and(DataType::is_trace_point) {
-                lent.extend(edges.iter().map(|edge| (*edge, owner)));
-                continue;
-            }
+            let borrows = self.borrows(number, owner);
             for edge in edges {
-                if edge.is_uncertain() {
-                    self.interior_of_slots.push((edge.to(), owner));
-                } else {
-                    self.reach(edge.to(), owner, false, 1);
+                match (edge.is_uncertain(), borrows) {
+                    _ if garbage.contains(number) => self.of_garbage.push((edge.to(), owner)),
+                    (true, true) => {}
+                    (true, false) => self.interior_of_slots.push((edge.to(), owner)),
+                    (false, true) => self.borrowed.push((edge.to(), owner)),
+                    (false, false) => self.reach(edge.to(), owner, false, 1),
                 }
             }
         }
+    }
+
+    /// Returns true for an object that does not free what it refers to, because another one does: a TracePoint refers to the data
+    /// that its hook is called with, and the nodes of a document are freed together with it.
+    fn borrows(&self, slot: u32, owner: u32) -> bool {
+        let is_extensions = self.trace.causes.get(owner as usize) == Some(&Cause::NativeHeld);
+        self.space
+            .data_type_of(slot)
+            .is_some_and(|it| it.is_trace_point() || is_extensions && !it.frees)
+    }
+
+    /// Gives objects that borrow the memory that no other owner reaches by exact pointers.
+    fn start_from_borrowers(&mut self) {
         let shares = std::mem::replace(&mut self.shares, false);
-        lent.iter()
-            .filter(|(edge, _)| !edge.is_uncertain())
-            .for_each(|(edge, owner)| self.reach(edge.to(), *owner, false, 1));
+        for (block, owner) in std::mem::take(&mut self.borrowed) {
+            self.reach(block, owner, false, 1);
+        }
+        self.follow_exact();
         self.shares = shares;
+    }
+
+    /// Gives garbage the memory that nothing else reaches: the rest stays when the garbage is collected.
+    fn start_from_garbage(&mut self) {
+        for (block, owner) in std::mem::take(&mut self.of_garbage) {
+            self.reach_unheld(block, owner, false, 1);
+        }
+        self.follow_interior();
     }
 
     fn start_from_root(&mut self, index: usize) {

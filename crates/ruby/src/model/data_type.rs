@@ -13,6 +13,9 @@ pub struct DataType {
     /// True if it has a function that reports how much memory its objects hold (`dsize`). Without
     /// one, Ruby counts only their slots; with one, it may still not count everything.
     pub has_memsize: bool,
+    /// True if something frees what its objects wrap when they are collected, be it the structure alone (`xfree`). Otherwise
+    /// its objects borrow what another object frees.
+    pub frees: bool,
 }
 
 impl DataType {

@@ -143,7 +143,12 @@ impl Layout {
         typed.unwrap_or_else(|| {
             let mut functions = [second, first].into_iter().map(Address);
             let own = functions.find(|&it| is_code(image, it));
-            DataType { address: own.unwrap_or_default(), name: None, has_memsize: false }
+            DataType {
+                address: own.unwrap_or_default(),
+                name: None,
+                has_memsize: false,
+                frees: second != 0,
+            }
         })
     }
 }
@@ -164,7 +169,12 @@ fn read_type(image: &Image<'_>, at: Address) -> Option<DataType> {
     let name = image.read_c_string(Address(name), MAX_NAME + 1).ok()?;
     let name = String::from_utf8(name).ok()?;
     let is_name = (1..=MAX_NAME).contains(&name.len()) && !name.chars().any(linux::is_control);
-    is_name.then_some(DataType { address: at, name: Some(name), has_memsize: size != 0 })
+    is_name.then_some(DataType {
+        address: at,
+        name: Some(name),
+        has_memsize: size != 0,
+        frees: free != 0,
+    })
 }
 
 fn is_code(image: &Image<'_>, at: Address) -> bool {

@@ -28,6 +28,9 @@ fn with_data(release: RubyRelease) -> (RubyHeap, u64) {
     let memory = heap.malloc(200);
     heap.data(device, vm_thread, memory);
     heap.data(0, vm, memory);
+    let view = heap.class("View", object);
+    let borrowed = heap.borrowed_data_type("view");
+    heap.data(view, borrowed, memory);
     (heap, vm_thread)
 }
 
@@ -42,6 +45,8 @@ fn types_of_c_structs_are_read_and_put_down_to_classes() {
             class.data_type.map(|it| space.data_types[it as usize].clone())
         };
         let named = |it: ruby::DataType| (it.name, it.has_memsize);
+        assert_eq!(of_class("View").map(|it| it.frees), Some(false), "{release:?}");
+        assert_eq!(of_class("Device").map(|it| it.frees), Some(true), "{release:?}");
         assert_eq!(of_class("Thread").unwrap().address, Address(vm_thread), "{release:?}");
         assert_eq!(of_class("Device").map(named), Some((Some("device/own".into()), false)));
         assert_eq!(of_class("(T_DATA)").map(named), Some((Some("VM".into()), true)));
@@ -52,7 +57,7 @@ fn types_of_c_structs_are_read_and_put_down_to_classes() {
             "{release:?}"
         );
         assert_eq!(of_class("Zoo::Animal"), None);
-        assert_eq!(space.data_types.len(), 4);
+        assert_eq!(space.data_types.len(), 5);
         assert_eq!(space.data_objects.type_of(u32::MAX), None);
     }
 }
