@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # Objects that only lists of the interpreter retain: at_exit, finalizers, TracePoints, signal handlers, local variables of
-# threads, and the queue of a Ractor. Each list has a class of its own. The public reports: vmware-archive/rbvmomi#156,
+# threads, the queues and variables of Ractors, and a stream. Each list has a class of its own. The public reports: vmware-archive/rbvmomi#156,
 # teampoltergeist/poltergeist#817, meh/ruby-thread#30, mizzy/specinfra#13, getsentry/sentry-ruby#805,
 # steveklabnik/request_store#23, ruby/ruby#5973.
 
@@ -62,6 +62,20 @@ module Item
   end
 
   Message = Class.new(Base)
+  Shared = Class.new(Base)
+  Result = Class.new(Base)
+  Line = Class.new(Base)
+end
+
+# Keeps lines instead of printing them.
+class Lines
+  def initialize(count)
+    @lines = Array.new(count) { Item::Line.new }
+  end
+
+  def write(*)
+    0
+  end
 end
 
 # A pool of threads, which wait.
@@ -103,6 +117,16 @@ Scenario.run(expect: "ruby.malloc") do |scale|
   if defined?(Ractor)
     SINK = Ractor.new { loop { sleep } }
     count.times { SINK.send(Item::Message.new) }
+    Ractor.current[:shared] = Array.new(count) { Item::Shared.new }
+    # It refers to the main Ractor, which receives nothing.
+    reader, writer = IO.pipe
+    WORKER = Ractor.new(Ractor.current, count, writer.fileno) do |main, results, done|
+      results.times { main.send(Item::Result.new) }
+      IO.for_fd(done, autoclose: false).syswrite("x")
+      loop { sleep }
+    end
+    reader.read(1)
   end
+  $stderr = Lines.new(count)
   { objects: count, lines: Item::LINES, has_ractors: !defined?(Ractor).nil? }
 end

@@ -23,6 +23,14 @@ module Alive
   VariableValue = Class.new(String)
   KeyMapKey = Class.new(String)
   KeyMapValue = Class.new(String)
+  Wrapped = Class.new(String)
+
+  # A value that refers to its own key: the map keeps both.
+  class Wrapper
+    def initialize(key)
+      @key = key
+    end
+  end
 end
 
 STORE = []
@@ -57,6 +65,8 @@ def make_live_objects
   key = make(Alive::KeyMapKey)
   STORE << key
   KEY_MAP[key] = make(Alive::KeyMapValue)
+  wrapped = make(Alive::Wrapped)
+  KEY_MAP[wrapped] = Alive::Wrapper.new(wrapped)
 end
 
 Scenario.run(expect: "ruby.malloc", settle: false) do |scale|

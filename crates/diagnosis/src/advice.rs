@@ -242,7 +242,7 @@ fn release(ledger: &Ledger) -> Option<Advice> {
     })?;
     let most = retaining_most_bytes(class);
     // The step against their room is better.
-    let has_spare = ledger.spare.iter().any(|it| it.resident_bytes > class.weight_bytes() / 2);
+    let has_spare = ledger.spare.iter().any(|it| it.saved_bytes() > class.weight_bytes() / 2);
     (is_main(ledger, bytes) && !has_spare).then(|| step(release_objects(class, most)))
 }
 
@@ -313,7 +313,7 @@ fn release_objects(class: &OwnerAccount, most: Option<&Retainer>) -> Action {
 }
 
 fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Advice> {
-    let (bytes, path) = (spare.resident_bytes, spare.path.clone());
+    let (bytes, path) = (spare.saved_bytes(), spare.path.clone());
     let action = match spare.kind {
         SpareKind::Hashes => Action::Rehash {
             hashes: spare.objects,
@@ -327,6 +327,7 @@ fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Advice> {
             objects: spare.users,
             used_bytes: spare.used,
             room_bytes: spare.room,
+            elements_bytes: spare.elements_bytes,
             bytes,
             path,
         },

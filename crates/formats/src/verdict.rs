@@ -109,7 +109,10 @@ pub enum Action {
         used_bytes: u64,
         /// The bytes that there is room for.
         room_bytes: u64,
-        /// The resident bytes of the buffers.
+        /// The bytes of objects whose shortest paths lead through the buffers.
+        #[serde(default)]
+        elements_bytes: u64,
+        /// The resident bytes that the copies save.
         bytes: u64,
         /// The path that retains the largest one.
         path: String,

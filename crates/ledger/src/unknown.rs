@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use linux::{Address, Mapping, Mappings, length, one_line};
+use linux::{Address, Mapping, Mappings, Pages, length, one_line};
 
 /// Anonymous mappings with the same permissions, whose memory rbloat cannot fully account for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct UnknownMappings {
     pub mapped_bytes: u64,
     /// The resident bytes without any other cause.
     pub resident_bytes: u64,
+    /// The resident bytes of the mappings that are in transparent huge pages. One written byte makes a whole huge page resident.
+    pub huge_bytes: u64,
     /// The mapping with most of these bytes.
     pub largest: Range<Address>,
     /// The name of the file that is mapped directly before or behind it.
@@ -49,6 +51,7 @@ impl Unknown {
     pub(crate) fn accounts(
         &self,
         mappings: &Mappings,
+        pages: &Pages,
         owner_of: impl Fn(&Range<Address>) -> Option<String>,
     ) -> Vec<UnknownMappings> {
         let mut groups = BTreeMap::<String, (UnknownMappings, u64)>::new();
@@ -66,6 +69,7 @@ impl Unknown {
                     mappings: 0,
                     mapped_bytes: 0,
                     resident_bytes: 0,
+                    huge_bytes: 0,
                     largest,
                     beside: None,
                     owner: None,
@@ -75,6 +79,7 @@ impl Unknown {
             group.mappings += 1;
             group.mapped_bytes += length(&mapping.range);
             group.resident_bytes += bytes;
+            group.huge_bytes += pages.huge_bytes(&mapping.range);
             if bytes > *most {
                 *most = bytes;
                 group.largest = mapping.range.clone();
@@ -109,7 +114,7 @@ fn beside(range: &Range<Address>, mappings: &Mappings) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linux::Backing;
+    use linux::{Backing, PageRun, PageState};
 
     #[test]
     fn mappings_with_the_same_permissions_are_summed_up() {
@@ -127,12 +132,19 @@ mod tests {
         unknown.add(&more);
         let owner_of =
             |mapping: &Range<Address>| (mapping.start.0 != 0x1000).then(|| "Isolate".into());
-        let groups = unknown.accounts(&Mappings::new(all.to_vec()), owner_of);
+        let page = |start: u64, huge| PageRun {
+            range: Address(start)..Address(start + 0x1000),
+            state: PageState::Anonymous,
+            huge,
+        };
+        let pages = Pages::new(vec![page(0x1000, false), page(0x6000, true), page(0x7000, true)]);
+        let groups = unknown.accounts(&Mappings::new(all.to_vec()), &pages, owner_of);
         let data = UnknownMappings {
             permissions: "rw-".into(),
             mappings: 2,
             mapped_bytes: 0x4000,
             resident_bytes: 0x2800,
+            huge_bytes: 0x2000,
             largest: Address(0x6000)..Address(0x8000),
             beside: Some("lib v8.so".into()),
             owner: Some("Isolate".into()),

@@ -87,8 +87,12 @@ fn lists_of_the_interpreter_have_names() {
     let is_right = path.starts_with("POOL → Array → Thread in block ")
         && path.ends_with(" → [:last_request] → Hash → Item::Local");
     assert!(is_right && objects * 10 >= all * 9, "{path}: {objects} of {all}");
+    assert_path(&target, "Item::Line", "$stderr → Lines → Array → Item::Line");
     if target.truth["has_ractors"] == true {
         assert_path(&target, "Item::Message", "SINK → Ractor → (queue) → Item::Message");
+        // A thread retained them, and a Ractor that refers to the main one.
+        assert_path(&target, "Item::Shared", "(main Ractor) → Ractor → Array → Item::Shared");
+        assert_path(&target, "Item::Result", "(main Ractor) → Ractor → (queue) → Item::Result");
     }
     assert!(target.finish());
 }
@@ -197,6 +201,23 @@ fn singleton_classes_are_retained_by_their_objects() {
 }
 
 /// The memory of objspace's tracing belonged to "2 Object", one of which was ENV.
+/// "Singleton → Module → Class → Event" on a Rails program: a constant cache refers to the place of its code, which the GC does not
+/// mark, so that another object may have the slot.
+#[test]
+fn constant_caches_retain_only_their_values() {
+    let target = Target::scenario("cases/constant_caches", &["--scale", "1"]);
+    if target.truth["ruby_version"].as_str() < Some("3") {
+        return testkit::skip(
+            "constant caches of Ruby 2.7 are no objects, and all their words are read",
+        );
+    }
+    let (path, objects, all) = path_to(&target, "Row");
+    let is_right =
+        path.starts_with("(threads) → Thread \"tailer\" in ") && path.ends_with(" → Array → Row");
+    assert!(is_right && objects * 10 >= all * 9, "{path}: {objects} of {all}");
+    assert!(target.finish());
+}
+
 #[test]
 fn structures_behind_the_class_object_are_named_by_their_type() {
     let (target, report) = case("traced_allocations", "0.1");

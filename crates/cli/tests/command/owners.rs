@@ -354,8 +354,9 @@ fn weak_tables_retain_no_garbage() {
         ("VariableValue", "STORE → Array → Alive::Variables → Alive::VariableValue"),
         ("KeyMapKey", "STORE → Array → Alive::KeyMapKey"),
         ("KeyMapValue", "STORE → Array → Alive::KeyMapKey → Alive::KeyMapValue"),
+        ("Wrapped", "KEY_MAP → ObjectSpace::WeakKeyMap → Alive::Wrapper → Alive::Wrapped"),
     ] {
-        if is_there(&class) {
+        if is_there(&class) && (has_key_map || class != "Wrapped") {
             let (objects, roots) = retained(&report, &format!("Alive::{class}"));
             assert_eq!(roots[0], (Some(path.to_owned()), objects), "{roots:?}");
         }

@@ -10,6 +10,8 @@ pub struct UnknownRow {
     pub mappings: u64,
     pub mapped_bytes: u64,
     pub resident_bytes: u64,
+    #[serde(default)]
+    pub huge_bytes: u64,
     pub largest: String,
     pub beside: Option<String>,
     #[serde(default)]
@@ -23,6 +25,7 @@ impl From<&UnknownMappings> for UnknownRow {
             mappings: mappings.mappings,
             mapped_bytes: mappings.mapped_bytes,
             resident_bytes: mappings.resident_bytes,
+            huge_bytes: mappings.huge_bytes,
             largest: mappings.largest.start.to_string(),
             beside: mappings.beside.clone(),
             owner: mappings.owner.clone(),

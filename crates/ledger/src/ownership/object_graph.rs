@@ -52,7 +52,14 @@ const FIRST_LIST: u32 = 3;
 const FIRST_NAMED: u32 = FIRST_LIST + LISTS.len() as u32;
 
 /// The names of the interpreter's lists.
-const LISTS: [&str; 4] = ["(at_exit)", "(finalizers)", "(TracePoints)", "(signal handlers)"];
+const LISTS: [&str; 6] = [
+    "(at_exit)",
+    "(finalizers)",
+    "(TracePoints)",
+    "(signal handlers)",
+    "(main Ractor)",
+    "(Ractors)",
+];
 
 const UNKNOWN: &str = "(unknown)";
 
@@ -75,6 +82,8 @@ pub(crate) struct ObjectGraph<'a> {
     ractor_queues: HashSet<u32>,
     /// The structures of Ractors, which are in a list.
     ractors: HashSet<u32>,
+    /// The slot of the main Ractor, which is in a list of its own.
+    main_ractor: Option<u32>,
     /// The threads that have not ended.
     threads: Vec<u32>,
     /// The structures of threads (`rb_thread_t`), their execution contexts and VM stacks. Other pointers to them retain
@@ -157,11 +166,14 @@ impl<'a> ObjectGraph<'a> {
         let at_exit = lists.at_exit.iter().map(|&(_, slot)| slot).collect();
         let ractor_queues = lists.ractor_queues.iter().copied().collect();
         let ractors = lists.ractors.iter().copied().collect();
+        let main_ractor = lists.running_ractors.first().copied();
         let lists = [
             at_exit,
             weak.finalizers.clone(),
             lists.trace_points.iter().map(|&(_, slot)| slot).collect(),
             lists.signal_handlers.clone(),
+            main_ractor.into_iter().collect(),
+            lists.running_ractors.iter().skip(1).copied().collect(),
         ];
         let objects = pointers.root_objects.iter().enumerate();
         let mut roots_of_objects: Vec<_> =
@@ -205,6 +217,7 @@ impl<'a> ObjectGraph<'a> {
             lists,
             ractor_queues,
             ractors,
+            main_ractor,
             with_others,
             threads,
             memory_of_threads,
@@ -397,6 +410,40 @@ impl<'a> ObjectGraph<'a> {
             is_its.then(|| self.heap.block(edge.to() as usize))?;
             Some((slot, self.block_bytes(edge.to())))
         })
+    }
+
+    /// The bytes of objects whose paths lead through one of these nodes, without these.
+    pub(crate) fn bytes_behind(&self, paths: &Paths, through: &HashSet<u32>) -> u64 {
+        if through.is_empty() {
+            return 0;
+        }
+        let (mut known, mut behind) = (Bits::new(self.len()), Bits::new(self.len()));
+        let mut objects = Bits::new(self.space.slots.len());
+        let (mut walked, mut bytes) = (Vec::new(), 0_u64);
+        for ((_, slot_bytes), slot) in self.space.sized_slots().zip(0..) {
+            let (own, mut at) = (self.slot(slot), self.slot(slot));
+            let is_behind = loop {
+                if known.contains(at) {
+                    break behind.contains(at);
+                }
+                known.insert(at);
+                walked.push(at);
+                match paths.parent(at) {
+                    _ if through.contains(&at) => break true,
+                    Some(parent) => at = parent,
+                    None => break false,
+                }
+            };
+            for node in walked.drain(..).filter(|_| is_behind) {
+                behind.insert(node);
+            }
+            if is_behind && !through.contains(&own) {
+                objects.insert(slot);
+                bytes = bytes.saturating_add(slot_bytes);
+            }
+        }
+        let blocks = self.bytes_of_blocks(|slot| objects.contains(slot));
+        blocks.map(|(_, bytes)| bytes).fold(bytes, u64::saturating_add)
     }
 
     /// Returns the nodes among `wanted` to which a node that was reached and that `counts` accepts refers, but not only by a word

@@ -2,7 +2,7 @@
 //! strings of which only slices are in use.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use allocator::HeapMap;
@@ -36,8 +36,22 @@ pub struct SpareAccount {
     pub room: u64,
     /// The resident bytes of the memory.
     pub resident_bytes: u64,
+    /// The bytes of objects that the memory refers to, and whose shortest paths lead through it: elements of arrays of which
+    /// only slices are in use.
+    pub elements_bytes: u64,
     /// The path that retains the object with most of it.
     pub path: String,
+}
+
+impl SpareAccount {
+    /// The resident bytes that are saved if only what is in use stays. The elements in use are about as large as the others.
+    #[must_use]
+    pub fn saved_bytes(&self) -> u64 {
+        let unused = self.room.saturating_sub(self.used);
+        let part =
+            u128::from(self.elements_bytes) * u128::from(unused) / u128::from(self.room.max(1));
+        self.resident_bytes.saturating_add(part as u64)
+    }
 }
 
 /// A kind of objects with memory that they do not use.
@@ -57,6 +71,9 @@ pub enum SpareKind {
 #[derive(Debug, Clone)]
 struct Large {
     slot: u32,
+    blocks: Vec<u32>,
+    /// True if only slices of it are in use.
+    is_sliced: bool,
     memory: Vec<Range<Address>>,
     users: u64,
     used: u64,
@@ -88,12 +105,15 @@ impl Spare {
                 continue;
             }
             let certain = edges.iter().filter(|edge| !edge.is_uncertain());
-            let blocks = certain.filter_map(|edge| heap.block(edge.to() as usize));
-            let memory: Vec<_> = blocks.map(|block| heap.header.usable(block)).collect();
-            if memory.iter().map(linux::length).max() < Some(MIN_BYTES) {
+            let blocks = certain.map(|edge| edge.to());
+            let memory = blocks.clone().filter_map(|block| heap.block(block as usize));
+            let memory = memory.map(|block| heap.header.usable(block));
+            if memory.clone().map(|range| linux::length(&range)).max() < Some(MIN_BYTES) {
                 continue;
             }
-            let large = Large { slot, memory, users: 1, used: 0, room: 0 };
+            let (blocks, memory) = (blocks.collect(), memory.collect());
+            let large =
+                Large { slot, blocks, is_sliced: false, memory, users: 1, used: 0, room: 0 };
             if kind == Some(SlotType::HASH) {
                 hashes.extend(sparse_hash(image, space, large));
             } else if large.memory.len() != 1 {
@@ -149,6 +169,12 @@ impl Spare {
             let path = Retainers::new(graph, paths).path_to(largest.slot);
             // Programs know the array that shares its elements with a hidden one.
             let path = path.strip_suffix(HIDDEN_ARRAY).unwrap_or(&path);
+            let sliced = objects.iter().filter(|large| large.is_sliced);
+            let nodes = |large: &Large| {
+                let blocks = large.blocks.iter().map(|&block| graph.memory(block));
+                blocks.chain([graph.slot(large.slot)]).collect::<Vec<_>>()
+            };
+            let sliced: HashSet<u32> = sliced.flat_map(nodes).collect();
             Some(SpareAccount {
                 kind,
                 objects: objects.len() as u64,
@@ -156,6 +182,7 @@ impl Spare {
                 used: sum(|large| large.used),
                 room: sum(|large| large.room),
                 resident_bytes: objects.iter().map(resident).sum(),
+                elements_bytes: graph.bytes_behind(paths, &sliced),
                 path: path.to_owned(),
             })
         });
@@ -196,6 +223,7 @@ fn sliced(
     }
     let is_sliced = |large: &Large| large.users > 0 && large.used < large.room / PARTS;
     let mut sliced: Vec<_> = objects.into_values().filter(is_sliced).collect();
+    sliced.iter_mut().for_each(|large| large.is_sliced = true);
     sliced.sort_by_key(|large| large.slot);
     sliced
 }

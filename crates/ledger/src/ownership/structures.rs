@@ -13,6 +13,7 @@ use ruby::{
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::bits::Bits;
+use crate::ownership::edges::Edge;
 use crate::ownership::graph::PointerGraph;
 
 /// Bytes of variables that are read at a time.
@@ -32,6 +33,8 @@ pub(crate) struct Lists {
     pub(crate) ractor_queues: Vec<u32>,
     /// The structures of Ractors.
     pub(crate) ractors: Vec<u32>,
+    /// The slots of the Ractors that run, the main one first.
+    pub(crate) running_ractors: Vec<u32>,
     /// The blocks of `at_exit` and of hooks.
     entries: Bits,
 }
@@ -58,6 +61,7 @@ impl Lists {
             trace_points,
             signal_handlers: finder.signal_handlers(),
             ractor_queues: ractors.iter().flat_map(|&it| finder.ractor_queues(it)).collect(),
+            running_ractors: finder.running_ractors(&ractors),
             ractors,
             entries,
         }
@@ -168,6 +172,35 @@ impl Finder<'_> {
     fn signal_handlers(&self) -> Vec<u32> {
         let slots = self.structures_of(DataType::is_vm).flat_map(|block| self.graph.slots(block));
         slots.map(|edge| edge.to()).filter(|&slot| self.is_of(slot, DataType::is_proc)).collect()
+    }
+
+    /// The slots of the Ractors that run: first the one to whose beginning the structure of the VM refers (`main_ractor` of
+    /// `rb_vm_t`), then those in its list, each of which refers to the next one.
+    fn running_ractors(&self, structures: &[u32]) -> Vec<u32> {
+        let mut found: Vec<u32> = Vec::new();
+        let add = |found: &mut Vec<u32>, edges: &[Edge], is_exact: bool| {
+            for edge in edges.iter().filter(|edge| !(is_exact && edge.is_uncertain())) {
+                if structures.contains(&edge.to()) && !found.contains(&edge.to()) {
+                    found.push(edge.to());
+                }
+            }
+        };
+        for is_exact in [true, false] {
+            for vm in self.structures_of(DataType::is_vm) {
+                add(&mut found, self.graph.edges(vm), is_exact);
+            }
+        }
+        let mut next = 0;
+        while let Some(&ractor) = found.get(next) {
+            add(&mut found, self.graph.edges(ractor), false);
+            next += 1;
+        }
+        let object = |ractor: &u32| {
+            let refers =
+                |slot: &u32| self.graph.of_slots.of(*slot).iter().any(|edge| edge.to() == *ractor);
+            self.objects_of(DataType::is_ractor).find(refers)
+        };
+        found.iter().filter_map(object).collect()
     }
 
     /// The blocks with messages to which the structure of a Ractor refers.

@@ -9,7 +9,8 @@
 //!   `Struct`, which are a set (`defined_module_hash`, up to 3.3), so these live on without their constant;
 //! - hash tables of the interpreter whose values are objects that it finds by number: `id_to_obj_tbl`;
 //! - the lists of a class's subclasses, and of the places where a module is included (up to 3.4);
-//! - the keys of WeakKeyMap, which are pointers to references. A value belongs to its key;
+//! - the keys of WeakKeyMap, which are pointers to references. A value belongs to its key. But the GC marks all values, so one that
+//!   refers to its own key keeps both;
 //! - objects whose references are all weak ([`DataType::is_weak`], [`ruby::ImemoType::is_weak`]). Up to 3.2, method caches
 //!   retain their methods nevertheless (`ObjectGraph::cached_method`).
 
@@ -25,6 +26,9 @@ use crate::ownership::owner::Owner;
 use crate::ownership::table::OwnerTable;
 use crate::ownership::trace::Trace;
 
+/// The number of objects of a WeakKeyMap's value that are searched for its key.
+const MAX_OBJECTS_OF_VALUE: usize = 32;
+
 /// The weak references of a process.
 pub(crate) struct WeakReferences {
     /// Nodes that retain nothing: the entries of weak hash tables.
@@ -33,6 +37,8 @@ pub(crate) struct WeakReferences {
     subclasses: Bits,
     /// The values that objects retain as keys of weak hash tables, by key.
     values: Vec<KeyedValue>,
+    /// The values that weak hash tables retain themselves, because they lead to their own keys, by table.
+    held_values: Vec<(u32, u32)>,
     /// The arrays with the finalizers of objects. They are retained even if the objects are not.
     pub(crate) finalizers: Vec<u32>,
 }
@@ -44,10 +50,11 @@ impl WeakReferences {
         table: &OwnerTable<'_>,
         trace: &Trace,
     ) -> Self {
-        let mut tables = Bits::new(graph.len());
+        let (mut tables, mut key_maps) = (Bits::new(graph.len()), Bits::new(graph.len()));
         for &node in &graph.hash_tables {
             let is_weak = match trace.owner_of(node as usize) {
                 Owner::Data(class) if table.type_of(class).is_some_and(DataType::has_weak_keys) => {
+                    key_maps.insert(node);
                     true
                 }
                 owner => {
@@ -69,12 +76,27 @@ impl WeakReferences {
             Keyed::Block(_) => None,
         };
         let finalizers = finalizers.iter().filter_map(slot).collect();
-        Self { tables, subclasses: subclass_entries(heap, graph, table, trace), values, finalizers }
+        let of_key_maps = values.iter().filter(|value| key_maps.contains(value.table));
+        let held = of_key_maps.filter_map(|value| {
+            let its = slot(value)?;
+            leads_to(graph, table.space, its, value.key).then_some((value.table, its))
+        });
+        let mut held_values: Vec<_> = held.collect();
+        held_values.sort_unstable();
+        let subclasses = subclass_entries(heap, graph, table, trace);
+        Self { tables, subclasses, values, held_values, finalizers }
     }
 
     /// Returns true if a node retains nothing.
     pub(crate) fn is_weak_table(&self, node: u32) -> bool {
         self.tables.contains(node)
+    }
+
+    /// The values that a weak hash table retains all the same.
+    pub(crate) fn held_by(&self, table: u32) -> impl Iterator<Item = u32> + '_ {
+        let first = self.held_values.partition_point(|&(its, _)| its < table);
+        let held = self.held_values[first..].iter().take_while(move |&&(its, _)| its == table);
+        held.map(|&(_, value)| value)
     }
 
     /// Returns true if a node does not retain the objects that it refers to.
@@ -107,6 +129,26 @@ impl WeakReferences {
         let first = self.values.partition_point(|value| value.key < slot);
         self.values[first..].iter().take_while(move |value| value.key == slot).copied()
     }
+}
+
+/// Returns true if an object refers to another one, itself or by a few objects that are its own.
+fn leads_to(graph: &PointerGraph, space: &ObjectSpace, from: u32, to: u32) -> bool {
+    let mut met = vec![from];
+    let mut next = 0;
+    while let Some(&slot) = met.get(next) {
+        next += 1;
+        let blocks = graph.of_slots.of(slot).iter().filter_map(|edge| graph.block(*edge));
+        let behind = blocks.flat_map(|block| graph.slots(block)).map(|edge| edge.to());
+        for other in space.links.of(slot).iter().copied().chain(behind) {
+            if other == to {
+                return true;
+            }
+            if met.len() < MAX_OBJECTS_OF_VALUE && !met.contains(&other) {
+                met.push(other);
+            }
+        }
+    }
+    false
 }
 
 /// Returns true if the node is a set of nothing but classes and modules.

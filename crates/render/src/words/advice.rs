@@ -35,7 +35,7 @@ const FREEING_METHODS: [(&str, &str); 15] = [
     ("Mysql2::Statement", "statement.close"),
     ("Mysql2::Client", "client.close"),
     ("SQLite3::Statement", "statement.close"),
-    ("SQLite3::Database", "database.close"),
+    ("SQLite3::Database", "statement.close for each statement, then database.close"),
     ("Zlib::Deflate", "deflate.close"),
     ("Zlib::Inflate", "inflate.close"),
     ("Zlib::GzipReader", "reader.close"),
@@ -167,15 +167,28 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "slice = +\"\" << slice".into(),
             "a change of the program. `dup`, `String.new` and `byteslice` still share the bytes.",
         ),
-        Action::CopyBuffers { class, objects, used_bytes, room_bytes, bytes, path } => (
-            format!(
+        Action::CopyBuffers { class, objects, used_bytes, room_bytes, elements_bytes, bytes, path } => (
+            if *elements_bytes > 0 {
+                format!(
+                    "Replace {} by {}: {} {} of {} of elements, but slices keep all elements of the Arrays that they were cut from, \
+                     and so {} of objects. The largest is retained by {path}.",
+                    many(*objects, class, &format!("{class}s")),
+                    if *objects == 1 { "a copy" } else { "copies" },
+                    if *objects == 1 { "it uses" } else { "they use" },
+                    Size(*used_bytes),
+                    Size(*room_bytes),
+                    Size(*elements_bytes),
+                )
+            } else {
+                format!(
                 "Replace {} by a copy: {} {} in room for {}, of which {} are resident. The largest is retained by {path}.",
                 many(*objects, class, &format!("{class}s")),
                 if *objects == 1 { "it has" } else { "they have" },
                 Size(*used_bytes),
                 Size(*room_bytes),
                 Size(*bytes),
-            ),
+                )
+            },
             match class.as_str() {
                 "Array" => "array.replace(array.map(&:itself))",
                 _ => "string.replace(+\"\" << string)",
@@ -207,7 +220,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             FREEING_METHODS
                 .iter()
                 .find(|(name, _)| name == class)
-                .map_or("their close, clear, free or destroy method, if they have one", |(_, method)| method)
+                .map_or("its close, clear, free or destroy method, if it has one", |(_, method)| method)
                 .into(),
             match garbage_objects {
                 0 => "a change of the program.",
@@ -499,7 +512,10 @@ fn bytecode_of(gems: &[LargeGem]) -> String {
 }
 
 fn free_native(class: &str, objects: u64, path: Option<&str>, garbage_objects: u64) -> String {
-    let many = format!("{} objects of class {class}", Count(objects));
+    let many = match objects {
+        1 => format!("the object of class {class}"),
+        _ => format!("{} objects of class {class}", Count(objects)),
+    };
     match path {
         _ if garbage_objects > 0 => format!(
             "Free {many} as soon as they have been used: {} of them are garbage that the GC has not collected, because \
@@ -508,7 +524,9 @@ fn free_native(class: &str, objects: u64, path: Option<&str>, garbage_objects: u
         ),
         Some(path) => {
             format!(
-                "Release {many}, most of which are retained by {path}, or free their memory as soon as it has been used."
+                "Release {many}, {} retained by {path}, or free {} memory as soon as it has been used.",
+                if objects == 1 { "which is" } else { "most of which are" },
+                if objects == 1 { "its" } else { "their" },
             )
         }
         None => format!("Free the memory of {many} as soon as it has been used."),

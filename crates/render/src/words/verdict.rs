@@ -398,8 +398,15 @@ fn fiber_evidence(report: &Report) -> Vec<String> {
 fn unknown(row: &UnknownRow) -> String {
     let beside = row.beside.as_ref().map_or_else(String::new, |file| format!(", next to {file}"));
     let largest = if row.mappings == 1 { "it is" } else { "the one with most is" };
+    let huge = match row.huge_bytes {
+        bytes if bytes > row.resident_bytes / 2 => format!(
+            "; {} are in huge pages, each of which becomes resident as a whole when one byte of it is written",
+            Size(bytes)
+        ),
+        _ => String::new(),
+    };
     format!(
-        "{} with the permissions {}, {}, of which {} are unknown; {largest} at {}{beside}",
+        "{} with the permissions {}, {}, of which {} are unknown; {largest} at {}{beside}{huge}",
         counted(row.mappings, "anonymous mapping"),
         row.permissions,
         Size(row.mapped_bytes),

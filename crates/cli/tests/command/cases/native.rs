@@ -2,9 +2,11 @@
 
 use formats::Action;
 use ledger::Cause;
+use testkit::Target;
 
 use super::{advice, assert_path, case, verdict};
 use crate::diffs::{diff, looks_at};
+use crate::report;
 
 /// Returns true if Ruby can load a library where targets run.
 fn has_library(name: &str) -> bool {
@@ -49,6 +51,39 @@ fn calls_hold_arenas() {
     assert_holder("grpc_calls", "GRPC::Core::Call", "Rpc::CALLS → Array → GRPC::Core::Call");
 }
 
+/// "GC.start frees garbage at once" was said of statements that are garbage, but whose memory their database has
+/// (sparklemotion/sqlite3-ruby#392).
+#[test]
+fn no_collection_is_said_to_free_what_others_hold() {
+    if !has_library("sqlite3") {
+        return testkit::skip("ruby-sqlite3 is not installed where targets run");
+    }
+    let (target, report) = case("lost_statements", "1");
+    let words = advice(&report, |it| matches!(it, Action::FreeNative { .. }));
+    let owner = "Release the object of class SQLite3::Database, which is retained by ";
+    assert!(words.action.starts_with(owner), "{words:?}");
+    assert_eq!(words.costs, "a change of the program.");
+    let is_pressure = |it: &formats::Advice| matches!(it.action, Action::NativePressure { .. });
+    assert!(!report.advice.iter().any(is_pressure), "{:#?}", report.advice);
+    assert!(target.finish());
+}
+
+/// 150,000 elements were to be released, but only the end of their document frees their nodes (sparklemotion/nokogiri#1703).
+#[test]
+fn nodes_that_never_joined_a_document_belong_to_it() {
+    if !has_library("nokogiri") {
+        return testkit::skip("ruby-nokogiri is not installed where targets run");
+    }
+    let (target, report) = case("unlinked_nodes", "0.5");
+    let words = advice(&report, |it| matches!(it, Action::FreeNative { .. }));
+    let class = if target.truth["ruby_version"].as_str() < Some("3") { "HTML" } else { "HTML4" };
+    let expected = format!(
+        "Release the object of class Nokogiri::{class}::Document, which is retained by Feed::DOCUMENT → "
+    );
+    assert!(words.action.starts_with(&expected), "{words:?}");
+    assert!(target.finish());
+}
+
 #[test]
 fn a_mapped_pack_is_named() {
     if !has_library("rugged") {
@@ -80,4 +115,31 @@ fn a_leak_of_rubys_own_is_native_and_fixed_by_an_upgrade() {
     let leak = "Native leak: native memory that nothing points to grows ";
     assert!(words.starts_with(leak), "{words}");
     assert!(diff.verdict.bytes * 10 >= 9 * 2 * leaked as i64, "{:?} {leaked}", diff.verdict);
+}
+
+/// 64 written bytes took 128 MiB, and nothing said why (jemalloc/jemalloc#1674).
+#[test]
+fn huge_pages_of_unknown_memory_are_named() {
+    let target = Target::bare_ruby(
+        "require 'fiddle'
+         libc = Fiddle.dlopen(nil)
+         int, long, pointer = Fiddle::TYPE_INT, Fiddle::TYPE_LONG, Fiddle::TYPE_VOIDP
+         Fiddle::Function.new(libc['prctl'], [int, *[long] * 4], int).call(41, 0, 0, 0, 0)
+         map = Fiddle::Function.new(libc['mmap'], [long, long, int, int, int, long], pointer)
+         size, huge = 128 << 20, 2 << 20
+         start = (map.call(0, size + huge, 3, 0x22, -1, 0).to_i + huge - 1) / huge * huge
+         Fiddle::Function.new(libc['madvise'], [long, long, int], int).call(start, size, 14)
+         BUFFER = Fiddle::Pointer.new(start, size)
+         (size / huge).times { |index| BUFFER[index * huge, 1] = 'x' }
+         kib = File.read('/proc/self/smaps_rollup')[/AnonHugePages: *([0-9]+)/, 1]
+         puts %(ready {\"huge_kib\": #{kib}}); $stdout.flush; $stdin.read",
+    );
+    if target.number("huge_kib") < 120 << 10 {
+        return testkit::skip("the kernel makes no huge pages, or does not report them");
+    }
+    let report = report(target.pid());
+    assert_eq!(report.verdict.cause, Some(Cause::Unknown), "{:#?}", report.causes);
+    let evidence = render::words::verdict(&report).evidence;
+    assert!(evidence.iter().any(|it| it.contains(" are in huge pages, each of ")), "{evidence:?}");
+    assert!(target.finish());
 }

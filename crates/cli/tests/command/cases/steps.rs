@@ -77,6 +77,36 @@ fn slices_that_keep_long_strings_are_named() {
     assert!(target.finish());
 }
 
+/// Ten elements of each of 24 Arrays kept 50,000 Strings, and the step was to release the Strings.
+#[test]
+fn slices_that_keep_the_elements_of_long_arrays_are_named() {
+    let (mut target, report) = case("sliced_arrays", "0.5");
+    let slices = target.number("slices");
+    let step = &report.advice[0].action;
+    let Action::CopyBuffers {
+        objects, used_bytes, room_bytes, elements_bytes, bytes: size, ..
+    } = step
+    else {
+        panic!("{:#?}", report.advice)
+    };
+    assert_eq!((*objects, *used_bytes, *room_bytes / 400_000), (slices, slices * 80, slices));
+    assert!(*elements_bytes > slices * 50_000 * 70, "{elements_bytes}");
+    let (summary, words) = words(&report);
+    let sentence = " are kept by slices of Arrays: they use 960 B of 4.6 MiB of elements, but keep all of them.";
+    assert!(summary.contains(sentence), "{summary}");
+    assert!(
+        words.action.ends_with("The largest is retained by Report::TOP → Array × 2."),
+        "{words:?}"
+    );
+    let held = |report: &Report| bytes(report, "ruby.malloc") + bytes(report, "ruby.live_slots");
+    let before = held(&report);
+    target.tell("copy");
+    target.next_truth();
+    let saved = before.saturating_sub(held(&crate::report(target.pid())));
+    assert!(saved * 10 > size * 9, "{saved} of {size}");
+    assert!(target.finish());
+}
+
 /// "Release the objects of class Hash": nothing was said of a Hash with 10 entries and room for two millions.
 #[test]
 fn a_hash_that_was_large_once_is_rehashed() {

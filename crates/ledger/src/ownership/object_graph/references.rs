@@ -121,7 +121,10 @@ impl ObjectGraph<'_> {
             self.trace.code_of_slot(it).is_some_and(|code| self.is_lock(self.trace.owner(code)));
         for &to in self.space.links.of(slot) {
             let is_locker = is_lock && self.is_thread(to);
-            if !(is_locker || is_interpreters && self.named_slots.contains(to)) {
+            let is_left_out = is_locker
+                || is_interpreters && self.named_slots.contains(to)
+                || self.main_ractor == Some(to);
+            if !is_left_out {
                 each(self.slot(to), Level::Named);
             }
         }
@@ -136,7 +139,11 @@ impl ObjectGraph<'_> {
     }
 
     fn of_memory(&self, node: u32, mut each: impl FnMut(u32, Level)) {
-        if self.weak.is_weak_table(node) || self.pointers.lists.has_entry(node) {
+        if self.weak.is_weak_table(node) {
+            self.weak.held_by(node).for_each(|value| each(self.slot(value), Level::Named));
+            return;
+        }
+        if self.pointers.lists.has_entry(node) {
             return;
         }
         for block in values_of(&self.pointers.of_structures, node) {
@@ -155,6 +162,7 @@ impl ObjectGraph<'_> {
             for slot in self.pointers.slots(node) {
                 let is_locker = is_lock && self.is_thread(slot.to());
                 let is_left_out = is_locker
+                    || self.main_ractor == Some(slot.to())
                     || is_interpreters
                         && (self.named_slots.contains(slot.to()) || self.is_ractor(slot.to()));
                 if !is_left_out {
@@ -163,13 +171,13 @@ impl ObjectGraph<'_> {
                 }
             }
         }
-        let is_ractor = self.ractors.contains(&node);
         for edge in self.pointers.edges(node) {
             let to = edge.to();
-            let is_next_ractor = is_ractor && self.ractors.contains(&to);
+            // Ractors are in a list, and threads refer to theirs.
+            let is_ractor = self.ractors.contains(&to);
             let is_listed = self.memory_of_threads.contains(to)
                 && (is_root || !self.memory_of_ended_threads.contains(to));
-            if is_listed || is_next_ractor {
+            if is_listed || is_ractor {
                 continue;
             }
             let its = self.trace.owner_of(to as usize);

@@ -96,6 +96,17 @@ fn spare(action: &Action, report: &Report) -> Option<String> {
             Size(*used_bytes),
             Count(*slices)
         )),
+        Action::CopyBuffers { used_bytes, room_bytes, elements_bytes, bytes, .. }
+            if *elements_bytes > 0 && is_most(*bytes) =>
+        {
+            Some(format!(
+                " {} of it are kept by slices of Arrays: they use {} of {} of elements, but keep all of them.",
+                // Causes do not include the headers of chunks.
+                Size((*bytes).min(report.verdict.bytes)),
+                Size(*used_bytes),
+                Size(*room_bytes)
+            ))
+        }
         Action::CopyBuffers { class, used_bytes, room_bytes, bytes, .. } if is_most(*bytes) => {
             Some(format!(
                 " {} of it are in {class}s that have {} in room for {}.",
