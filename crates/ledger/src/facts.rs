@@ -110,19 +110,19 @@ impl Facts {
         self
     }
 
-    /// Follows the pointers, and once more if objects of C extensions that hold much are garbage: what other objects reach, too, is
-    /// not freed with it.
+    /// Follows the pointers, and once more if objects of C extensions that hold much are garbage, or only threads have them: what
+    /// lasting objects reach, too, stays without them.
     fn follow(&self) -> Trace {
         let (heap, space, graph) = (self.heap(), self.objects(), self.graph.as_ref());
-        let find = |garbage: &Bits| {
-            Trace::find(heap, space, &self.modules, graph, &self.slot_edges, garbage)
+        let find = |temporary: &Bits| {
+            Trace::find(heap, space, &self.modules, graph, &self.slot_edges, temporary)
         };
         let trace = find(&Bits::new(0));
         let roots = &self.named_roots;
         let owners =
             Owners::new(heap, space, &self.modules, graph, &trace, roots, &self.object_code);
-        match owners.native_garbage() {
-            Some(garbage) => find(&garbage),
+        match owners.temporary_objects() {
+            Some(temporary) => find(&temporary),
             None => trace,
         }
     }

@@ -218,6 +218,20 @@ fn constant_caches_retain_only_their_values() {
     assert!(target.finish());
 }
 
+/// Behind 512 modules the class of an object was not found: "there is no live object of class Client".
+#[test]
+fn an_object_that_thousands_of_modules_extend_has_its_class() {
+    let target = Target::bare_ruby(
+        "class Client; end
+         CLIENT = Client.new
+         3000.times { CLIENT.extend(Module.new { def call; end }) }
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let (path, objects, all) = path_to(&target, "Client");
+    assert_eq!((path.as_str(), objects, all), ("CLIENT → Client", 1, 1));
+    assert!(target.finish());
+}
+
 #[test]
 fn structures_behind_the_class_object_are_named_by_their_type() {
     let (target, report) = case("traced_allocations", "0.1");

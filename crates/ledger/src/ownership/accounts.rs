@@ -119,8 +119,8 @@ impl<'a> Owners<'a> {
         Some((graph, paths))
     }
 
-    /// The objects of C extensions that nothing retains; `None` without any, and if they hold little.
-    pub(crate) fn native_garbage(&self) -> Option<Bits> {
+    /// The objects of C extensions that no constant, variable or list retains; `None` without any, and if they hold little.
+    pub(crate) fn temporary_objects(&self) -> Option<Bits> {
         let in_use = self.heap.all_blocks().filter(|(_, block)| block.state().is_in_use());
         let (mut native_bytes, mut bytes) = (0_u64, 0_u64);
         for (number, block) in in_use {
@@ -134,15 +134,15 @@ impl<'a> Owners<'a> {
         }
         let (graph, paths) = self.paths(Reach::Inner)?;
         let space = self.table.space;
-        let mut garbage = None;
+        let mut temporary = None;
         for (slot, _) in space.data_objects.iter() {
             let its = space.slots.get(slot as usize).map_or(Slot::NO_CLASS, |slot| slot.class());
             let is_native = self.table.cause_of_data(its as usize) == Cause::NativeHeld;
-            if is_native && paths.root(graph.slot(slot)).is_none() {
-                garbage.get_or_insert_with(|| Bits::new(space.slots.len())).insert(slot);
+            if is_native && !paths.is_lasting(graph.slot(slot)) {
+                temporary.get_or_insert_with(|| Bits::new(space.slots.len())).insert(slot);
             }
         }
-        garbage
+        temporary
     }
 
     /// Adds the roots that retain the objects of the classes that hold most. With `retained_sizes`, adds retained sizes,

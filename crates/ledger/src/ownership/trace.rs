@@ -75,19 +75,19 @@ const MAX_TRUSTED_DEPTH: u32 = 3;
 const MIN_BUFFER_BYTES: u64 = 1 << 10;
 
 impl Trace {
-    /// Finds the owner of each block by following `graph`; without it, only of the blocks that `slot_edges` lead to. `garbage` are
-    /// slots of garbage, which gets what no other object reaches.
+    /// Finds the owner of each block by following `graph`; without it, only of the blocks that `slot_edges` lead to. Objects in the
+    /// `temporary` slots get what no other object reaches.
     pub(crate) fn find(
         heap: &HeapMap,
         space: &ObjectSpace,
         modules: &[Module],
         graph: Option<&PointerGraph>,
         slot_edges: &SparseRows<Edge>,
-        garbage: &Bits,
+        temporary: &Bits,
     ) -> Self {
         let table = OwnerTable { space, modules, is_traced: graph.is_some() };
         match graph {
-            Some(graph) => Self::new(heap, graph, &table, garbage),
+            Some(graph) => Self::new(heap, graph, &table, temporary),
             None => Self::of_slots(heap, slot_edges, &table),
         }
     }
@@ -101,7 +101,7 @@ impl Trace {
     /// Memory is recycled, so a word may be an earlier owner's. Objects with a known layout show which words are in
     /// use, and other pointers to their memory do not make it shared. Some other memory is *doubtful*
     /// ([`Tracer::doubt`]): its words are followed after those of other memory, and they do not make memory shared.
-    fn new(heap: &HeapMap, graph: &PointerGraph, table: &OwnerTable<'_>, garbage: &Bits) -> Self {
+    fn new(heap: &HeapMap, graph: &PointerGraph, table: &OwnerTable<'_>, temporary: &Bits) -> Self {
         let mut tracer = Tracer::new(heap, graph, table);
         tracer.claim_heap_pages();
         let is_interpreters =
@@ -113,7 +113,7 @@ impl Trace {
         for table in jit::tables(heap.block_count(), table.space, graph) {
             tracer.reach(table, tracer.trace.jit(), false, 1);
         }
-        tracer.start_from_slots(graph.of_slots.iter(), garbage);
+        tracer.start_from_slots(graph.of_slots.iter(), temporary);
         for (index, root) in graph.roots.iter().enumerate() {
             if !root.is_stack() {
                 tracer.start_from_root(index);
@@ -126,7 +126,7 @@ impl Trace {
         tracer.follow_doubtful(Doubt::Structure);
         tracer.follow_doubtful_interior();
         tracer.shares = false;
-        tracer.start_from_garbage();
+        tracer.start_from_temporary();
         // A word on a stack may be long out of use, so stacks hold only memory without another owner.
         for (index, root) in graph.roots.iter().enumerate() {
             if root.is_stack() {
@@ -271,8 +271,8 @@ struct Tracer<'a> {
     interior_of_slots: Vec<(u32, u32)>,
     /// Pointers of objects that borrow: a block, and the owner of the slot.
     borrowed: Vec<(u32, u32)>,
-    /// Pointers of garbage.
-    of_garbage: Vec<(u32, u32)>,
+    /// Pointers of temporary objects.
+    of_temporary: Vec<(u32, u32)>,
     /// Old pointers to parts of hash tables, which give those that no table leads to an owner: the part, the node with the pointer,
     /// and the number of pointers that led to that.
     to_tables: Vec<(u32, u32, u32)>,
@@ -305,7 +305,7 @@ impl<'a> Tracer<'a> {
             shares: true,
             interior_of_slots: Vec::new(),
             borrowed: Vec::new(),
-            of_garbage: Vec::new(),
+            of_temporary: Vec::new(),
             to_tables: Vec::new(),
             trace,
         }
@@ -326,7 +326,7 @@ impl<'a> Tracer<'a> {
     fn start_from_slots<'e>(
         &mut self,
         slot_edges: impl Iterator<Item = (u32, &'e [Edge])>,
-        garbage: &Bits,
+        temporary: &Bits,
     ) {
         for (number, edges) in slot_edges {
             let slot = self.space.slots.get(number as usize);
@@ -336,7 +336,7 @@ impl<'a> Tracer<'a> {
             let borrows = self.borrows(number, owner);
             for edge in edges {
                 match (edge.is_uncertain(), borrows) {
-                    _ if garbage.contains(number) => self.of_garbage.push((edge.to(), owner)),
+                    _ if temporary.contains(number) => self.of_temporary.push((edge.to(), owner)),
                     (true, true) => {}
                     (true, false) => self.interior_of_slots.push((edge.to(), owner)),
                     (false, true) => self.borrowed.push((edge.to(), owner)),
@@ -365,9 +365,9 @@ impl<'a> Tracer<'a> {
         self.shares = shares;
     }
 
-    /// Gives garbage the memory that nothing else reaches: the rest stays when the garbage is collected.
-    fn start_from_garbage(&mut self) {
-        for (block, owner) in std::mem::take(&mut self.of_garbage) {
+    /// Gives temporary objects the memory that nothing else reaches: the rest stays when they are collected.
+    fn start_from_temporary(&mut self) {
+        for (block, owner) in std::mem::take(&mut self.of_temporary) {
             self.reach_unheld(block, owner, false, 1);
         }
         self.follow_interior();

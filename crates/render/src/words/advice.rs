@@ -28,7 +28,7 @@ pub struct AdviceWords {
 /// The object that has the records of `ObjectSpace.trace_object_allocations_start`.
 const TRACER: &str = "ObjectTracing/allocation_info_tracer";
 /// The methods that free the memory of an extension's object at once.
-const FREEING_METHODS: [(&str, &str); 15] = [
+const FREEING_METHODS: [(&str, &str); 16] = [
     ("PG::Result", "result.clear"),
     ("PG::Connection", "connection.close"),
     ("Mysql2::Result", "result.free"),
@@ -40,6 +40,7 @@ const FREEING_METHODS: [(&str, &str); 15] = [
     ("Zlib::Inflate", "inflate.close"),
     ("Zlib::GzipReader", "reader.close"),
     ("Zlib::GzipWriter", "writer.close"),
+    ("OpenSSL::SSL::SSLContext", "context.flush_sessions, or a smaller context.session_cache_size"),
     ("FFI::MemoryPointer", "pointer.free"),
     ("Fiddle::Pointer", "pointer.call_free"),
     ("Magick::Image", "image.destroy!"),

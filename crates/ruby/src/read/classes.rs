@@ -7,7 +7,7 @@ use linux::both;
 use crate::error::{Check, Failure};
 use crate::finding::Finding;
 use crate::interpreter::Landmark;
-use crate::layout::class_layout::{Ancestor, ClassLayout, MAX_ANCESTORS};
+use crate::layout::class_layout::{Ancestor, ClassLayout};
 use crate::layout::class_names::{ClassNames, ObjectReader};
 use crate::layout::context::Context;
 use crate::layout::imemo::ImemoTypes;
@@ -37,6 +37,8 @@ struct Resolver<'a> {
     ancestors: &'a [Ancestor],
     /// The index of each class by its reference.
     known: HashMap<ClassReference, u32>,
+    /// The slots of the real classes that the chains of these singleton classes and modules lead to.
+    reals: HashMap<u32, u32>,
     classes: Vec<Class>,
 }
 
@@ -70,6 +72,7 @@ pub(crate) fn resolve(
         imemo_types,
         ancestors: &ancestors,
         known: HashMap::new(),
+        reals: HashMap::new(),
         classes: Vec::new(),
     };
     let resolved: Vec<u32> = named.iter().map(|&class| resolver.resolve(class)).collect();
@@ -177,16 +180,20 @@ impl Resolver<'_> {
     }
 
     /// The slot of the class that `Object#class` returns for objects of the class in slot `class`;
-    /// `None` if there is no class in that slot.
-    fn real_class(&self, class: u32) -> Option<u32> {
-        let mut reached = (class, self.ancestor(class)?);
-        for _ in 0..MAX_ANCESTORS {
-            if reached.1.is_real {
-                return Some(reached.0);
+    /// `None` if there is no class in that slot. An object may be extended by thousands of modules, so what is passed on the way
+    /// is passed once.
+    fn real_class(&mut self, class: u32) -> Option<u32> {
+        self.ancestor(class)?;
+        let (mut at, mut passed) = (class, Vec::new());
+        while passed.len() <= self.ancestors.len() {
+            let Some(found) = self.ancestor(at) else { break };
+            let real = found.is_real.then_some(at).or_else(|| self.reals.get(&at).copied());
+            if let Some(real) = real {
+                self.reals.extend(passed.into_iter().map(|passed| (passed, real)));
+                return Some(real);
             }
-            let next = reached.1.next;
-            let Some(found) = self.ancestor(next) else { break };
-            reached = (next, found);
+            passed.push(at);
+            at = found.next;
         }
         // A singleton class that is being made has no superclass yet.
         Some(class)
