@@ -53,7 +53,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
     if is_preload_broken(ledger) || is_pinned(ledger) {
         malloc.swap(0, 1);
     }
-    let groups: [(&[Cause], Vec<Option<Advice>>); 13] = [
+    let groups: [(&[Cause], Vec<Option<Advice>>); 14] = [
         (&[MallocUnreturned, MallocFragmented], malloc),
         (&[Cause::RubyFreeSlots], vec![unset_initial_slots(ledger), compact(ledger)]),
         (
@@ -77,6 +77,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
                 _ => Vec::new(),
             },
         ),
+        (&[Cause::RubyJit], vec![limit_jit(ledger)]),
         (&[Cause::StackThreads], vec![run_fewer_threads(ledger)]),
         (&[Cause::StackFibers], vec![end_fibers(ledger)]),
         (&[Cause::FileShmem], vec![use_less_shared_memory(ledger)]),
@@ -120,6 +121,7 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         Action::LoadLessCode { gems } => {
             gems.iter().fold(0, |sum: u64, gem| sum.saturating_add(gem.bytes))
         }
+        Action::LimitJit { .. } => sum(&[Cause::RubyJit]),
         Action::RunFewerThreads { .. } => sum(&[Cause::StackThreads]),
         Action::ChangeCode { of, .. } => sum(&[*of]),
         Action::UseLessSharedMemory { bytes, .. } => *bytes,
@@ -394,6 +396,16 @@ fn load_less_code(ledger: &Ledger) -> Option<Advice> {
     };
     let gems: Vec<LargeGem> = gems.filter(is_large).take(MAX_GEMS).collect();
     (!gems.is_empty()).then(|| step(Action::LoadLessCode { gems }))
+}
+
+/// YJIT has a limit for code and tables together from 3.4 on, and one for code before: tables of 20 MiB were beside 8 MiB of code.
+fn limit_jit(ledger: &Ledger) -> Option<Advice> {
+    let bytes = ledger.causes[Cause::RubyJit];
+    let version = &ledger.ruby.as_ref()?.version[..];
+    let (option, part) =
+        if version >= "3.4" { ("--yjit-mem-size", 2) } else { ("--yjit-exec-mem-size", 8) };
+    let mebibytes = (bytes >> 20).div_ceil(part).next_multiple_of(8);
+    is_main(ledger, bytes).then(|| step(Action::LimitJit { option: option.into(), mebibytes }))
 }
 
 fn run_fewer_threads(ledger: &Ledger) -> Option<Advice> {

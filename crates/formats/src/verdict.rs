@@ -151,6 +151,13 @@ pub enum Action {
         /// The gems with most bytecode, the largest first.
         gems: Vec<LargeGem>,
     },
+    /// Limit the memory of the JIT compiler.
+    LimitJit {
+        /// The option of Ruby.
+        option: String,
+        /// A limit in MiB.
+        mebibytes: u64,
+    },
     /// Run fewer threads.
     RunFewerThreads {
         /// Their number now.

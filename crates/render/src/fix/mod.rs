@@ -143,7 +143,9 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
             }],
         )],
         Action::EnableGc => vec![Block::new("In the program:", [command.into()])],
-        Action::UnsetInitialSlots { .. } | Action::UnsetMallocLimits { .. } => {
+        Action::UnsetInitialSlots { .. }
+        | Action::UnsetMallocLimits { .. }
+        | Action::LimitJit { .. } => {
             vec![Block::new("Where the process's environment is set:", [command.into()])]
         }
         Action::Compact => vec![Block::new(
@@ -239,6 +241,7 @@ fn check(action: &Action) -> &'static str {
         Action::EndFibers { .. } => {
             "`rbloat diff PID --every 60s` shows whether stack.fibers still grows."
         }
+        Action::LimitJit { .. } => "after the same load, `rbloat report PID` shows less ruby.jit.",
         Action::RunFewerThreads { .. } => {
             "the first line of `rbloat report PID` has the number of threads, and stack.threads is lower."
         }

@@ -275,6 +275,13 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "a restart. The first use of such a gem takes longer, since it loads the code then. Workers stop sharing \
              a page when they write to it.",
         ),
+        Action::LimitJit { option, mebibytes } => (
+            "Limit the memory of the JIT compiler. It stops to compile when it has reached the limit, and other methods are \
+             interpreted."
+                .into(),
+            format!("RUBYOPT={option}={mebibytes}"),
+            "a restart, and speed if methods that run often are compiled late. ZJIT has the option --zjit-mem-size.",
+        ),
         Action::RunFewerThreads { threads, starter } => {
             let (action, command) = run_fewer_threads(*threads, starter.as_ref());
             (action, command, "less work at the same time.")
