@@ -45,6 +45,15 @@ pub(crate) enum Node {
     Memory(u32),
 }
 
+/// Roots that a program may define for each tenant or each class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Family<'a> {
+    /// The constants of the module in this slot.
+    ConstantsOf(u32),
+    /// Variables of classes with one name, which begins with its separator: `.@items`, `@@items`.
+    VariablesNamed(&'a str),
+}
+
 pub(crate) const EVERYTHING: u32 = 0;
 const THREADS: u32 = 1;
 const EXTENSION_MEMORY: u32 = 2;
@@ -319,19 +328,36 @@ impl<'a> ObjectGraph<'a> {
         }
     }
 
-    /// The parts of the name of a root. Constants of one module differ in the second one.
+    /// The parts of the name of a root. Roots of one family differ in the second one.
     pub(crate) fn parts_of_root(&self, number: u32) -> [&str; PARTS] {
         let name = self.root_name(number);
-        let end = self.module_of_constant(number).and(name.rfind("::"));
-        let (module, constant) = name.split_at(end.map_or(name.len(), |end| end + 2));
-        [module, constant, ""]
+        match self.family_of(number) {
+            Some(Family::ConstantsOf(_)) => {
+                let (module, constant) = name.split_at(name.rfind("::").map_or(0, |end| end + 2));
+                [module, constant, ""]
+            }
+            Some(Family::VariablesNamed(variable)) => {
+                [variable, &name[..name.len() - variable.len()], ""]
+            }
+            None => [name, "", ""],
+        }
     }
 
-    /// The slot of the module whose constant a root is; `None` for other roots, and for constants of Object.
-    pub(crate) fn module_of_constant(&self, number: u32) -> Option<u32> {
+    /// The roots that this one is like; `None` for global variables, constants of Object, and roots that are no names.
+    pub(crate) fn family_of(&self, number: u32) -> Option<Family<'_>> {
         let Node::Named(root) = self.node(number) else { return None };
         let root = self.named_roots.get(root as usize)?;
-        root.class.filter(|_| root.kind == RootKind::Constant)
+        let name = &root.name;
+        match root.kind {
+            RootKind::Constant => root.class.map(Family::ConstantsOf),
+            RootKind::InstanceVariable => {
+                name.rfind(".@").map(|start| Family::VariablesNamed(&name[start..]))
+            }
+            RootKind::ClassVariable => {
+                name.rfind("@@").map(|start| Family::VariablesNamed(&name[start..]))
+            }
+            RootKind::GlobalVariable | RootKind::Local | RootKind::Table => None,
+        }
     }
 
     /// Returns true for named roots that belong to a thread, without which they do not exist.

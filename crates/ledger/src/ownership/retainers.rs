@@ -8,7 +8,7 @@ use linux::both;
 use ruby::Slot;
 
 use crate::ownership::names::PARTS;
-use crate::ownership::object_graph::{Node, ObjectGraph, Paths};
+use crate::ownership::object_graph::{Family, Node, ObjectGraph, Paths};
 use crate::ownership::owner::Retainer;
 use crate::size::Count;
 
@@ -29,10 +29,10 @@ const MAX_PICKS: usize = 64;
 /// The number of steps of all these paths together: a path in a linked list may have millions. Then one object is enough.
 pub(crate) const MAX_COMPARED_STEPS: usize = 1 << 20;
 
-/// Roots are joined to the constants of their module if the one that retains most has less than one in this many of the bytes ...
+/// Roots are joined to their family if the one that retains most has less than one in this many of the bytes ...
 const SCATTERED: u64 = 8;
-/// ... and if the module has at least this many constants that retain some.
-const MIN_CONSTANTS: usize = 16;
+/// ... and if the family has at least this many that retain some.
+const MIN_FAMILY: usize = 16;
 
 /// The sums of the objects that a root retains.
 #[derive(Debug, Clone)]
@@ -152,36 +152,36 @@ impl<'a> Retainers<'a> {
         kept
     }
 
-    /// Joins the roots that are constants of one module, such as those that a program defines for each tenant, if each of
-    /// them retains little, and all of them most.
-    fn joined_by_module(
+    /// Joins the roots of one family, such as those that a program defines for each tenant, if each of them retains little, and
+    /// all of them most.
+    fn joined_by_family(
         &self,
         mut roots: Vec<(Option<u32>, Retained)>,
     ) -> Vec<(Option<u32>, Retained)> {
         let all = roots.iter().map(|(_, kept)| kept.bytes).fold(0, u64::saturating_add);
-        if roots.len() < MIN_CONSTANTS || roots.iter().any(|(_, it)| it.bytes > all / SCATTERED) {
+        if roots.len() < MIN_FAMILY || roots.iter().any(|(_, it)| it.bytes > all / SCATTERED) {
             return roots;
         }
-        let module = |root: Option<u32>| self.graph.module_of_constant(root?);
-        let mut modules: HashMap<u32, (usize, u64)> = HashMap::new();
+        let family = |root: Option<u32>| self.graph.family_of(root?);
+        let mut families: HashMap<Family<'_>, (usize, u64)> = HashMap::new();
         for (root, kept) in &roots {
-            if let Some(module) = module(*root) {
-                let (constants, bytes) = modules.entry(module).or_default();
-                *constants += 1;
+            if let Some(family) = family(*root) {
+                let (members, bytes) = families.entry(family).or_default();
+                *members += 1;
                 *bytes = bytes.saturating_add(kept.bytes);
             }
         }
-        let is_most = |&(_, (constants, bytes)): &(u32, (usize, u64))| {
-            constants >= MIN_CONSTANTS && bytes > all / 2
+        let is_most = |&(_, (members, bytes)): &(Family<'_>, (usize, u64))| {
+            members >= MIN_FAMILY && bytes > all / 2
         };
-        let Some((most, _)) = modules.into_iter().find(is_most) else { return roots };
+        let Some((most, _)) = families.into_iter().find(is_most) else { return roots };
         // The order of roots is that of the slots that were found.
         roots.sort_by_key(|(root, _)| *root);
-        let (of_module, mut others): (Vec<_>, Vec<_>) =
-            roots.into_iter().partition(|(root, _)| module(*root) == Some(most));
+        let (members, mut others): (Vec<_>, Vec<_>) =
+            roots.into_iter().partition(|(root, _)| family(*root) == Some(most));
         let mut joined = Retained::new();
-        let first = of_module.first().and_then(|(root, _)| *root);
-        for (_, kept) in of_module {
+        let first = members.first().and_then(|(root, _)| *root);
+        for (_, kept) in members {
             if let Some(&pick) = kept.picks.first() {
                 joined.add(pick, kept.objects, kept.bytes);
             }
@@ -191,7 +191,7 @@ impl<'a> Retainers<'a> {
     }
 
     fn most_of(&self, kept: Group, max: usize, steps: &mut usize) -> Vec<Retainer> {
-        let mut kept = self.joined_by_module(kept.roots);
+        let mut kept = self.joined_by_family(kept.roots);
         // Garbage comes after all roots.
         kept.sort_by_key(|(root, kept)| (Reverse(kept.bytes), root.is_none(), *root));
         let retainer = |(root, kept): (Option<u32>, Retained)| Retainer {
@@ -384,6 +384,10 @@ fn shown(mut path: Path<'_>) -> String {
             ["[", "", "]"] => "[…]".to_owned(),
             // Constants of a module whose names differ.
             [module, "", ""] if module.ends_with("::") => format!("{module}…"),
+            // Variables of classes, whose names may differ.
+            [variable, class, ""] if variable.starts_with(".@") || variable.starts_with("@@") => {
+                format!("{}{variable}", if class.is_empty() { "…" } else { class })
+            }
             parts => parts.concat(),
         };
         match step.count {

@@ -2,6 +2,8 @@
 
 use formats::{Action, DiffKind, Report};
 
+use testkit::Target;
+
 use super::{assert_path, case, garbage, path_to, verdict};
 use crate::bytes;
 use crate::diffs::{diff, looks_at};
@@ -215,4 +217,22 @@ fn old_values_of_the_environment_are_kept_by_the_c_library() {
     let diff = diff(&looks_at(target, 3, |_| false));
     let words = render::words::diff_verdict(&diff).summary;
     assert!(words.contains("libc"), "{words}");
+}
+
+/// The failed examples of RSpec were retained by 250 variables, each of which "(1 of 250)", and the verdict had no path
+/// (rspec/rspec-core#312).
+#[test]
+fn variables_of_many_classes_are_one_root() {
+    let target = Target::bare_ruby(
+        "class Item; def initialize; @text = rand.to_s.ljust(9000, 'x'); end; end
+         100.times do |number|
+           group = Object.const_set(:\"Group#{number}\", Class.new)
+           group.instance_variable_set(:@examples, [Item.new])
+         end
+         3.times { GC.start }
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let (path, objects, all) = path_to(&target, "Item");
+    assert_eq!((path.as_str(), objects, all), ("….@examples → Array → Item", 100, 100));
+    assert!(target.finish());
 }
