@@ -19,5 +19,5 @@ Scenario.run(expect: "native.held") do |scale|
   # These are garbage, too, and the GC has not run since.
   GC.disable
   100.times { DATABASE.prepare(QUERY) }
-  { lost: lost }
+  { lost: lost, sqlite_version: SQLite3::VERSION }
 end

@@ -324,8 +324,8 @@ fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Advice> {
             bytes,
             path,
         },
-        SpareKind::Arrays | SpareKind::Buffers => Action::CopyBuffers {
-            class: if spare.kind == SpareKind::Arrays { "Array" } else { "String" }.into(),
+        SpareKind::Arrays | SpareKind::SlicedArrays | SpareKind::Buffers => Action::CopyBuffers {
+            class: if spare.kind == SpareKind::Buffers { "String" } else { "Array" }.into(),
             objects: spare.users,
             used_bytes: spare.used,
             room_bytes: spare.room,

@@ -109,7 +109,7 @@ pub enum Action {
         used_bytes: u64,
         /// The bytes that there is room for.
         room_bytes: u64,
-        /// The bytes of objects whose shortest paths lead through the buffers.
+        /// The bytes of objects that only the buffers retain, of which slices are in use.
         #[serde(default)]
         elements_bytes: u64,
         /// The resident bytes that the copies save.

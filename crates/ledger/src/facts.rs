@@ -110,8 +110,8 @@ impl Facts {
         self
     }
 
-    /// Follows the pointers, and once more if objects of C extensions that hold much are garbage, or only threads have them: what
-    /// lasting objects reach, too, stays without them.
+    /// Follows the pointers, and once more if objects of C extensions that hold much are garbage, or only threads have them. What
+    /// lasting objects reach, too, mostly stays without them.
     fn follow(&self) -> Trace {
         let (heap, space, graph) = (self.heap(), self.objects(), self.graph.as_ref());
         let find = |temporary: &Bits| {

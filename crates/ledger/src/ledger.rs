@@ -271,7 +271,7 @@ impl Ledger {
             spare,
             unknown: booking
                 .unknown
-                .accounts(&state.mappings, pages, |mapping| owners.owner_of_mapping(mapping)),
+                .accounts(&state.mappings, |mapping| owners.owner_of_mapping(mapping)),
             threads: threads::groups(facts),
             interpreter,
             findings,

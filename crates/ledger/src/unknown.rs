@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use linux::{Address, Mapping, Mappings, Pages, length, one_line};
+use linux::{Address, Mapping, Mappings, length, one_line};
 
 /// Anonymous mappings with the same permissions, whose memory rbloat cannot fully account for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct UnknownMappings {
     pub mapped_bytes: u64,
     /// The resident bytes without any other cause.
     pub resident_bytes: u64,
-    /// The resident bytes of the mappings that are in transparent huge pages. One written byte makes a whole huge page resident.
+    /// The part of these bytes that is in transparent huge pages. One written byte makes a whole huge page resident.
     pub huge_bytes: u64,
     /// The mapping with most of these bytes.
     pub largest: Range<Address>,
@@ -27,22 +27,28 @@ pub struct UnknownMappings {
     pub owner: Option<String>,
 }
 
-/// The bytes without any other cause, by mapping, during booking.
+/// The bytes without any other cause by mapping, and those in huge pages, during booking.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Unknown(BTreeMap<Address, u64>);
+pub(crate) struct Unknown(BTreeMap<Address, (u64, u64)>);
 
 impl Unknown {
-    /// Adds `bytes` of a mapping.
-    pub(crate) fn book(&mut self, mapping: &Mapping, bytes: u64) {
+    /// Adds `bytes` of a mapping, which are in huge pages or not.
+    pub(crate) fn book(&mut self, mapping: &Mapping, bytes: u64, are_huge: bool) {
         if bytes > 0 {
-            *self.0.entry(mapping.range.start).or_default() += bytes;
+            self.add_to(mapping.range.start, bytes, if are_huge { bytes } else { 0 });
         }
+    }
+
+    fn add_to(&mut self, mapping: Address, bytes: u64, huge_bytes: u64) {
+        let (all, huge) = self.0.entry(mapping).or_default();
+        *all += bytes;
+        *huge += huge_bytes;
     }
 
     /// Adds the bytes of other parts of the same process.
     pub(crate) fn add(&mut self, more: &Self) {
-        for (start, bytes) in &more.0 {
-            *self.0.entry(*start).or_default() += bytes;
+        for (&start, &(bytes, huge_bytes)) in &more.0 {
+            self.add_to(start, bytes, huge_bytes);
         }
     }
 
@@ -51,12 +57,11 @@ impl Unknown {
     pub(crate) fn accounts(
         &self,
         mappings: &Mappings,
-        pages: &Pages,
         owner_of: impl Fn(&Range<Address>) -> Option<String>,
     ) -> Vec<UnknownMappings> {
         let mut groups = BTreeMap::<String, (UnknownMappings, u64)>::new();
         let mut by_owner = BTreeMap::<(String, String), u64>::new();
-        for (&start, &bytes) in &self.0 {
+        for (&start, &(bytes, huge_bytes)) in &self.0 {
             let Some(mapping) = mappings.find(start) else { continue };
             let permissions = permissions(mapping);
             if let Some(owner) = owner_of(&mapping.range) {
@@ -79,7 +84,7 @@ impl Unknown {
             group.mappings += 1;
             group.mapped_bytes += length(&mapping.range);
             group.resident_bytes += bytes;
-            group.huge_bytes += pages.huge_bytes(&mapping.range);
+            group.huge_bytes += huge_bytes;
             if bytes > *most {
                 *most = bytes;
                 group.largest = mapping.range.clone();
@@ -114,7 +119,7 @@ fn beside(range: &Range<Address>, mappings: &Mappings) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linux::{Backing, PageRun, PageState};
+    use linux::Backing;
 
     #[test]
     fn mappings_with_the_same_permissions_are_summed_up() {
@@ -124,27 +129,21 @@ mod tests {
         let file = Mapping { backing, ..mapping(0x5000, 0x6000) };
         let all = [mapping(0x1000, 0x3000), file, mapping(0x6000, 0x8000), code];
         let mut unknown = Unknown::default();
-        unknown.book(&all[0], 0x1000);
-        unknown.book(&all[3], 0x200);
-        unknown.book(&all[1], 0);
+        unknown.book(&all[0], 0x1000, false);
+        unknown.book(&all[3], 0x200, false);
+        unknown.book(&all[1], 0, false);
         let mut more = Unknown::default();
-        more.book(&all[2], 0x1800);
+        more.book(&all[2], 0x1800, true);
         unknown.add(&more);
         let owner_of =
             |mapping: &Range<Address>| (mapping.start.0 != 0x1000).then(|| "Isolate".into());
-        let page = |start: u64, huge| PageRun {
-            range: Address(start)..Address(start + 0x1000),
-            state: PageState::Anonymous,
-            huge,
-        };
-        let pages = Pages::new(vec![page(0x1000, false), page(0x6000, true), page(0x7000, true)]);
-        let groups = unknown.accounts(&Mappings::new(all.to_vec()), &pages, owner_of);
+        let groups = unknown.accounts(&Mappings::new(all.to_vec()), owner_of);
         let data = UnknownMappings {
             permissions: "rw-".into(),
             mappings: 2,
             mapped_bytes: 0x4000,
             resident_bytes: 0x2800,
-            huge_bytes: 0x2000,
+            huge_bytes: 0x1800,
             largest: Address(0x6000)..Address(0x8000),
             beside: Some("lib v8.so".into()),
             owner: Some("Isolate".into()),

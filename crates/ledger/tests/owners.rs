@@ -295,6 +295,41 @@ fn objects_that_free_nothing_own_what_no_other_does() {
     assert_eq!(held(&ledger, "Element"), (bytes(10), 0));
 }
 
+/// The sessions of a TLS context are a list. A socket on a stack, which refers to one of them, owned those that were nearer to it
+/// (puma/puma#2846). Nodes of a document on a stack still belong to the document.
+#[test]
+fn temporary_objects_own_what_lasting_ones_do_not_reach() {
+    const VARIABLES: u64 = 0x7f40_0000_0000;
+    let mut draft = Draft::new();
+    let [context, socket, buffer, document, node] = [4, 6, 50, 8, 12].map(|it| draft.chunk(it));
+    let sessions = [20; 9].map(|words| draft.chunk(words));
+    for pair in sessions.windows(2) {
+        draft.point(pair[0], 0, pair[1]);
+        draft.point(pair[1], 1, pair[0]);
+    }
+    for (from, word, to) in [
+        (context, 0, sessions[0]),
+        (socket, 0, sessions[7]),
+        (socket, 1, buffer),
+        (document, 0, node),
+    ] {
+        draft.point(from, word, to);
+    }
+    let lasting = draft.object("Context", context);
+    let on_stack = [draft.object("Socket", socket), draft.object("Document", document)];
+    let class = draft.ruby.class("Element", draft.ruby.object_class());
+    let borrowed = draft.ruby.borrowed_data_type("xmlNode");
+    let element = draft.ruby.data(class, borrowed, node);
+    let mut library = ElfModule::new("/usr/lib/library.so", VARIABLES, 4096);
+    library.variables(None, &[lasting]);
+    library.write(&mut draft.memory);
+    let ledger = draft.draw_up(&[on_stack[0], on_stack[1], element]);
+    let sum = |name| held(&ledger, name).0 + held(&ledger, name).1;
+    assert_eq!(sum("Context"), bytes(4) + 9 * bytes(20));
+    assert_eq!(sum("Socket"), bytes(6) + bytes(50));
+    assert_eq!((sum("Document"), sum("Element")), (bytes(8) + bytes(12), 0));
+}
+
 #[test]
 fn classes_of_one_name_have_one_account() {
     let mut draft = Draft::new();

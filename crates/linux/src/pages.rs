@@ -89,13 +89,6 @@ impl Pages {
         runs.map(move |run| intersection(&run.range, range))
     }
 
-    /// Returns the number of resident bytes within `range` that the page tables map as parts of huge pages.
-    #[must_use]
-    pub fn huge_bytes(&self, range: &Range<Address>) -> u64 {
-        let huge = self.runs_in(range).filter(|run| run.huge && run.state.is_resident());
-        huge.map(|run| length(&intersection(&run.range, range))).sum()
-    }
-
     /// Returns the number of resident bytes within `range`.
     #[must_use]
     pub fn resident_bytes(&self, range: &Range<Address>) -> u64 {

@@ -200,7 +200,6 @@ fn singleton_classes_are_retained_by_their_objects() {
     assert!(target.finish());
 }
 
-/// The memory of objspace's tracing belonged to "2 Object", one of which was ENV.
 /// "Singleton → Module → Class → Event" on a Rails program: a constant cache refers to the place of its code, which the GC does not
 /// mark, so that another object may have the slot.
 #[test]
@@ -232,6 +231,7 @@ fn an_object_that_thousands_of_modules_extend_has_its_class() {
     assert!(target.finish());
 }
 
+/// The memory of objspace's tracing belonged to "2 Object", one of which was ENV.
 #[test]
 fn structures_behind_the_class_object_are_named_by_their_type() {
     let (target, report) = case("traced_allocations", "0.1");

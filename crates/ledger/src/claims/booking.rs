@@ -59,7 +59,7 @@ pub(crate) fn book(
             booking.book_run(&range, unclaimed, &mut spans);
             let bytes = booking.causes[unclaimed] - before;
             if unclaimed == Cause::Unknown {
-                booking.unknown.book(mapping, bytes);
+                booking.unknown.book(mapping, bytes, run.huge);
             } else if let Some(path) = library {
                 booking.files.book(path, mapping, &range, unclaimed, bytes);
             }

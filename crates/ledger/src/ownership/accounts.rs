@@ -25,8 +25,8 @@ use crate::pages::Residents;
 
 /// The maximum number of classes whose retainers are found. Kinds of hidden objects do not count.
 const MAX_RETAINED_CLASSES: usize = 20;
-/// Objects of C extensions hold much if that is at least this part of the memory in use.
-const MIN_NATIVE: u64 = 16;
+/// A class of C extensions holds much if it holds more than one part in this many of the memory in use.
+const MUCH_NATIVE: u64 = 64;
 /// The number of retainers that are listed for each of them.
 const MAX_RETAINERS: usize = 3;
 const _: () = assert!(MAX_RETAINED_CLASSES <= MAX_GROUPS);
@@ -119,28 +119,31 @@ impl<'a> Owners<'a> {
         Some((graph, paths))
     }
 
-    /// The objects of C extensions that no constant, variable or list retains; `None` without any, and if they hold little.
+    /// The objects of C extensions that nothing lasting retains, of classes that hold much; `None` without any.
     pub(crate) fn temporary_objects(&self) -> Option<Bits> {
+        self.graph?;
         let in_use = self.heap.all_blocks().filter(|(_, block)| block.state().is_in_use());
-        let (mut native_bytes, mut bytes) = (0_u64, 0_u64);
+        let (mut bytes, mut of_codes) = (0_u64, vec![0_u64; self.trace.code_count()]);
         for (number, block) in in_use {
             bytes = bytes.saturating_add(block.bytes());
-            if self.trace.cause_of(number) == Cause::NativeHeld {
-                native_bytes = native_bytes.saturating_add(block.bytes());
-            }
+            let sum = &mut of_codes[self.trace.code_of(number) as usize];
+            *sum = sum.saturating_add(block.bytes());
         }
-        if native_bytes == 0 || native_bytes < bytes / MIN_NATIVE {
-            return None;
-        }
-        let (graph, paths) = self.paths(Reach::Inner)?;
+        let holds_much = |slot: Slot| {
+            let code = self.trace.code_of_slot(slot);
+            self.table.cause_of_data(slot.class() as usize) == Cause::NativeHeld
+                && code.is_some_and(|code| of_codes[code as usize] > bytes / MUCH_NATIVE)
+        };
         let space = self.table.space;
+        let slots = space.data_objects.iter().map(|(slot, _)| slot);
+        let is_candidate =
+            |slot: &u32| space.slots.get(*slot as usize).is_some_and(|slot| holds_much(*slot));
+        let mut candidates = slots.filter(is_candidate).peekable();
+        candidates.peek()?;
+        let (graph, paths) = self.paths(Reach::Inner)?;
         let mut temporary = None;
-        for (slot, _) in space.data_objects.iter() {
-            let its = space.slots.get(slot as usize).map_or(Slot::NO_CLASS, |slot| slot.class());
-            let is_native = self.table.cause_of_data(its as usize) == Cause::NativeHeld;
-            if is_native && !paths.is_lasting(graph.slot(slot)) {
-                temporary.get_or_insert_with(|| Bits::new(space.slots.len())).insert(slot);
-            }
+        for slot in candidates.filter(|&slot| !graph.is_lasting(&paths, graph.slot(slot))) {
+            temporary.get_or_insert_with(|| Bits::new(space.slots.len())).insert(slot);
         }
         temporary
     }

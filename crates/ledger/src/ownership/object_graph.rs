@@ -89,7 +89,7 @@ pub(crate) struct ObjectGraph<'a> {
     lists: [Vec<u32>; LISTS.len()],
     /// The blocks with the messages that Ractors have not received yet.
     ractor_queues: HashSet<u32>,
-    /// The structures of Ractors, which are in a list.
+    /// The structures of the Ractors that run, which are in a list.
     ractors: HashSet<u32>,
     /// The slot of the main Ractor, which is in a list of its own.
     main_ractor: Option<u32>,
@@ -174,15 +174,15 @@ impl<'a> ObjectGraph<'a> {
         let lists = &pointers.lists;
         let at_exit = lists.at_exit.iter().map(|&(_, slot)| slot).collect();
         let ractor_queues = lists.ractor_queues.iter().copied().collect();
-        let ractors = lists.ractors.iter().copied().collect();
-        let main_ractor = lists.running_ractors.first().copied();
+        let ractors = lists.ractors.structures.clone();
+        let main_ractor = lists.ractors.main;
         let lists = [
             at_exit,
             weak.finalizers.clone(),
             lists.trace_points.iter().map(|&(_, slot)| slot).collect(),
             lists.signal_handlers.clone(),
             main_ractor.into_iter().collect(),
-            lists.running_ractors.iter().skip(1).copied().collect(),
+            lists.ractors.others.clone(),
         ];
         let objects = pointers.root_objects.iter().enumerate();
         let mut roots_of_objects: Vec<_> =
@@ -360,6 +360,22 @@ impl<'a> ObjectGraph<'a> {
         }
     }
 
+    /// Returns true for nodes that a constant, a list or a variable of a library retains. Threads, words that may be no pointers, and
+    /// variables of the interpreter, which has structures of threads, do so for some time only.
+    pub(crate) fn is_lasting(&self, paths: &Paths, number: u32) -> bool {
+        match paths.level(number) {
+            Level::Named | Level::Lists => true,
+            Level::Variables => paths.root(number).is_some_and(|root| match self.node(root) {
+                Node::Memory(node) => match self.root_at(node) {
+                    Some(Root::Variables(module)) => !self.table.is_interpreter(module),
+                    _ => false,
+                },
+                _ => false,
+            }),
+            _ => false,
+        }
+    }
+
     /// Returns true for named roots that belong to a thread, without which they do not exist.
     fn is_local(&self, root: u32) -> bool {
         self.named_roots.get(root as usize).is_some_and(|root| root.kind == RootKind::Local)
@@ -438,37 +454,29 @@ impl<'a> ObjectGraph<'a> {
         })
     }
 
-    /// The bytes of objects whose paths lead through one of these nodes, without these.
+    /// The bytes of objects that would be freed without these nodes, which are left out.
     pub(crate) fn bytes_behind(&self, paths: &Paths, through: &HashSet<u32>) -> u64 {
         if through.is_empty() {
             return 0;
         }
-        let (mut known, mut behind) = (Bits::new(self.len()), Bits::new(self.len()));
-        let mut objects = Bits::new(self.space.slots.len());
-        let (mut walked, mut bytes) = (Vec::new(), 0_u64);
-        for ((_, slot_bytes), slot) in self.space.sized_slots().zip(0..) {
-            let (own, mut at) = (self.slot(slot), self.slot(slot));
-            let is_behind = loop {
-                if known.contains(at) {
-                    break behind.contains(at);
+        let mut reached = Bits::new(self.len());
+        let mut waiting = vec![EVERYTHING];
+        while let Some(from) = waiting.pop() {
+            self.references(paths, from, |to, level| {
+                // A reference of a later level than its target has retains it only as long as others do.
+                let counts = level <= paths.level(to) && !through.contains(&to);
+                if counts && reached.insert(to) {
+                    waiting.push(to);
                 }
-                known.insert(at);
-                walked.push(at);
-                match paths.parent(at) {
-                    _ if through.contains(&at) => break true,
-                    Some(parent) => at = parent,
-                    None => break false,
-                }
-            };
-            for node in walked.drain(..).filter(|_| is_behind) {
-                behind.insert(node);
-            }
-            if is_behind && !through.contains(&own) {
-                objects.insert(slot);
-                bytes = bytes.saturating_add(slot_bytes);
-            }
+            });
         }
-        let blocks = self.bytes_of_blocks(|slot| objects.contains(slot));
+        let is_behind = |slot: u32| {
+            let own = self.slot(slot);
+            paths.root(own).is_some() && !reached.contains(own) && !through.contains(&own)
+        };
+        let slots = self.space.sized_slots().zip(0..).filter(|(_, slot)| is_behind(*slot));
+        let bytes = slots.map(|((_, bytes), _)| bytes).fold(0, u64::saturating_add);
+        let blocks = self.bytes_of_blocks(is_behind);
         blocks.map(|(_, bytes)| bytes).fold(bytes, u64::saturating_add)
     }
 

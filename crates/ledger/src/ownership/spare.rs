@@ -36,8 +36,7 @@ pub struct SpareAccount {
     pub room: u64,
     /// The resident bytes of the memory.
     pub resident_bytes: u64,
-    /// The bytes of objects that the memory refers to, and whose shortest paths lead through it: elements of arrays of which
-    /// only slices are in use.
+    /// The bytes of objects that nothing else retains: elements of arrays of which only slices are in use.
     pub elements_bytes: u64,
     /// The path that retains the object with most of it.
     pub path: String,
@@ -61,8 +60,10 @@ pub enum SpareKind {
     Hashes,
     /// Strings of which other strings are slices.
     Strings,
-    /// Arrays, and hidden ones that they share their elements with.
+    /// Arrays with a large buffer.
     Arrays,
+    /// Hidden arrays of which other arrays are slices.
+    SlicedArrays,
     /// Strings with a large buffer.
     Buffers,
 }
@@ -72,8 +73,6 @@ pub enum SpareKind {
 struct Large {
     slot: u32,
     blocks: Vec<u32>,
-    /// True if only slices of it are in use.
-    is_sliced: bool,
     memory: Vec<Range<Address>>,
     users: u64,
     used: u64,
@@ -86,6 +85,7 @@ pub(crate) struct Spare {
     hashes: Vec<Large>,
     strings: Vec<Large>,
     arrays: Vec<Large>,
+    sliced_arrays: Vec<Large>,
     buffers: Vec<Large>,
 }
 
@@ -112,8 +112,7 @@ impl Spare {
                 continue;
             }
             let (blocks, memory) = (blocks.collect(), memory.collect());
-            let large =
-                Large { slot, blocks, is_sliced: false, memory, users: 1, used: 0, room: 0 };
+            let large = Large { slot, blocks, memory, users: 1, used: 0, room: 0 };
             if kind == Some(SlotType::HASH) {
                 hashes.extend(sparse_hash(image, space, large));
             } else if large.memory.len() != 1 {
@@ -128,9 +127,9 @@ impl Spare {
                 arrays.extend(with_room(image, space, &large));
             }
         }
-        arrays.extend(sliced(image, space, SlotType::ARRAY, shared_arrays));
+        let sliced_arrays = sliced(image, space, SlotType::ARRAY, shared_arrays);
         let strings = sliced(image, space, SlotType::STRING, strings);
-        Self { hashes, strings, arrays, buffers }
+        Self { hashes, strings, arrays, sliced_arrays, buffers }
     }
 
     /// Sums up the objects that something retains, without strings that are also used as a whole.
@@ -157,6 +156,7 @@ impl Spare {
             (SpareKind::Hashes, retained(&self.hashes)),
             (SpareKind::Strings, strings),
             (SpareKind::Arrays, retained(&self.arrays)),
+            (SpareKind::SlicedArrays, retained(&self.sliced_arrays)),
             (SpareKind::Buffers, retained(&self.buffers)),
         ];
         let accounts = kinds.into_iter().filter_map(|(kind, objects)| {
@@ -169,12 +169,14 @@ impl Spare {
             let path = Retainers::new(graph, paths).path_to(largest.slot);
             // Programs know the array that shares its elements with a hidden one.
             let path = path.strip_suffix(HIDDEN_ARRAY).unwrap_or(&path);
-            let sliced = objects.iter().filter(|large| large.is_sliced);
             let nodes = |large: &Large| {
                 let blocks = large.blocks.iter().map(|&block| graph.memory(block));
                 blocks.chain([graph.slot(large.slot)]).collect::<Vec<_>>()
             };
-            let sliced: HashSet<u32> = sliced.flat_map(nodes).collect();
+            let sliced: HashSet<u32> = match kind {
+                SpareKind::SlicedArrays => objects.iter().flat_map(nodes).collect(),
+                _ => HashSet::new(),
+            };
             Some(SpareAccount {
                 kind,
                 objects: objects.len() as u64,
@@ -223,7 +225,6 @@ fn sliced(
     }
     let is_sliced = |large: &Large| large.users > 0 && large.used < large.room / PARTS;
     let mut sliced: Vec<_> = objects.into_values().filter(is_sliced).collect();
-    sliced.iter_mut().for_each(|large| large.is_sliced = true);
     sliced.sort_by_key(|large| large.slot);
     sliced
 }

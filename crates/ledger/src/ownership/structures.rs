@@ -1,6 +1,6 @@
 //! Structures of the interpreter that are known by their layout, and the blocks that they are in.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use allocator::HeapMap;
@@ -13,7 +13,6 @@ use ruby::{
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::bits::Bits;
-use crate::ownership::edges::Edge;
 use crate::ownership::graph::PointerGraph;
 
 /// Bytes of variables that are read at a time.
@@ -31,10 +30,8 @@ pub(crate) struct Lists {
     pub(crate) signal_handlers: Vec<u32>,
     /// The blocks with the messages that Ractors have not received yet.
     pub(crate) ractor_queues: Vec<u32>,
-    /// The structures of Ractors.
-    pub(crate) ractors: Vec<u32>,
-    /// The slots of the Ractors that run, the main one first.
-    pub(crate) running_ractors: Vec<u32>,
+    /// The Ractors that run.
+    pub(crate) ractors: RunningRactors,
     /// The blocks of `at_exit` and of hooks.
     entries: Bits,
 }
@@ -55,14 +52,15 @@ impl Lists {
         for &(block, _) in at_exit.iter().chain(&trace_points) {
             entries.insert(block);
         }
-        let ractors: Vec<u32> = finder.structures_of(DataType::is_ractor).collect();
         Self {
             at_exit,
             trace_points,
             signal_handlers: finder.signal_handlers(),
-            ractor_queues: ractors.iter().flat_map(|&it| finder.ractor_queues(it)).collect(),
-            running_ractors: finder.running_ractors(&ractors),
-            ractors,
+            ractor_queues: finder
+                .structures_of(DataType::is_ractor)
+                .flat_map(|it| finder.ractor_queues(it))
+                .collect(),
+            ractors: finder.running_ractors(),
             entries,
         }
     }
@@ -71,6 +69,17 @@ impl Lists {
     pub(crate) fn has_entry(&self, block: u32) -> bool {
         self.entries.contains(block)
     }
+}
+
+/// The Ractors that run.
+#[derive(Debug, Default)]
+pub(crate) struct RunningRactors {
+    /// The slot of the main one; `None` if it was not found.
+    pub(crate) main: Option<u32>,
+    /// The slots of the others.
+    pub(crate) others: Vec<u32>,
+    /// The structures of all.
+    pub(crate) structures: HashSet<u32>,
 }
 
 /// A type of T_DATA objects.
@@ -174,33 +183,30 @@ impl Finder<'_> {
         slots.map(|edge| edge.to()).filter(|&slot| self.is_of(slot, DataType::is_proc)).collect()
     }
 
-    /// The slots of the Ractors that run: first the one to whose beginning the structure of the VM refers (`main_ractor` of
-    /// `rb_vm_t`), then those in its list, each of which refers to the next one.
-    fn running_ractors(&self, structures: &[u32]) -> Vec<u32> {
-        let mut found: Vec<u32> = Vec::new();
-        let add = |found: &mut Vec<u32>, edges: &[Edge], is_exact: bool| {
-            for edge in edges.iter().filter(|edge| !(is_exact && edge.is_uncertain())) {
-                if structures.contains(&edge.to()) && !found.contains(&edge.to()) {
-                    found.push(edge.to());
-                }
-            }
-        };
-        for is_exact in [true, false] {
-            for vm in self.structures_of(DataType::is_vm) {
-                add(&mut found, self.graph.edges(vm), is_exact);
+    /// The Ractors that run, each of which refers to the next one in the list of the VM. The main one is the first to whose beginning the
+    /// structure of the VM refers (`main_ractor` of `rb_vm_t`).
+    fn running_ractors(&self) -> RunningRactors {
+        let mut objects = HashMap::new();
+        for slot in self.objects_of(DataType::is_ractor) {
+            for block in self.graph.of_slots.of(slot).iter().filter_map(|it| self.graph.block(*it))
+            {
+                objects.insert(block, slot);
             }
         }
-        let mut next = 0;
-        while let Some(&ractor) = found.get(next) {
-            add(&mut found, self.graph.edges(ractor), false);
-            next += 1;
+        let vms: Vec<u32> = self.structures_of(DataType::is_vm).collect();
+        let of_vm = vms.iter().flat_map(|&vm| self.graph.edges(vm));
+        let mut exact = of_vm.clone().filter(|edge| !edge.is_uncertain());
+        let main = exact.find_map(|edge| objects.get(&edge.to())).copied();
+        let mut found = RunningRactors { main, ..RunningRactors::default() };
+        let mut waiting: Vec<u32> = of_vm.map(|edge| edge.to()).collect();
+        while let Some(structure) = waiting.pop() {
+            let Some(&slot) = objects.get(&structure) else { continue };
+            if found.structures.insert(structure) {
+                found.others.extend(Some(slot).filter(|_| Some(slot) != main));
+                waiting.extend(self.graph.edges(structure).iter().map(|edge| edge.to()));
+            }
         }
-        let object = |ractor: &u32| {
-            let refers =
-                |slot: &u32| self.graph.of_slots.of(*slot).iter().any(|edge| edge.to() == *ractor);
-            self.objects_of(DataType::is_ractor).find(refers)
-        };
-        found.iter().filter_map(object).collect()
+        found
     }
 
     /// The blocks with messages to which the structure of a Ractor refers.

@@ -121,13 +121,14 @@ impl Trace {
         }
         tracer.follow_exact();
         tracer.follow_doubtful(Doubt::Buffer);
-        tracer.start_from_borrowers();
+        let borrowed = std::mem::take(&mut tracer.starts.borrowed);
+        tracer.start_from_borrowers(borrowed);
         tracer.follow_interior();
+        tracer.start_from_temporary();
         tracer.follow_doubtful(Doubt::Structure);
         tracer.follow_doubtful_interior();
-        tracer.shares = false;
-        tracer.start_from_temporary();
         // A word on a stack may be long out of use, so stacks hold only memory without another owner.
+        tracer.shares = false;
         for (index, root) in graph.roots.iter().enumerate() {
             if root.is_stack() {
                 tracer.start_from_root(index);
@@ -145,7 +146,8 @@ impl Trace {
             let mut tracer = Tracer::new(heap, &graph, table);
             tracer.claim_heap_pages();
             tracer.start_from_slots(slots, &Bits::new(0));
-            tracer.start_from_borrowers();
+            let borrowed = std::mem::take(&mut tracer.starts.borrowed);
+            tracer.start_from_borrowers(borrowed);
             tracer.trace
         };
         let [first, second] = slot_edges.halves();
@@ -250,6 +252,17 @@ enum Doubt {
     Structure,
 }
 
+/// Pointers of slots that are followed later, in this order: blocks with the owners of the slots.
+#[derive(Default)]
+struct Starts {
+    /// Those of objects that borrow what another one frees.
+    borrowed: Vec<(u32, u32)>,
+    interior: Vec<(u32, u32)>,
+    of_temporary: Vec<(u32, u32)>,
+    borrowed_by_temporary: Vec<(u32, u32)>,
+    interior_of_temporary: Vec<(u32, u32)>,
+}
+
 struct Tracer<'a> {
     heap: &'a HeapMap,
     space: &'a ObjectSpace,
@@ -267,12 +280,7 @@ struct Tracer<'a> {
     doubtful_interior: VecDeque<(u32, u32)>,
     /// True if memory that two owners reach becomes shared.
     shares: bool,
-    /// Interior pointers of slots: a block, and the owner of the slot.
-    interior_of_slots: Vec<(u32, u32)>,
-    /// Pointers of objects that borrow: a block, and the owner of the slot.
-    borrowed: Vec<(u32, u32)>,
-    /// Pointers of temporary objects.
-    of_temporary: Vec<(u32, u32)>,
+    starts: Starts,
     /// Old pointers to parts of hash tables, which give those that no table leads to an owner: the part, the node with the pointer,
     /// and the number of pointers that led to that.
     to_tables: Vec<(u32, u32, u32)>,
@@ -303,9 +311,7 @@ impl<'a> Tracer<'a> {
             doubtful: VecDeque::new(),
             doubtful_interior: VecDeque::new(),
             shares: true,
-            interior_of_slots: Vec::new(),
-            borrowed: Vec::new(),
-            of_temporary: Vec::new(),
+            starts: Starts::default(),
             to_tables: Vec::new(),
             trace,
         }
@@ -333,43 +339,54 @@ impl<'a> Tracer<'a> {
             let Some(owner) = slot.and_then(|slot| self.trace.code_of_slot(*slot)) else {
                 continue;
             };
-            let borrows = self.borrows(number, owner);
+            let is_temporary = temporary.contains(number);
+            let (borrows, is_trace_point) = self.borrows(number, owner);
             for edge in edges {
-                match (edge.is_uncertain(), borrows) {
-                    _ if temporary.contains(number) => self.of_temporary.push((edge.to(), owner)),
-                    (true, true) => {}
-                    (true, false) => self.interior_of_slots.push((edge.to(), owner)),
-                    (false, true) => self.borrowed.push((edge.to(), owner)),
-                    (false, false) => self.reach(edge.to(), owner, false, 1),
-                }
+                let list = match (edge.is_uncertain(), is_temporary, borrows) {
+                    (true, ..) if is_trace_point => continue,
+                    (true, false, _) => &mut self.starts.interior,
+                    (true, true, _) => &mut self.starts.interior_of_temporary,
+                    (false, false, true) => &mut self.starts.borrowed,
+                    (false, true, false) => &mut self.starts.of_temporary,
+                    (false, true, true) => &mut self.starts.borrowed_by_temporary,
+                    (false, false, false) => {
+                        self.reach(edge.to(), owner, false, 1);
+                        continue;
+                    }
+                };
+                list.push((edge.to(), owner));
             }
         }
     }
 
-    /// Returns true for an object that does not free what it refers to, because another one does: a TracePoint refers to the data
-    /// that its hook is called with, and the nodes of a document are freed together with it.
-    fn borrows(&self, slot: u32, owner: u32) -> bool {
+    /// Returns true for an object that does not free what it refers to, because another one does: the nodes of a document are freed
+    /// together with it, and a TracePoint (for which the second value is true) refers to the data that its hook is called with.
+    fn borrows(&self, slot: u32, owner: u32) -> (bool, bool) {
+        let Some(data_type) = self.space.data_type_of(slot) else { return (false, false) };
         let is_extensions = self.trace.causes.get(owner as usize) == Some(&Cause::NativeHeld);
-        self.space
-            .data_type_of(slot)
-            .is_some_and(|it| it.is_trace_point() || is_extensions && !it.frees)
+        let is_trace_point = data_type.is_trace_point();
+        (is_trace_point || is_extensions && !data_type.frees, is_trace_point)
     }
 
     /// Gives objects that borrow the memory that no other owner reaches by exact pointers.
-    fn start_from_borrowers(&mut self) {
+    fn start_from_borrowers(&mut self, borrowed: Vec<(u32, u32)>) {
         let shares = std::mem::replace(&mut self.shares, false);
-        for (block, owner) in std::mem::take(&mut self.borrowed) {
+        for (block, owner) in borrowed {
             self.reach(block, owner, false, 1);
         }
         self.follow_exact();
         self.shares = shares;
     }
 
-    /// Gives temporary objects the memory that nothing else reaches: the rest stays when they are collected.
+    /// Gives temporary objects the memory that lasting ones do not reach: the rest stays without them.
     fn start_from_temporary(&mut self) {
-        for (block, owner) in std::mem::take(&mut self.of_temporary) {
-            self.reach_unheld(block, owner, false, 1);
+        for (block, owner) in std::mem::take(&mut self.starts.of_temporary) {
+            self.reach(block, owner, false, 1);
         }
+        self.follow_exact();
+        let borrowed = std::mem::take(&mut self.starts.borrowed_by_temporary);
+        self.start_from_borrowers(borrowed);
+        self.starts.interior = std::mem::take(&mut self.starts.interior_of_temporary);
         self.follow_interior();
     }
 
@@ -456,7 +473,7 @@ impl<'a> Tracer<'a> {
     }
 
     fn follow_interior(&mut self) {
-        for (block, owner) in std::mem::take(&mut self.interior_of_slots) {
+        for (block, owner) in std::mem::take(&mut self.starts.interior) {
             self.reach_unheld(block, owner, false, 1);
         }
         self.follow_exact();

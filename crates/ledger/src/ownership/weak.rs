@@ -26,8 +26,8 @@ use crate::ownership::owner::Owner;
 use crate::ownership::table::OwnerTable;
 use crate::ownership::trace::Trace;
 
-/// The number of objects of a WeakKeyMap's value that are searched for its key.
-const MAX_OBJECTS_OF_VALUE: usize = 32;
+/// The number of references of a WeakKeyMap's value, and of objects behind it, that are searched for its key.
+const MAX_REFERENCES_OF_VALUE: usize = 256;
 
 /// The weak references of a process.
 pub(crate) struct WeakReferences {
@@ -131,19 +131,20 @@ impl WeakReferences {
     }
 }
 
-/// Returns true if an object refers to another one, itself or by a few objects that are its own.
+/// Returns true if an object refers to another one, itself or by a few other objects.
 fn leads_to(graph: &PointerGraph, space: &ObjectSpace, from: u32, to: u32) -> bool {
     let mut met = vec![from];
-    let mut next = 0;
+    let (mut next, mut references) = (0, 0);
     while let Some(&slot) = met.get(next) {
         next += 1;
         let blocks = graph.of_slots.of(slot).iter().filter_map(|edge| graph.block(*edge));
         let behind = blocks.flat_map(|block| graph.slots(block)).map(|edge| edge.to());
         for other in space.links.of(slot).iter().copied().chain(behind) {
-            if other == to {
-                return true;
+            references += 1;
+            if other == to || references > MAX_REFERENCES_OF_VALUE {
+                return other == to;
             }
-            if met.len() < MAX_OBJECTS_OF_VALUE && !met.contains(&other) {
+            if !met.contains(&other) {
                 met.push(other);
             }
         }

@@ -35,12 +35,18 @@ const FREEING_METHODS: [(&str, &str); 16] = [
     ("Mysql2::Statement", "statement.close"),
     ("Mysql2::Client", "client.close"),
     ("SQLite3::Statement", "statement.close"),
-    ("SQLite3::Database", "statement.close for each statement, then database.close"),
+    (
+        "SQLite3::Database",
+        "statement.close for each statement before it is lost, or database.close",
+    ),
     ("Zlib::Deflate", "deflate.close"),
     ("Zlib::Inflate", "inflate.close"),
     ("Zlib::GzipReader", "reader.close"),
     ("Zlib::GzipWriter", "writer.close"),
-    ("OpenSSL::SSL::SSLContext", "context.flush_sessions, or a smaller context.session_cache_size"),
+    (
+        "OpenSSL::SSL::SSLContext",
+        "context.flush_sessions(Time.now + 86_400), or a smaller context.session_cache_size",
+    ),
     ("FFI::MemoryPointer", "pointer.free"),
     ("Fiddle::Pointer", "pointer.call_free"),
     ("Magick::Image", "image.destroy!"),
@@ -525,6 +531,10 @@ fn free_native(class: &str, objects: u64, path: Option<&str>, garbage_objects: u
         _ => format!("{} objects of class {class}", Count(objects)),
     };
     match path {
+        _ if garbage_objects > 0 && objects == 1 => format!(
+            "Free {many} as soon as it has been used: it is garbage that the GC has not collected, because it does not know how \
+             much memory it holds."
+        ),
         _ if garbage_objects > 0 => format!(
             "Free {many} as soon as they have been used: {} of them are garbage that the GC has not collected, because \
              it does not know how much memory they hold.",

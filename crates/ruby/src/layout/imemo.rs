@@ -54,7 +54,7 @@ const DISTINCT: [ImemoType; 4] = [Iseq, Ment, Env, Callcache];
 /// Types of which every Ruby has objects.
 const ALWAYS: [ImemoType; 2] = [Iseq, Ment];
 
-/// The number of `imemo_constcache`. Up to 2.7 no object has it.
+/// The number of `imemo_constcache`. Up to 3.0.0 no object has it.
 pub(crate) fn constant_cache(interpreter: &Interpreter) -> u8 {
     let number = table_of(interpreter).iter().position(|it| *it == Constcache);
     number.unwrap_or(TYPES) as u8

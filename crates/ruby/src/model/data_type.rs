@@ -14,7 +14,7 @@ pub struct DataType {
     /// one, Ruby counts only their slots; with one, it may still not count everything.
     pub has_memsize: bool,
     /// True if something frees what its objects wrap when they are collected, be it the structure alone (`xfree`). Otherwise
-    /// its objects borrow what another object frees.
+    /// another object frees it, as far as anything does.
     pub frees: bool,
 }
 

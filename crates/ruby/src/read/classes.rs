@@ -180,8 +180,8 @@ impl Resolver<'_> {
     }
 
     /// The slot of the class that `Object#class` returns for objects of the class in slot `class`;
-    /// `None` if there is no class in that slot. An object may be extended by thousands of modules, so what is passed on the way
-    /// is passed once.
+    /// `None` if there is no class in that slot. An object may be extended by thousands of modules: none of them is looked
+    /// at twice.
     fn real_class(&mut self, class: u32) -> Option<u32> {
         self.ancestor(class)?;
         let (mut at, mut passed) = (class, Vec::new());
@@ -195,6 +195,7 @@ impl Resolver<'_> {
             passed.push(at);
             at = found.next;
         }
+        self.reals.extend(passed.into_iter().map(|passed| (passed, passed)));
         // A singleton class that is being made has no superclass yet.
         Some(class)
     }

@@ -59,6 +59,10 @@ fn no_collection_is_said_to_free_what_others_hold() {
         return testkit::skip("ruby-sqlite3 is not installed where targets run");
     }
     let (target, report) = case("lost_statements", "1");
+    let version = target.truth["sqlite_version"].as_str().unwrap();
+    if !version.starts_with("0.") && !version.starts_with("1.") {
+        return testkit::skip("statements of this gem are closed when they are collected");
+    }
     let words = advice(&report, |it| matches!(it, Action::FreeNative { .. }));
     let owner = "Release the object of class SQLite3::Database, which is retained by ";
     assert!(words.action.starts_with(owner), "{words:?}");

@@ -117,11 +117,6 @@ impl Paths {
         level.copied().unwrap_or(Level::Unreached)
     }
 
-    /// Returns true for nodes that a constant, a variable or a list retains, and not only threads or words that may be no pointers.
-    pub(crate) fn is_lasting(&self, number: u32) -> bool {
-        matches!(self.level(number), Level::Named | Level::Lists | Level::Variables)
-    }
-
     /// The node before a node; `None` for the first node, and for nodes that are not reached.
     pub(crate) fn parent(&self, number: u32) -> Option<u32> {
         let place = self.numbers.place(number)?;
