@@ -43,7 +43,7 @@ pub use trim::{trim_expectation, trim_watch};
 pub use variables::VARIABLES;
 pub use verdict::{
     FREE, MIN_BYTES, MIN_SHARE, Majority, Part, is_mostly_glibcs, judge, managed, retaining_few,
-    useless,
+    root, useless,
 };
 pub use who::who;
 

@@ -223,7 +223,8 @@ pub fn is_mostly_glibcs(report: &Report) -> bool {
 
 /// The first step of a path. The next step is a part of it if the first one is not a place in the program, such as
 /// "(threads)".
-fn root(path: &str) -> &str {
+#[must_use]
+pub fn root(path: &str) -> &str {
     let mut steps = path.match_indices(ARROW);
     let end = if path.starts_with('(') { steps.nth(1) } else { steps.next() };
     end.map_or(path, |(end, _)| &path[..end])

@@ -309,6 +309,9 @@ impl RubyHeap {
                 let owner = self.slot(T_OBJECT, shape, object, &[Word::Value(1)]);
                 (owner, shape, vec![Word::Pointer(memory)])
             }
+            // No refinements, a module, no outer place, and a visibility.
+            "cref" => (0, 0, vec![Word::Value(object), Word::Value(0), Word::Value(1)]),
+            "constcache" => (object, 0, vec![]),
             _ => (0, 0, vec![Word::Value(1), Word::Pointer(memory)]),
         };
         let own = self.put(T_IMEMO, u64::from(number) << 12 | flags, class, words);

@@ -119,7 +119,7 @@ impl<'a> Owners<'a> {
         Some((graph, paths))
     }
 
-    /// The objects of C extensions that nothing lasting retains, of classes that hold much; `None` without any.
+    /// The objects of C extensions that nothing lasting retains; `None` without any, and if no class of extensions holds much.
     pub(crate) fn temporary_objects(&self) -> Option<Bits> {
         self.graph?;
         let in_use = self.heap.all_blocks().filter(|(_, block)| block.state().is_in_use());
@@ -129,20 +129,25 @@ impl<'a> Owners<'a> {
             let sum = &mut of_codes[self.trace.code_of(number) as usize];
             *sum = sum.saturating_add(block.bytes());
         }
+        let space = self.table.space;
+        let slots = || {
+            space
+                .data_objects
+                .iter()
+                .filter_map(|(slot, _)| Some((slot, *space.slots.get(slot as usize)?)))
+        };
+        let is_native =
+            |slot: Slot| self.table.cause_of_data(slot.class() as usize) == Cause::NativeHeld;
         let holds_much = |slot: Slot| {
             let code = self.trace.code_of_slot(slot);
-            self.table.cause_of_data(slot.class() as usize) == Cause::NativeHeld
+            is_native(slot)
                 && code.is_some_and(|code| of_codes[code as usize] > bytes / MUCH_NATIVE)
         };
-        let space = self.table.space;
-        let slots = space.data_objects.iter().map(|(slot, _)| slot);
-        let is_candidate =
-            |slot: &u32| space.slots.get(*slot as usize).is_some_and(|slot| holds_much(*slot));
-        let mut candidates = slots.filter(is_candidate).peekable();
-        candidates.peek()?;
+        slots().find(|(_, slot)| holds_much(*slot))?;
         let (graph, paths) = self.paths(Reach::Inner)?;
         let mut temporary = None;
-        for slot in candidates.filter(|&slot| !graph.is_lasting(&paths, graph.slot(slot))) {
+        let native = slots().filter(|(_, it)| is_native(*it)).map(|(slot, _)| slot);
+        for slot in native.filter(|&slot| !graph.is_lasting(&paths, graph.slot(slot))) {
             temporary.get_or_insert_with(|| Bits::new(space.slots.len())).insert(slot);
         }
         temporary

@@ -360,20 +360,31 @@ impl<'a> ObjectGraph<'a> {
         }
     }
 
-    /// Returns true for nodes that a constant, a list or a variable of a library retains. Threads, words that may be no pointers, and
-    /// variables of the interpreter, which has structures of threads, do so for some time only.
+    /// Returns true for nodes that a constant, a list or a variable of a library retains, and for objects that C code registered for ever
+    /// (`rb_gc_register_mark_object`), which are in a hidden array. Threads, other variables of the interpreter, which has structures of
+    /// threads, and words that may be no pointers retain for some time only.
     pub(crate) fn is_lasting(&self, paths: &Paths, number: u32) -> bool {
         match paths.level(number) {
             Level::Named | Level::Lists => true,
-            Level::Variables => paths.root(number).is_some_and(|root| match self.node(root) {
-                Node::Memory(node) => match self.root_at(node) {
-                    Some(Root::Variables(module)) => !self.table.is_interpreter(module),
-                    _ => false,
-                },
-                _ => false,
-            }),
+            Level::Variables => {
+                let node = |number: Option<u32>| number.map(|number| self.node(number));
+                let is_registered = matches!(
+                    node(paths.parent(number)),
+                    Some(Node::Slot(slot)) if self.space.is_hidden_array(slot)
+                );
+                is_registered
+                    || matches!(
+                        node(paths.root(number)),
+                        Some(Node::Memory(root)) if self.is_of_library(root)
+                    )
+            }
             _ => false,
         }
+    }
+
+    /// Returns true for the variables of a library other than the interpreter.
+    fn is_of_library(&self, node: u32) -> bool {
+        matches!(self.root_at(node), Some(Root::Variables(module)) if !self.table.is_interpreter(module))
     }
 
     /// Returns true for named roots that belong to a thread, without which they do not exist.

@@ -219,15 +219,17 @@ impl<'a> Retainers<'a> {
                 break;
             }
         }
-        let all = paths.iter().map(Vec::len).sum();
+        let all: Vec<Path<'_>> = paths.iter().flatten().cloned().collect();
         let root = |slot: &u32| self.paths.root(self.graph.slot(*slot));
         let has_one_root = picks.iter().all(|slot| root(slot) == root(&picks[0]));
         // The first one of several.
         let typical = paths.into_iter().rev().max_by_key(Vec::len);
         typical.map_or_else(String::new, |paths| {
-            let mut path = common(&paths, all, has_one_root);
+            let mut path = common(&paths, &all, has_one_root);
             // Hidden objects belong to those before them, if that is known of most.
-            if paths.len() * 2 <= all && path.len() > 2 && path.last().is_some_and(Step::is_hidden)
+            if paths.len() * 2 <= all.len()
+                && path.len() > 2
+                && path.last().is_some_and(Step::is_hidden)
             {
                 path.splice(1..path.len() - 1, [Step::of([OTHERS, "", ""])]);
             }
@@ -341,25 +343,29 @@ fn joined<'a>(path: &Path<'a>) -> Path<'a> {
 
 /// The path of median length among these, which have the same classes, with the further parts of names that most of `all` compared paths
 /// have, and of threads those that [`COMMON_OF_THREADS`] of them have. The name of the root remains if all of them have one root.
-fn common<'a>(paths: &[Path<'a>], all: usize, has_one_root: bool) -> Path<'a> {
+fn common<'a>(paths: &[Path<'a>], all: &[Path<'a>], has_one_root: bool) -> Path<'a> {
     let is_alike = paths.iter().all(|path| path.len() == paths[0].len());
     if !is_alike {
-        let joined: Vec<_> = paths.iter().map(joined).collect();
-        return common(&joined, all, has_one_root);
+        let joined = |paths: &[Path<'a>]| paths.iter().map(joined).collect::<Vec<_>>();
+        return common(&joined(paths), &joined(all), has_one_root);
     }
     let mut by_length: Vec<&Path<'a>> = paths.iter().collect();
     by_length.sort_by_key(|path| path.iter().map(|step| step.count).sum::<usize>());
     let mut common = by_length[by_length.len() / 2].clone();
     for (index, step) in common.iter_mut().enumerate().skip(usize::from(has_one_root)) {
-        let is_threads = THREAD.contains(&step.class());
-        let is_enough = |count: usize| match is_threads {
-            true => count * COMMON_OF_THREADS.1 >= all * COMMON_OF_THREADS.0,
-            false => count * 2 > all,
+        let class = step.class();
+        let is_enough = |count: usize| match THREAD.contains(&class) {
+            true => count * COMMON_OF_THREADS.1 >= all.len() * COMMON_OF_THREADS.0,
+            false => count * 2 > all.len(),
         };
         for part in 1..PARTS {
             let of_paths = || paths.iter().map(|path| path[index].parts[part]);
             let most = of_paths().max_by_key(|it| of_paths().filter(|other| other == it).count());
-            let is_common = |it: &&str| is_enough(of_paths().filter(|other| other == it).count());
+            let has = |path: &&Path<'_>, name: &str| {
+                let same = path.get(index).filter(|it| it.class() == class);
+                same.is_some_and(|it| it.parts[part] == name)
+            };
+            let is_common = |name: &&str| is_enough(all.iter().filter(|it| has(it, name)).count());
             step.parts[part] = most.filter(is_common).unwrap_or_default();
         }
     }

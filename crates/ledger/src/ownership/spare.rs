@@ -72,7 +72,6 @@ pub enum SpareKind {
 #[derive(Debug, Clone)]
 struct Large {
     slot: u32,
-    blocks: Vec<u32>,
     memory: Vec<Range<Address>>,
     users: u64,
     used: u64,
@@ -105,14 +104,12 @@ impl Spare {
                 continue;
             }
             let certain = edges.iter().filter(|edge| !edge.is_uncertain());
-            let blocks = certain.map(|edge| edge.to());
-            let memory = blocks.clone().filter_map(|block| heap.block(block as usize));
-            let memory = memory.map(|block| heap.header.usable(block));
+            let blocks = certain.filter_map(|edge| heap.block(edge.to() as usize));
+            let memory = blocks.map(|block| heap.header.usable(block));
             if memory.clone().map(|range| linux::length(&range)).max() < Some(MIN_BYTES) {
                 continue;
             }
-            let (blocks, memory) = (blocks.collect(), memory.collect());
-            let large = Large { slot, blocks, memory, users: 1, used: 0, room: 0 };
+            let large = Large { slot, memory: memory.collect(), users: 1, used: 0, room: 0 };
             if kind == Some(SlotType::HASH) {
                 hashes.extend(sparse_hash(image, space, large));
             } else if large.memory.len() != 1 {
@@ -170,7 +167,9 @@ impl Spare {
             // Programs know the array that shares its elements with a hidden one.
             let path = path.strip_suffix(HIDDEN_ARRAY).unwrap_or(&path);
             let nodes = |large: &Large| {
-                let blocks = large.blocks.iter().map(|&block| graph.memory(block));
+                let starts = large.memory.iter().map(|range| range.start);
+                let blocks = starts.filter_map(|start| graph.heap.block_of(start));
+                let blocks = blocks.map(|block| graph.memory(block as u32));
                 blocks.chain([graph.slot(large.slot)]).collect::<Vec<_>>()
             };
             let sliced: HashSet<u32> = match kind {

@@ -123,8 +123,11 @@ impl Trace {
         tracer.follow_doubtful(Doubt::Buffer);
         let borrowed = std::mem::take(&mut tracer.starts.borrowed);
         tracer.start_from_borrowers(borrowed);
+        let of_temporary = tracer.start_from_temporary();
         tracer.follow_interior();
-        tracer.start_from_temporary();
+        tracer.interior = of_temporary;
+        tracer.starts.interior = std::mem::take(&mut tracer.starts.interior_of_temporary);
+        tracer.follow_interior();
         tracer.follow_doubtful(Doubt::Structure);
         tracer.follow_doubtful_interior();
         // A word on a stack may be long out of use, so stacks hold only memory without another owner.
@@ -347,7 +350,14 @@ impl<'a> Tracer<'a> {
                     (true, false, _) => &mut self.starts.interior,
                     (true, true, _) => &mut self.starts.interior_of_temporary,
                     (false, false, true) => &mut self.starts.borrowed,
-                    (false, true, false) => &mut self.starts.of_temporary,
+                    (false, true, false) => {
+                        // The structure that an object wraps is its own.
+                        let structure = edge.to() as usize;
+                        if self.trace.codes.get(structure) == Some(self.trace.nobody()) {
+                            self.trace.codes.set(structure, owner);
+                        }
+                        &mut self.starts.of_temporary
+                    }
                     (false, true, true) => &mut self.starts.borrowed_by_temporary,
                     (false, false, false) => {
                         self.reach(edge.to(), owner, false, 1);
@@ -378,16 +388,24 @@ impl<'a> Tracer<'a> {
         self.shares = shares;
     }
 
-    /// Gives temporary objects the memory that lasting ones do not reach: the rest stays without them.
-    fn start_from_temporary(&mut self) {
+    /// Gives temporary objects the memory behind their structures that exact pointers lead to, unless lasting ones have it. Returns the nodes whose
+    /// interior pointers have to be followed after those of lasting objects.
+    fn start_from_temporary(&mut self) -> VecDeque<(u32, u32)> {
+        let of_lasting = std::mem::take(&mut self.interior);
+        self.followed = Doubt::None;
         for (block, owner) in std::mem::take(&mut self.starts.of_temporary) {
-            self.reach(block, owner, false, 1);
+            if self.trace.code_of(block as usize) == owner && self.graph.has_edges(block) {
+                self.exact.push_back((block, 1));
+                self.interior.push_back((block, 1));
+            } else {
+                self.reach(block, owner, false, 1);
+            }
         }
         self.follow_exact();
+        self.follow_doubtful(Doubt::Buffer);
         let borrowed = std::mem::take(&mut self.starts.borrowed_by_temporary);
         self.start_from_borrowers(borrowed);
-        self.starts.interior = std::mem::take(&mut self.starts.interior_of_temporary);
-        self.follow_interior();
+        std::mem::replace(&mut self.interior, of_lasting)
     }
 
     fn start_from_root(&mut self, index: usize) {

@@ -364,8 +364,7 @@ fn named(class: &ClassChange) -> String {
     match &class.kept_by {
         // A running thread retains itself.
         Some(path) if class.name != "Thread" => {
-            let root = path.split(" → ").next().unwrap_or(path);
-            format!("{} retained by {root}", class.name)
+            format!("{} retained by {}", class.name, diagnosis::root(path))
         }
         _ => class.name.clone(),
     }
