@@ -1,4 +1,4 @@
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -60,11 +60,17 @@ impl Target {
     /// If it cannot be started or ends before it is ready.
     #[must_use]
     pub fn start(command: &mut Command) -> Self {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = loop {
+            match command.spawn() {
+                Ok(child) => break child,
+                // A program that a test has just copied: a process that another test started meanwhile has it open for a moment.
+                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
+                    std::thread::yield_now()
+                }
+                Err(error) => panic!("{command:?}: {error}"),
+            }
+        };
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("its output is a pipe"));
         let mut target = Self { child, descendant: None, input, output, truth: Value::Null };
