@@ -398,7 +398,7 @@ fn load_less_code(ledger: &Ledger) -> Option<Advice> {
     (!gems.is_empty()).then(|| step(Action::LoadLessCode { gems }))
 }
 
-/// YJIT has a limit for code and tables together from 3.4 on, and one for code before: tables of 20 MiB were beside 8 MiB of code.
+/// From 3.4 on YJIT's limit is for code and tables together, before only for code. Beside 8 MiB of code there were 20 MiB of tables.
 fn limit_jit(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.causes[Cause::RubyJit];
     let version = &ledger.ruby.as_ref()?.version[..];

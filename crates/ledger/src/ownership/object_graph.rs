@@ -347,17 +347,13 @@ impl<'a> ObjectGraph<'a> {
     pub(crate) fn family_of(&self, number: u32) -> Option<Family<'_>> {
         let Node::Named(root) = self.node(number) else { return None };
         let root = self.named_roots.get(root as usize)?;
-        let name = &root.name;
-        match root.kind {
-            RootKind::Constant => root.class.map(Family::ConstantsOf),
-            RootKind::InstanceVariable => {
-                name.rfind(".@").map(|start| Family::VariablesNamed(&name[start..]))
-            }
-            RootKind::ClassVariable => {
-                name.rfind("@@").map(|start| Family::VariablesNamed(&name[start..]))
-            }
-            RootKind::GlobalVariable | RootKind::Local | RootKind::Table => None,
-        }
+        let separator = match root.kind {
+            RootKind::Constant => return root.class.map(Family::ConstantsOf),
+            RootKind::InstanceVariable => ".@",
+            RootKind::ClassVariable => "@@",
+            RootKind::GlobalVariable | RootKind::Local | RootKind::Table => return None,
+        };
+        root.name.rfind(separator).map(|start| Family::VariablesNamed(&root.name[start..]))
     }
 
     /// Returns true for nodes that a constant, a list or a variable of a library retains, and for objects that C code registered for ever

@@ -260,9 +260,9 @@ enum Doubt {
 struct Starts {
     /// Those of objects that borrow what another one frees.
     borrowed: Vec<(u32, u32)>,
-    interior: Vec<(u32, u32)>,
     of_temporary: Vec<(u32, u32)>,
     borrowed_by_temporary: Vec<(u32, u32)>,
+    interior: Vec<(u32, u32)>,
     interior_of_temporary: Vec<(u32, u32)>,
 }
 

@@ -177,8 +177,8 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
         Action::CopyBuffers { class, objects, used_bytes, room_bytes, elements_bytes, bytes, path } => (
             if *elements_bytes > 0 {
                 format!(
-                    "Replace {} by {}: {} {} of {} of elements, but slices keep all elements of the Arrays that they were cut from, \
-                     and so {} of objects. The largest is retained by {path}.",
+                    "Replace {} by {}: {} {} of {} of elements, but slices keep the whole Arrays that they were cut from, with \
+                     {} of objects. The largest is retained by {path}.",
                     many(*objects, class, &format!("{class}s")),
                     if *objects == 1 { "a copy" } else { "copies" },
                     if *objects == 1 { "it uses" } else { "they use" },
@@ -227,7 +227,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             FREEING_METHODS
                 .iter()
                 .find(|(name, _)| name == class)
-                .map_or("its close, clear, free or destroy method, if it has one", |(_, method)| method)
+                .map_or("the close, clear, free or destroy method of each, if it has one", |(_, method)| method)
                 .into(),
             match garbage_objects {
                 0 => "a change of the program.",
@@ -282,8 +282,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
              a page when they write to it.",
         ),
         Action::LimitJit { option, mebibytes } => (
-            "Limit the memory of the JIT compiler. It stops to compile when it has reached the limit, and other methods are \
-             interpreted."
+            "Limit the memory of the JIT compiler. It stops compiling at the limit, and other methods are interpreted."
                 .into(),
             format!("RUBYOPT={option}={mebibytes}"),
             "a restart, and speed if methods that run often are compiled late. ZJIT has the option --zjit-mem-size.",
