@@ -37,8 +37,6 @@ pub(crate) struct Limits {
     attempts: BTreeMap<(Alarm, SnapshotOutcome), u64>,
     /// True after a file could not be written, which is printed once.
     is_unwritable: bool,
-    /// True after a control group could not be found, which is printed once.
-    is_blind: bool,
 }
 
 struct Group {
@@ -86,7 +84,6 @@ impl Limits {
             observation: None,
             attempts: BTreeMap::new(),
             is_unwritable: false,
-            is_blind: false,
         }
     }
 
@@ -99,16 +96,8 @@ impl Limits {
         self.processes.clone_from(&processes);
         self.groups.iter_mut().for_each(|group| group.members.clear());
         for id in processes {
-            let Some(groups) = proc::control_groups(id.0) else {
-                let lives = proc::start_time(id.0).ok() == Some(id.1);
-                if lives && !std::mem::replace(&mut self.is_blind, true) {
-                    (self.log.complain)(&format!(
-                        "process {}: its control group could not be found, so its memory limit is unknown",
-                        id.0
-                    ));
-                }
-                continue;
-            };
+            // The list of processes has a complaint about an unknown group.
+            let Ok(groups) = proc::control_groups(id.0) else { continue };
             for group in groups {
                 if let Some(known) = self.groups.iter_mut().find(|known| known.group == group) {
                     known.members.push(id);

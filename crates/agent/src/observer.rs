@@ -250,7 +250,7 @@ impl Observer {
         };
         let captured = known.captured.as_ref();
         let expected = captured.and_then(|it| it.trim_yield_bytes).unwrap_or(0);
-        if expected < self.node.treatment.above_bytes || proc::start_time(id.0).ok() != Some(id.1) {
+        if expected < self.node.treatment.above_bytes {
             return;
         }
         self.trim_at = now + BETWEEN_TRIMS;
@@ -258,7 +258,7 @@ impl Observer {
         // The metrics should show the effect soon.
         known.due = now;
         let trimmed =
-            isolated(id.0, || examine::trim(id.0, &AllocatorCall::find(&examine::target(id.0)?)?));
+            isolated(id.0, || examine::trim(&AllocatorCall::find(&examine::target(id)?)?));
         let treatment = &mut self.node.treatment;
         let (outcome, what) = match trimmed {
             Ok(outcome) => {
@@ -332,10 +332,7 @@ impl Observer {
     /// # Errors
     /// The reason why it was not captured; `None` if the process has ended.
     fn capture(&mut self, id: Id, detail: Detail) -> Result<Snapshot, Option<CaptureOutcome>> {
-        if proc::start_time(id.0).ok() != Some(id.1) {
-            return Err(None);
-        }
-        let failed = match snapshot_of(id.0, self.capture, detail) {
+        let failed = match snapshot_of(id, self.capture, detail) {
             Ok(snapshot) => {
                 self.take(id, &snapshot.report);
                 return Ok(snapshot);

@@ -200,7 +200,11 @@ fn status_of(error: &examine::Error) -> u8 {
         | E::NoObjects(_) => 3,
         E::Capture(K::NotPermitted { .. } | K::Faults { .. } | K::Clocks { .. }) => 4,
         E::Capture(
-            K::Traced { .. } | K::DoesNotStop { .. } | K::NewThreads { .. } | K::Ended { .. },
+            K::Traced { .. }
+            | K::DoesNotStop { .. }
+            | K::NewThreads { .. }
+            | K::Ended { .. }
+            | K::UnknownGroup { .. },
         )
         | E::CopyLost(_)
         | E::Unread { .. }

@@ -125,9 +125,9 @@ impl Watcher for View {
         examine::ruby(pid).ok().map(|image| image.is_some())
     }
 
-    fn capture(&mut self, pid: i32, owners: bool) -> Result<Report, String> {
+    fn capture(&mut self, process: (i32, u64), owners: bool) -> Result<Report, String> {
         let detail = if owners { Detail::OWNERS } else { Detail::CAUSES };
-        examine::report_of(pid, self.capture, detail)
+        examine::report_of(process, self.capture, detail)
             .map_err(|error| Failure::from(error).to_string())
     }
 

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use examine::{NoStacks, Purpose, Refusal};
-use formats::{RecordingError, SnapshotError, SnapshotKind};
+use examine::{NoStacks, Purpose, Refusal, TraceFailure};
+use formats::{NoCopy, RecordingError, SnapshotError, SnapshotKind};
 use image::CoreError;
 use ledger::Finding;
 use linux::page_faults::is_forbidden;
@@ -99,6 +99,7 @@ fn of_capture(error: &linux::Error) -> Cow<'static, str> {
         E::DoesNotStop { .. } => "; try again, or allow more with --max-pause",
         E::NewThreads { .. } => "; try again",
         E::TooManyFiles { .. } => MORE_FILES,
+        E::UnknownGroup { .. } => words::no_copy(NoCopy::UnknownLimit),
         E::Faults { source, .. } if source.raw_os_error() == Some(Errno::EMFILE as i32) => {
             "; it takes a descriptor for each thread and processor: raise the limit of open files (ulimit -Hn)"
         }
@@ -116,14 +117,14 @@ fn of_refused_copy(refusal: &Refusal) -> Cow<'static, str> {
     match refusal {
         Refusal::Slow { .. } => "; allow more with --max-pause".into(),
         // A freeze needs files, too.
-        Refusal::TraceFailed { errno: Some(Errno::EMFILE), .. } => MORE_FILES.into(),
+        Refusal::TraceFailed { why: TraceFailure::Kernel(Errno::EMFILE), .. } => MORE_FILES.into(),
         refusal => format!("{}; --capture freeze needs none", of_refusal(refusal)).into(),
     }
 }
 
 fn of_refusal(refusal: &Refusal) -> &'static str {
     match refusal {
-        Refusal::TraceFailed { errno: Some(Errno::EMFILE), .. } => MORE_FILES,
+        Refusal::TraceFailed { why: TraceFailure::Kernel(Errno::EMFILE), .. } => MORE_FILES,
         refusal => examine::no_copy(refusal).map_or("", words::no_copy),
     }
 }
@@ -165,7 +166,7 @@ mod tests {
         let copy = |refusal| E::CallRefused { pid: 7, purpose: Purpose::Fork, refusal };
         let trim = |refusal| E::CallRefused { pid: 7, purpose: Purpose::Trim, refusal };
         let step = "open the memory of the process";
-        let files = || Refusal::TraceFailed { step, errno: Some(Errno::EMFILE) };
+        let files = || Refusal::TraceFailed { step, why: TraceFailure::Kernel(Errno::EMFILE) };
         let file = || "a.rbloat".into();
         let other = |kind| E::NotASnapshot { path: file(), error: SnapshotError::OtherKind(kind) };
         let unread = Unread {

@@ -7,7 +7,7 @@ use image::{Image, ProcessState, Target, Thawed};
 use inferior::{EndedCopy, ForkPlan, ForkedCopy, MemoryLimits, Refusal};
 use ledger::{Analyses, Facts};
 use linux::on_a_thread_of_its_own;
-use linux::proc::{ControlGroup, wait_until_untraced};
+use linux::proc::wait_until_untraced;
 use linux::{PauseFactors, both};
 use sampler::NoStacks;
 
@@ -92,21 +92,25 @@ pub(crate) fn take_and_try(
     let alone = one_at_a_time();
     let started = Instant::now();
     let examination = Examination::new(target, how, detail, call);
-    check_room(target.pid(), target.control_groups(), examination.own_bytes)?;
+    check_room(target.pid(), &examination.limits, examination.own_bytes)?;
     let captured = examination.capture(started);
     drop(alone);
     wait_if_ending();
     captured
 }
 
-/// Returns an error if the limits that rbloat shares with process `pid`, which is in these control groups, do not leave room for
+/// Returns an error if the limits that rbloat shares with process `pid`, as far as they are known, do not leave room for
 /// `own_bytes` of its own memory.
 pub(crate) fn check_room(
     pid: i32,
-    groups: Option<&[ControlGroup]>,
+    limits: &Result<MemoryLimits, Refusal>,
     own_bytes: u64,
 ) -> Result<(), Error> {
-    match MemoryLimits::of(groups).own_room_bytes() {
+    let room_bytes = match limits {
+        Ok(limits) => limits.own_room_bytes(),
+        Err(_) => MemoryLimits::default().own_room_bytes(),
+    };
+    match room_bytes {
         Some(room_bytes) if room_bytes <= own_bytes => {
             Err(Error::NoRoom { pid, own_bytes, room_bytes })
         }
@@ -114,18 +118,18 @@ pub(crate) fn check_room(
     }
 }
 
-/// Returns what `read` finds in an image of the process: of a forked copy if one can be made, else of the paused process.
+/// Returns what `read` finds in an image of the target: of a forked copy if one can be made, else of the paused process.
 ///
 /// # Errors
 /// Also if `read` fails four times.
 pub(crate) fn read_image<T: Send>(
-    pid: i32,
+    target: &Target,
     how: CaptureOptions,
     read: impl Fn(&Image<'_>) -> Result<T, NoStacks> + Sync,
 ) -> Result<T, Error> {
     let _alone = one_at_a_time();
-    let target = crate::process::target(pid)?;
-    let examination = Examination::new(&target, how, Detail::CAUSES, None);
+    let pid = target.pid();
+    let examination = Examination::new(target, how, Detail::CAUSES, None);
     let fork = |plan: &ForkPlan| {
         let forked = examination.forked(plan)?;
         let found = read(forked.image());
@@ -163,6 +167,7 @@ struct Examination<'a> {
     owners: bool,
     call: Option<&'a AllocatorCall>,
     own_bytes: u64,
+    limits: Result<MemoryLimits, Refusal>,
     factors: PauseFactors,
     /// The longest allowed pause.
     max_pause: Duration,
@@ -225,7 +230,8 @@ impl<'a> Examination<'a> {
         let own_bytes = own_bytes(target.image().state.process.rss_bytes, detail);
         let factors = target.pause_factors();
         let max_pause = how.max_pause.unwrap_or_else(|| max_pause(factors.resident_bytes));
-        Self { target, how, owners: detail.owners, call, own_bytes, factors, max_pause }
+        let (owners, limits) = (detail.owners, MemoryLimits::of(target));
+        Self { target, how, owners, call, own_bytes, limits, factors, max_pause }
     }
 
     fn capture(&self, started: Instant) -> Result<Captured, Error> {
@@ -301,7 +307,9 @@ impl<'a> Examination<'a> {
             return Ok((way, "as requested".into()));
         }
         let max_pause = self.max_pause;
-        let plan = ForkPlan::make(self.target, self.factors, ruby::WAKEUP_SIGNAL, self.own_bytes);
+        let plan = self.limits.as_ref().map_err(Refusal::clone).and_then(|limits| {
+            ForkPlan::make(self.target, self.factors, limits, ruby::WAKEUP_SIGNAL, self.own_bytes)
+        });
         let planned = plan.and_then(|plan| match self.factors.fork() {
             expected if expected > max_pause => Err(Refusal::Slow { expected, max_pause }),
             _ => Ok(plan),

@@ -8,6 +8,7 @@ use formats::{
     Capture, Family, FindingKind, IdenticalPages, OtherProcess, SharedPages, TrimReport,
 };
 use image::{Image, Memory, Target};
+use inferior::MemoryLimits;
 use ledger::{Cause, DistinctPages, FamilyPages, MemberAccounts, MemberPages};
 use linux::arch::page_size;
 use linux::proc::{self, ControlGroup, Member, Rollup};
@@ -105,11 +106,11 @@ impl FamilyMembers {
     ) -> Self {
         linux::page_faults::raise_file_limit();
         proc::sort_by_age(&mut members);
-        let mut open = |pid| match known.remove(&pid) {
+        let mut open = |member: &Member| match known.remove(&member.pid) {
             Some(target) => Ok(target),
-            None => isolated(pid, || Ok(target(pid)?)),
+            None => isolated(member.pid, || Ok(target((member.pid, member.started_ticks))?)),
         };
-        let opened = members.iter().map(|it| open(it.pid)).collect();
+        let opened = members.iter().map(&mut open).collect();
         Self { members, opened, group }
     }
 
@@ -180,10 +181,9 @@ impl FamilyMembers {
     /// Fails if the memory limit leaves too little room for rbloat's own memory: this part of the sum of RSS.
     fn check_room(&self, part: u64) -> Result<(), Error> {
         let resident: u64 = self.members.iter().map(|it| it.rss_bytes).sum();
-        self.opened
-            .iter()
-            .flatten()
-            .try_for_each(|it| attempts::check_room(it.pid(), it.control_groups(), resident / part))
+        self.opened.iter().flatten().try_for_each(|it| {
+            attempts::check_room(it.pid(), &MemoryLimits::of(it), resident / part)
+        })
     }
 
     /// Captures the members in turn, and accounts for their memory.
@@ -212,7 +212,7 @@ impl FamilyMembers {
         let group_facts = group.as_ref().and_then(|group| group.facts(&pages));
         // Of the same time as the parts that explain it.
         let first = looks.iter().find_map(|look| look.target.as_ref());
-        let groups = first.and_then(Target::control_groups);
+        let groups = first.and_then(|target| target.control_groups().ok());
         let group_memory = match &group {
             Some(group) => group.group.memory(),
             None => groups.and_then(proc::memory_of_groups),
@@ -366,7 +366,7 @@ fn trim_member(
     progress.end();
     let (mut report, _, unreturned) = predicted?;
     if !is_dry {
-        report.outcome = Some(trim(target.pid(), &call)?);
+        report.outcome = Some(trim(&call)?);
     }
     let private = report.expected.returned_bytes.map(|returned| returned.min(unreturned));
     Ok((report, private))

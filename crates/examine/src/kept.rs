@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use diagnosis::{KeptSampling, RetainedObjects};
 use formats::{Kept, KeptUnknown, Snapshot, milliseconds};
+use image::Target;
 use linux::{Clocks, Companion, StopSignal, proc};
 use sampler::{KeptProfile, KeptProgram, KeptSampler, KeptSearch, NotShown};
 
 use crate::attempts;
 use crate::error::Error;
 use crate::options::{CaptureOptions, Detail};
+use crate::process::{self, Id};
 use crate::progress::Progress;
 use crate::sandbox::Sandbox;
 use crate::source::{Source, snapshot_of};
@@ -34,8 +36,9 @@ impl KeptLines {
     ///
     /// # Errors
     /// If a layout could not be derived, or the kernel refuses to sample the process.
-    pub fn begin(pid: i32, capture: CaptureOptions, rate: u32) -> Result<Self, Error> {
-        let search = attempts::read_image(pid, capture, KeptSearch::begin)?;
+    pub fn begin(target: &Target, capture: CaptureOptions, rate: u32) -> Result<Self, Error> {
+        let pid = target.pid();
+        let search = attempts::read_image(target, capture, KeptSearch::begin)?;
         // A refusal must not wait for the first collection.
         Clocks::start(pid, rate, |_| ())?;
         let (sender, profile) = channel();
@@ -117,7 +120,7 @@ pub struct KeptWatch {
 
 /// The process that is observed.
 struct Watched {
-    pid: i32,
+    id: Id,
     command: String,
     capture: CaptureOptions,
     sampling: KeptSampling,
@@ -137,14 +140,19 @@ impl KeptWatch {
     ///
     /// # Errors
     /// Also if a layout could not be derived.
-    pub fn begin(pid: i32, capture: CaptureOptions, sampling: KeptSampling) -> Result<Self, Error> {
-        let search = attempts::read_image(pid, capture, KeptSearch::begin)?;
+    pub fn begin(
+        target: &Target,
+        capture: CaptureOptions,
+        sampling: KeptSampling,
+    ) -> Result<Self, Error> {
+        let id = process::id(target);
+        let search = attempts::read_image(target, capture, KeptSearch::begin)?;
         // A refusal must not wait for the first collection.
-        Clocks::start(pid, sampling.rate, |_| ())?;
-        let before = snapshot_of(pid, capture, Detail::snapshot(false))?;
+        Clocks::start(target.pid(), sampling.rate, |_| ())?;
+        let before = snapshot_of(id, capture, Detail::snapshot(false))?;
         let process = Watched {
-            pid,
-            command: proc::command_line(pid)?,
+            id,
+            command: target.image().state.process.command.clone(),
             capture,
             sampling,
             before: diagnosis::retained_objects(&before).ok_or(Error::NoReferences)?,
@@ -163,7 +171,7 @@ impl KeptWatch {
         mut look: impl FnMut() -> Result<bool, Error>,
     ) -> Result<Kept, Error> {
         let Self { process, search } = self;
-        let pid = process.pid;
+        let pid = process.id.0;
         let begin = Instant::now();
         let mut asked = begin;
         let mut over = |lives: &dyn Fn() -> Result<bool, linux::Error>| {
@@ -218,18 +226,18 @@ impl KeptWatch {
         let is_stopped = || stop.comes_within(Duration::ZERO);
         let over = || {
             let wanted = is_stopped().then_some(Over::Wanted);
-            Ok(wanted.or((!proc::lives(process.pid)?).then_some(Over::Process)))
+            Ok(wanted.or((!proc::lives(process.id.0)?).then_some(Over::Process)))
         };
         // Nobody receives the results of a recording that failed.
         let send = |kept: Kept| drop(results.send(Ok(kept)));
-        let program = match found(process.pid, search, over)? {
+        let program = match found(process.id.0, search, over)? {
             Ok(program) => program,
             Err(unknown) => {
                 send(process.nothing(begin, unknown));
                 return Ok(());
             }
         };
-        let mut sampler = KeptSampler::begin(process.pid, program, process.sampling.rate)?;
+        let mut sampler = KeptSampler::begin(process.id.0, program, process.sampling.rate)?;
         let (mut due, mut has_result) = (Instant::now() + BETWEEN_RESULTS, false);
         while sampler.is_alive()? {
             let is_last = is_stopped();
@@ -283,7 +291,7 @@ impl Watched {
     /// The result if nothing is known.
     fn nothing(&self, begin: Instant, reason: KeptUnknown) -> Kept {
         Kept {
-            pid: self.pid,
+            pid: self.id.0,
             command: self.command.clone(),
             elapsed_ms: milliseconds(begin.elapsed()),
             rate: self.sampling.rate,
@@ -295,10 +303,10 @@ impl Watched {
 
     /// Captures the process, and follows the objects meanwhile: then the snapshot has the same ones.
     fn result(&self, sampler: &mut KeptSampler) -> Result<Kept, Error> {
-        let capture = || snapshot_of(self.pid, self.capture, Detail::snapshot(false));
+        let capture = || snapshot_of(self.id, self.capture, Detail::snapshot(false));
         let after = while_following(sampler, capture)?;
         let profile = sampler.profile();
-        let process = (self.pid, self.command.as_str());
+        let process = (self.id.0, self.command.as_str());
         Ok(while_following(sampler, || {
             diagnosis::kept(process, self.sampling, &profile, &self.before, &after)
         }))

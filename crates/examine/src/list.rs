@@ -7,7 +7,7 @@ use linux::proc;
 use crate::containers::Containers;
 use crate::error::Error;
 use crate::isolation::isolated;
-use crate::process::{nearest_ancestor, target};
+use crate::process::{nearest_ancestor, open_target};
 
 /// Lists the Ruby processes on this machine. `complain` gets those that cannot be examined, unless that is a lack of rights.
 ///
@@ -22,7 +22,7 @@ pub fn list(complain: impl Fn(i32, Error)) -> Result<Processes, Error> {
         if proc::member(pid).is_none_or(|member| member.is_copy) {
             continue;
         }
-        match isolated(pid, || Ok::<_, Error>(describe(&target(pid)?, &mut containers))) {
+        match isolated(pid, || Ok::<_, Error>(describe(&open_target(pid)?, &mut containers))) {
             Ok(process) => processes.extend(process),
             Err(error) if error.is_not_permitted() => refused += 1,
             Err(error) if error.is_without_memory() => {}

@@ -11,6 +11,9 @@ use crate::name::ProcessName;
 /// The part of a command line that an error shows, in characters.
 const MAX_COMMAND: usize = 60;
 
+/// The id of a process and its start time, since the kernel reuses ids.
+pub type Id = (i32, u64);
+
 /// Opens the running Ruby process with this name.
 ///
 /// # Errors
@@ -26,19 +29,33 @@ pub fn open(name: ProcessName) -> Result<Target, Error> {
 /// Opens the process `pid`, which must be a Ruby process.
 fn with_id(pid: i32) -> Result<Target, Error> {
     linux::check(pid)?;
-    let target = target(pid)?;
+    let target = open_target(pid)?;
     match ruby::find_in(target.image(), target.modules()) {
         Some(_) => Ok(target),
         None => Err(Error::NotRuby { pid, command: command(target.image()) }),
     }
 }
 
-/// Opens the process `pid`, with the environment variables that a report depends on.
+/// Opens a process that was found earlier.
 ///
 /// # Errors
-/// As [`Target::open`].
-pub fn target(pid: i32) -> Result<Target, linux::Error> {
+/// As [`Target::open`]; if it has ended, also if another process has its id by now.
+pub fn target((pid, started_ticks): Id) -> Result<Target, linux::Error> {
+    let target = open_target(pid)?;
+    match target.program().started_ticks() == started_ticks {
+        true => Ok(target),
+        false => Err(linux::Error::NoSuchProcess { pid }),
+    }
+}
+
+/// Opens the process that has the id `pid` now, with the environment variables that a report depends on.
+pub(crate) fn open_target(pid: i32) -> Result<Target, linux::Error> {
     Target::open(pid, diagnosis::VARIABLES)
+}
+
+/// Returns the id and the start time of a target.
+pub(crate) fn id(target: &Target) -> Id {
+    (target.pid(), target.program().started_ticks())
 }
 
 /// Opens the process `pid`, one of many, if it is a Ruby process.
@@ -47,7 +64,7 @@ pub fn target(pid: i32) -> Result<Target, linux::Error> {
 /// If it cannot be read.
 pub fn ruby(pid: i32) -> Result<Option<Target>, Error> {
     isolated(pid, || {
-        let target = target(pid)?;
+        let target = open_target(pid)?;
         let is_ruby = ruby::find_in(target.image(), target.modules()).is_some();
         Ok(is_ruby.then_some(target))
     })

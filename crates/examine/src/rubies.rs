@@ -7,7 +7,7 @@ use linux::proc::{self, ControlGroup, GroupMemory, Member, Rollup};
 use supervise::Pace;
 
 use crate::error::Error;
-use crate::process::{nearest_ancestor, ruby};
+use crate::process::{Id, nearest_ancestor, ruby};
 
 /// A program that has just begun may not have loaded Ruby yet, so it is looked at again after this time.
 const LOADED: Duration = Duration::from_secs(3);
@@ -15,9 +15,6 @@ const LOADED: Duration = Duration::from_secs(3);
 const SHARES: [f64; 3] = [0.0015, 0.0015, 0.003];
 /// The time over which growth is measured.
 const GROWTH: f64 = 60.0;
-
-/// The id of a process and its start time, since the kernel reuses ids.
-pub type Id = (i32, u64);
 
 /// A Ruby process, and the kernel's figures about it.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,6 +33,8 @@ pub struct Listed {
     pub group_path: Option<String>,
     /// The memory of this group.
     pub group: Option<GroupMemory>,
+    /// True if the group could not be found, so that there may be a limit.
+    pub is_limit_unknown: bool,
     /// Its growth over the last minute, in bytes.
     pub growth_per_minute: Option<f64>,
 }
@@ -60,6 +59,8 @@ pub struct Rubies {
     known: BTreeMap<(i32, u64, u64), Known>,
     refused: usize,
     complain: Box<dyn Fn(i32, Error) + Send>,
+    /// True if there was a complaint about an unknown limit. Where one process has it, most have.
+    is_blind: bool,
     paces: [Pace; READINGS.len()],
 }
 
@@ -88,6 +89,7 @@ struct Ruby {
     exact: Option<(Rollup, u64)>,
     group_path: Option<String>,
     group: Option<GroupMemory>,
+    is_limit_unknown: bool,
 }
 
 impl Rubies {
@@ -105,6 +107,7 @@ impl Rubies {
             group,
             known: BTreeMap::new(),
             refused: 0,
+            is_blind: false,
             paces: [
                 Pace::new(every.search, SHARES[0]),
                 Pace::new(every.sample, SHARES[1]),
@@ -213,7 +216,17 @@ impl Rubies {
             if let Ok(command) = proc::command_line(*pid) {
                 ruby.command = command;
             }
-            ruby.group = proc::group_memory(*pid);
+            let group = proc::group_memory(*pid);
+            ruby.is_limit_unknown = matches!(group, Err(linux::Error::UnknownGroup { .. }));
+            ruby.group = match group {
+                Ok(group) => group,
+                Err(error) => {
+                    if ruby.is_limit_unknown && !std::mem::replace(&mut self.is_blind, true) {
+                        (self.complain)(*pid, error.into());
+                    }
+                    None
+                }
+            };
         }
     }
 }
@@ -256,6 +269,7 @@ impl Ruby {
             exact: self.exact.map(|(rollup, _)| rollup),
             group_path: self.group_path.clone(),
             group: self.group,
+            is_limit_unknown: self.is_limit_unknown,
             growth_per_minute: diagnosis::growth_per_minute(self.rss.make_contiguous()),
         }
     }

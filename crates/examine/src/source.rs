@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::isolation::isolated;
 use crate::name::SourceName;
 use crate::options::{CaptureOptions, Detail};
-use crate::process::{command, open};
+use crate::process::{Id, command, open, target};
 use crate::progress::Progress;
 use crate::sandbox::Sandbox;
 
@@ -206,7 +206,7 @@ fn take(
                 );
                 let captured = Box::new(captured?);
                 let family = family_memory(&family);
-                let group = if detail.family { group(pid) } else { None };
+                let group = if detail.family { group(&target) } else { None };
                 let taken = Taken::Process { pid, captured, started, family, group };
                 Opened::Taken(match processes {
                     0 => taken,
@@ -394,20 +394,20 @@ fn check_core(path: &Path, core: &Core) -> Result<(), Error> {
     Err(Error::NotRubyCore { path: path.into(), pid, command })
 }
 
-/// Returns the report on the Ruby process `pid`. Nothing shows the progress.
+/// Returns the report on the Ruby process `id`. Nothing shows the progress.
 ///
 /// # Errors
-/// Also if its memory could not be read in time.
-pub fn report_of(pid: i32, how: CaptureOptions, detail: Detail) -> Result<Report, Error> {
-    snapshot_of(pid, how, detail).map(|snapshot| snapshot.report)
+/// As [`target`]; if its memory could not be read in time.
+pub fn report_of(id: Id, how: CaptureOptions, detail: Detail) -> Result<Report, Error> {
+    snapshot_of(id, how, detail).map(|snapshot| snapshot.report)
 }
 
 /// Like [`report_of`], with the memory map if `detail` has it.
-pub fn snapshot_of(pid: i32, how: CaptureOptions, detail: Detail) -> Result<Snapshot, Error> {
+pub fn snapshot_of(id: Id, how: CaptureOptions, detail: Detail) -> Result<Snapshot, Error> {
     let started = Instant::now();
-    isolated(pid, || {
-        let captured = attempts::take(&crate::process::target(pid)?, how, detail)?;
-        captured.check_read(pid)?;
+    isolated(id.0, || {
+        let captured = attempts::take(&target(id)?, how, detail)?;
+        captured.check_read(id.0)?;
         Ok(Sandbox::of_analyses(how.sandbox).run(|| account(captured, detail, started)))
     })
 }
@@ -459,8 +459,8 @@ fn family_memory(members: &[Member]) -> Option<FamilyMemory> {
 const MAX_PROCESSES: usize = 256;
 
 /// Returns the account of the innermost control group of a process; `None` unless much of its memory is in no process.
-fn group(pid: i32) -> Option<ReportGroup> {
-    let groups = proc::control_groups(pid)?;
+fn group(target: &Target) -> Option<ReportGroup> {
+    let groups = target.control_groups().ok()?;
     let mut memories = groups.iter().filter_map(|group| Some((group, group.memory()?)));
     let (group, memory) = memories.next().filter(|(group, _)| !group.is_top())?;
     let processes = group.processes();

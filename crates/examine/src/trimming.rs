@@ -14,7 +14,7 @@ use crate::error::{Error, Purpose};
 use crate::exclusion::one_at_a_time;
 use crate::options::CaptureOptions;
 use crate::options::Detail;
-use crate::process::target;
+use crate::process::open_target;
 use crate::sandbox::Sandbox;
 
 /// The longest wait for a thread that can make the call.
@@ -62,18 +62,18 @@ pub(crate) fn predict_and<T: Send>(
 /// # Errors
 /// Also if its memory could not be read in time.
 pub fn causes_of(pid: i32, how: CaptureOptions) -> Result<Ledger, Error> {
-    let captured = attempts::take(&target(pid)?, how, Detail::CAUSES)?;
+    let captured = attempts::take(&open_target(pid)?, how, Detail::CAUSES)?;
     captured.check_read(pid)?;
     let Captured { facts, state, .. } = captured;
     Ok(Sandbox::of_analyses(how.sandbox).run(|| Ledger::draw_up(&state, &facts)))
 }
 
-/// Makes `call` in process `pid`.
+/// Makes `call` in its process.
 ///
 /// # Errors
 /// If it cannot be made.
-pub fn trim(pid: i32, call: &AllocatorCall) -> Result<TrimOutcome, Error> {
-    let _alone = one_at_a_time();
+pub fn trim(call: &AllocatorCall) -> Result<TrimOutcome, Error> {
+    let (_alone, pid) = (one_at_a_time(), call.program.pid());
     let before = rss_bytes(pid)?;
     let started = Instant::now();
     let function = call.function_call();

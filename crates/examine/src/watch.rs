@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use formats::Who;
+use image::Target;
 use linux::proc::{self, Tree};
 use sampler::{Profile, Program, Sampler};
 
@@ -97,9 +98,13 @@ impl Watch {
     ///
     /// # Errors
     /// Also if it cannot be captured.
-    pub fn begin_with_stacks(pid: i32, capture: CaptureOptions, poll: bool) -> Result<Self, Error> {
-        let program = attempts::read_image(pid, capture, Program::derive)?;
-        let mut watch = Self::begin(pid, capture, poll)?;
+    pub fn begin_with_stacks(
+        target: &Target,
+        capture: CaptureOptions,
+        poll: bool,
+    ) -> Result<Self, Error> {
+        let program = attempts::read_image(target, capture, Program::derive)?;
+        let mut watch = Self::begin(target.pid(), capture, poll)?;
         watch.sampler.learn(&program);
         Ok(watch)
     }
@@ -194,15 +199,14 @@ impl Watch {
             if now < *next {
                 continue;
             }
-            let is_ruby = process::ruby(pid).is_ok_and(|image| image.is_some());
-            if !is_ruby {
+            let Ok(Some(target)) = process::ruby(pid) else {
                 *next = now + RETRY_OF_OTHERS.min(*wait * 5);
                 continue;
-            }
+            };
             *wait = (*wait * 2).min(MAX_RETRY);
             *next = now + *wait;
             let derived =
-                isolated(pid, || attempts::read_image(pid, self.capture, Program::derive));
+                isolated(pid, || attempts::read_image(&target, self.capture, Program::derive));
             match derived {
                 Ok(program) => {
                     self.refusal = None;

@@ -188,12 +188,13 @@ mod tests {
     use super::*;
     use linux::{PageRun, PageState};
 
-    /// Every byte is 7, and reading from 0x5000 on is an error of the test.
+    /// Every byte is 7, and reading from 0x5000 to 0x9000 is an error of the test.
     struct Sevens;
 
     impl Memory for Sevens {
         fn read(&self, at: Address, into: &mut [u8]) -> usize {
-            assert!(at.0 + into.len() as u64 <= 0x5000, "an absent or swapped page was read");
+            let end = at.offset(into.len() as u64);
+            assert!(end.0 <= 0x5000 || at.0 >= 0x9000, "{at:?}: a page without contents was read");
             into.fill(7);
             into.len()
         }
@@ -204,11 +205,22 @@ mod tests {
     fn image() -> Image<'static> {
         let run =
             |start, end, state| PageRun { range: Address(start)..Address(end), state, huge: false };
+        let huge = Mapping {
+            is_hugetlb: true,
+            ..Mapping::anonymous(Address(0x20_0000)..Address(0x60_0000))
+        };
         let state = ProcessState {
-            mappings: Mappings::new(vec![Mapping::anonymous(Address(0x4000)..Address(0x8000))]),
+            mappings: Mappings::new(vec![
+                Mapping::anonymous(Address(0x4000)..Address(0x8000)),
+                Mapping::anonymous(Address(0x8000)..Address(0x9000)),
+                huge,
+            ]),
             pages: Some(Pages::new(vec![
                 run(0x4000, 0x5000, PageState::Anonymous),
                 run(0x7000, 0x8000, PageState::Swapped),
+                run(0x8000, 0x8800, PageState::Guard),
+                run(0x8800, 0x9000, PageState::Lost),
+                run(0x20_0000, 0x40_0000, PageState::Hugetlb),
             ])),
             ..ProcessState::default()
         };
@@ -222,6 +234,20 @@ mod tests {
         assert!(bytes[..0x1000].iter().all(|&byte| byte == 7));
         assert!(bytes[0x1000..0x3000].iter().all(|&byte| byte == 0));
         assert!(bytes[0x3000..].iter().all(|&byte| byte == 1));
+    }
+
+    #[test]
+    fn pages_of_guards_and_those_that_were_lost_have_no_contents() {
+        assert_eq!(image().read(Address(0x8000), &mut [0; 16]), 0);
+        assert_eq!(image().read(Address(0x8800), &mut [0; 16]), 0);
+    }
+
+    /// They were read as zeros.
+    #[test]
+    fn pages_of_hugetlbfs_have_their_contents() {
+        let mut bytes = [1; 16];
+        assert_eq!(image().read(Address(0x3f_fff8), &mut bytes), 16);
+        assert_eq!(bytes, [7, 7, 7, 7, 7, 7, 7, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]

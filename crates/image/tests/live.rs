@@ -327,8 +327,8 @@ fn copied_variables_are_cut_out_of_the_executables() {
 #[test]
 fn a_thread_whose_name_is_no_text_is_stopped_too() {
     let target = Target::ruby(
-        "Thread.new { Thread.current.name = 'a' * 14 + 'é'; s = nil; loop { s = 'x' * rand(4096) } }
-         sleep 0.1
+        "thread = Thread.new { Thread.current.name = 'a' * 14 + 'é'; s = nil; loop { s = 'x' * rand(4096) } }
+         Thread.pass until thread.name
          puts 'ready {}'; $stdout.flush; $stdin.read",
     );
     let tasks = fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap().count();

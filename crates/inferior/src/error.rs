@@ -1,3 +1,4 @@
+use std::borrow::Borrow;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -110,14 +111,27 @@ pub enum Refusal {
         errno: Errno,
     },
     /// An operation on the target failed.
-    #[error("rbloat could not {step}: {}", reason(*.errno))]
+    #[error("rbloat could not {step}: {why}")]
     TraceFailed {
         /// The operation, as a verb.
         step: &'static str,
-        /// The kernel's reason: ESRCH if the thread or the process has ended, ETIMEDOUT if a system call of the target did not end.
-        /// `None` if a thread did not stop in time, or not where it had to.
-        errno: Option<Errno>,
+        /// The reason.
+        why: TraceFailure,
     },
+}
+
+/// The reason for [`Refusal::TraceFailed`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TraceFailure {
+    /// A thread did not stop in time.
+    #[error("a thread of the process did not stop in time")]
+    Late,
+    /// A thread stopped, but not where it had to.
+    #[error("a thread of the process stopped elsewhere")]
+    Elsewhere,
+    /// The kernel's reason: ESRCH if the thread or the process has ended, ETIMEDOUT if a system call of the target did not end.
+    #[error("{}", reason(*.0))]
+    Kernel(Errno),
 }
 
 impl Refusal {
@@ -126,47 +140,48 @@ impl Refusal {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::NoSafePoint | Self::Slow { .. } => true,
-            Self::TraceFailed { errno, .. } => {
-                matches!(errno, None | Some(Errno::ESRCH | Errno::ENOENT | Errno::EBUSY))
+            Self::TraceFailed { why: TraceFailure::Kernel(errno), .. } => {
+                matches!(errno, Errno::ESRCH | Errno::ENOENT | Errno::EBUSY)
             }
+            Self::TraceFailed { .. } => true,
             _ => false,
         }
     }
 
     /// Returns the function that makes a refusal of the kernel's reason for the failure of `step`.
     pub(crate) fn failed(step: &'static str) -> impl Fn(Errno) -> Self {
-        move |errno| Self::TraceFailed { step, errno: Some(errno) }
+        move |errno| Self::TraceFailed { step, why: TraceFailure::Kernel(errno) }
     }
 
     /// Returns the function that makes a refusal of an error that is the reason for the failure of `step`.
-    pub(crate) fn capture_failed(step: &'static str) -> impl Fn(linux::Error) -> Self {
+    pub(crate) fn capture_failed<E: Borrow<linux::Error>>(
+        step: &'static str,
+    ) -> impl Fn(E) -> Self {
         use linux::Error as E;
         move |error| {
-            let errno = match &error {
-                E::NoSuchProcess { .. } | E::Ended { .. } | E::Zombie { .. } => Some(Errno::ESRCH),
-                E::NotPermitted { .. } => Some(Errno::EPERM),
-                E::Traced { .. } => Some(Errno::EBUSY),
-                E::TooManyFiles { .. } => Some(Errno::EMFILE),
+            let errno = match error.borrow() {
+                E::NoSuchProcess { .. } | E::Ended { .. } | E::Zombie { .. } => Errno::ESRCH,
+                E::NotPermitted { .. } => Errno::EPERM,
+                E::Traced { .. } => Errno::EBUSY,
+                E::TooManyFiles { .. } => Errno::EMFILE,
                 E::Proc { source, .. } | E::Ptrace { source, .. } => {
-                    Some(source.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
+                    source.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
                 }
-                _ => None,
+                _ => return Self::TraceFailed { step, why: TraceFailure::Late },
             };
-            Self::TraceFailed { step, errno }
+            Self::failed(step)(errno)
         }
     }
 }
 
-/// Returns the reason for [`Refusal::TraceFailed`].
-fn reason(errno: Option<Errno>) -> &'static str {
+fn reason(errno: Errno) -> &'static str {
     match errno {
-        None => "a thread of the process did not stop in time",
-        Some(Errno::ESRCH | Errno::ENOENT) => "it has ended",
-        Some(Errno::ETIMEDOUT) => "the kernel takes too long",
-        Some(Errno::EPERM | Errno::EACCES) => "permission denied (needs CAP_SYS_PTRACE)",
-        Some(Errno::EBUSY) => "another process traces it",
-        Some(Errno::EMFILE) => "it may not open more files",
-        Some(errno) => errno.desc(),
+        Errno::ESRCH | Errno::ENOENT => "it has ended",
+        Errno::ETIMEDOUT => "the kernel takes too long",
+        Errno::EPERM | Errno::EACCES => "permission denied (needs CAP_SYS_PTRACE)",
+        Errno::EBUSY => "another process traces it",
+        Errno::EMFILE => "it may not open more files",
+        errno => errno.desc(),
     }
 }
 
@@ -182,17 +197,20 @@ mod tests {
     #[test]
     fn a_failure_states_its_step_and_reason_and_only_some_are_tried_again() {
         let step = "read the registers of a thread";
-        for (errno, reason, is_transient) in [
-            (None, "did not stop in time", true),
-            (Some(Errno::ESRCH), "has ended", true),
+        use TraceFailure::{Elsewhere, Kernel, Late};
+        for (why, reason, is_transient) in [
+            (Late, "did not stop in time", true),
+            // It was said to be late.
+            (Elsewhere, "stopped elsewhere", true),
+            (Kernel(Errno::ESRCH), "has ended", true),
             // Such as another rbloat, which soon ends.
-            (Some(Errno::EBUSY), "another process traces it", true),
-            (Some(Errno::EPERM), "permission denied", false),
-            (Some(Errno::EMFILE), "may not open more files", false),
-            (Some(Errno::ETIMEDOUT), "takes too long", false),
-            (Some(Errno::EIO), "I/O error", false),
+            (Kernel(Errno::EBUSY), "another process traces it", true),
+            (Kernel(Errno::EPERM), "permission denied", false),
+            (Kernel(Errno::EMFILE), "may not open more files", false),
+            (Kernel(Errno::ETIMEDOUT), "takes too long", false),
+            (Kernel(Errno::EIO), "I/O error", false),
         ] {
-            let refusal = Refusal::TraceFailed { step, errno };
+            let refusal = Refusal::TraceFailed { step, why };
             let message = refusal.to_string();
             assert!(message.contains(step) && message.contains(reason), "{message}");
             assert_eq!(refusal.is_transient(), is_transient, "{message}");
@@ -204,14 +222,15 @@ mod tests {
         use linux::Error as E;
         let file = || "/proc/7/maps".to_owned();
         let source = std::io::Error::from(Errno::EIO);
-        for (error, errno) in [
-            (E::TooManyFiles { path: file() }, Some(Errno::EMFILE)),
-            (E::Proc { path: file(), source }, Some(Errno::EIO)),
-            (E::Ended { pid: 7, how: "ended" }, Some(Errno::ESRCH)),
-            (E::DoesNotStop { pid: 7, tid: 8, milliseconds: 9, state: 'D' }, None),
+        use TraceFailure::{Kernel, Late};
+        for (error, why) in [
+            (E::TooManyFiles { path: file() }, Kernel(Errno::EMFILE)),
+            (E::Proc { path: file(), source }, Kernel(Errno::EIO)),
+            (E::Ended { pid: 7, how: "ended" }, Kernel(Errno::ESRCH)),
+            (E::DoesNotStop { pid: 7, tid: 8, milliseconds: 9, state: 'D' }, Late),
         ] {
             let step = "stop a thread of the process";
-            assert_eq!(Refusal::capture_failed(step)(error), Refusal::TraceFailed { step, errno });
+            assert_eq!(Refusal::capture_failed(step)(error), Refusal::TraceFailed { step, why });
         }
     }
 }

@@ -30,7 +30,7 @@ use nix::unistd::Pid;
 use crate::handle::ProcessHandle;
 use crate::handler::{BorrowedHandler, Functions, at_a_safe_point};
 use crate::room::{MemoryGuard, MemoryLimits, MemoryNeed};
-use crate::{Error, Refusal, safe_point, seccomp};
+use crate::{Error, Refusal, TraceFailure, safe_point, seccomp};
 
 /// The flags of clone(2), as described above.
 const CLONE_FLAGS: u64 = libc::CLONE_FILES as u64;
@@ -87,20 +87,21 @@ pub struct EndedCopy {
 }
 
 impl ForkPlan {
-    /// Plans a forked copy of the target, which is not touched; `factors` are its own. A handler of `signal` that does nothing is
-    /// borrowed; rbloat itself will allocate `own_bytes` of memory.
+    /// Plans a forked copy of the target, which is not touched; `factors` and `limits` are its own. A handler of `signal` that does
+    /// nothing is borrowed; rbloat itself will allocate `own_bytes` of memory.
     ///
     /// # Errors
     /// The reason why no copy can be made.
     pub fn make(
         target: &Target,
         factors: PauseFactors,
+        limits: &MemoryLimits,
         signal: i32,
         own_bytes: u64,
     ) -> Result<Self, Refusal> {
         // The kernel walks the page tables for the flags.
         let (plan, before) = both(
-            || Self::without_flags(target, factors, signal, own_bytes),
+            || Self::without_flags(target, factors, limits, signal, own_bytes),
             || proc::mappings(target.pid(), true).ok(),
         );
         let plan = plan?;
@@ -113,13 +114,10 @@ impl ForkPlan {
     fn without_flags(
         target: &Target,
         factors: PauseFactors,
+        limits: &MemoryLimits,
         signal: i32,
         own_bytes: u64,
     ) -> Result<Self, Refusal> {
-        let limits = MemoryLimits::of(target.control_groups());
-        if !limits.are_known() {
-            return Err(unknown_limit());
-        }
         let mut scarce = None;
         if let Some(room_bytes) = limits.room_bytes(own_bytes) {
             let need = MemoryNeed::of(&target.counts, factors.mappings);
@@ -128,7 +126,7 @@ impl ForkPlan {
                 if room_bytes < needed_bytes {
                     return Err(Refusal::NoRoom { room_bytes, needed_bytes });
                 }
-                scarce = Some((limits, room_bytes));
+                scarce = Some((limits.clone(), room_bytes));
             }
         }
         let functions = Functions::find(target)?;
@@ -141,19 +139,6 @@ impl ForkPlan {
         let clone = self.functions.clone_call(CLONE_FLAGS);
         let [wait, sigreturn] = reaping_calls(&self.functions);
         [clone, wait, SystemCall::any(libc::SYS_exit_group), sigreturn]
-    }
-}
-
-/// Returns the reason why the control groups were not found. The search has some files open at the same time.
-fn unknown_limit() -> Refusal {
-    const OPEN_FILES: usize = 8;
-    let files = (0..OPEN_FILES).map(|_| fs::File::open("/proc/self/stat"));
-    match files.collect::<Result<Vec<_>, _>>().map_err(|error| error.raw_os_error()) {
-        Err(Some(libc::EMFILE)) => {
-            let step = "find the control group of the process";
-            Refusal::TraceFailed { step, errno: Some(Errno::EMFILE) }
-        }
-        _ => Refusal::UnknownLimit,
     }
 }
 
@@ -319,7 +304,7 @@ impl ForkedCopy {
     /// Returns the error for a function that the copy was not made to run.
     pub(crate) fn not_run(&self, refusal: Refusal) -> Error {
         match refusal {
-            Refusal::TraceFailed { errno: Some(Errno::ESRCH), .. } => self.killed(),
+            Refusal::TraceFailed { why: TraceFailure::Kernel(Errno::ESRCH), .. } => self.killed(),
             refusal => Error::CopyNotRun { pid: self.copy.program.pid(), refusal },
         }
     }
@@ -458,7 +443,7 @@ fn safe_threads(stop: &Stop, pagemap: &Pagemap) -> Result<Vec<(i32, Address)>, R
 fn reap(program: &Identity, signal: i32, functions: &Functions) -> Result<(), Refusal> {
     let deadline = Instant::now() + REAPING;
     let step = "let the process remove all ended copies";
-    let still_there = Refusal::TraceFailed { step, errno: Some(Errno::ETIMEDOUT) };
+    let still_there = Refusal::failed(step)(Errno::ETIMEDOUT);
     // Only clone(2) as it is used here creates children whose end sends no signal.
     let ended_copies = || proc::ended_without_signal(program.pid());
     loop {

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
-use crate::{Refusal, safe_point, seccomp};
+use crate::{Refusal, TraceFailure, safe_point, seccomp};
 
 /// The time to stop one thread, while the others run on, and to take it to its handler.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -133,11 +133,13 @@ impl BorrowedHandler {
             Errno::EPERM => Refusal::NotSignalled,
             errno => Refusal::failed("send a signal to a thread")(errno),
         })?;
-        let late = Refusal::TraceFailed { step: TO_HANDLER, errno: None };
+        let failed = |why| Refusal::TraceFailed { step: TO_HANDLER, why };
         let mut is_delivered = false;
         for _ in 0..MAX_STOPS {
             let time = time_left(deadline, false, Instant::now());
-            match go_on(tid, Resume::Run, time, pending)?.ok_or_else(|| late.clone())? {
+            match go_on(tid, Resume::Run, time, pending)?
+                .ok_or_else(|| failed(TraceFailure::Late))?
+            {
                 Event::Signal(sent) if sent == signal => {
                     if restarts {
                         restart_after(pid, tid, signal)?;
@@ -155,7 +157,7 @@ impl BorrowedHandler {
                     return if has_frame {
                         Ok(Self { tid, registers, deadline })
                     } else {
-                        Err(late)
+                        Err(failed(TraceFailure::Elsewhere))
                     };
                 }
                 Event::Signal(other) => *pending = other,
@@ -163,7 +165,7 @@ impl BorrowedHandler {
                 Event::Trap | Event::SystemCall | Event::Cloned => {}
             }
         }
-        Err(late)
+        Err(failed(TraceFailure::Elsewhere))
     }
 
     pub(crate) fn tid(&self) -> i32 {
@@ -223,7 +225,9 @@ impl BorrowedHandler {
         };
         match self.run_system_call(at_start, call, pending)? {
             SystemCallOutcome::Cloned(child) => Ok((child, stack)),
-            SystemCallOutcome::Returned => Err(Refusal::TraceFailed { step: TO_CALL, errno: None }),
+            SystemCallOutcome::Returned => {
+                Err(Refusal::TraceFailed { step: TO_CALL, why: TraceFailure::Elsewhere })
+            }
         }
     }
 
@@ -243,11 +247,11 @@ impl BorrowedHandler {
         for _ in 0..MAX_STOPS {
             let time = time_left(self.deadline, entered, Instant::now());
             let event = go_on(self.tid, Resume::ToSystemCall, time, pending)?;
-            let late = || Refusal::TraceFailed {
-                step: TO_CALL,
-                errno: entered.then_some(Errno::ETIMEDOUT),
+            let late = match entered {
+                true => TraceFailure::Kernel(Errno::ETIMEDOUT),
+                false => TraceFailure::Late,
             };
-            match event.ok_or_else(late)? {
+            match event.ok_or(Refusal::TraceFailed { step: TO_CALL, why: late })? {
                 Event::SystemCall => {
                     let now = read_registers(self.tid)?;
                     // Handlers of other signals may run before on the same stack, and call the kernel too.
@@ -275,7 +279,7 @@ impl BorrowedHandler {
                 Event::GroupStop => return Err(Refusal::Suspended),
             }
         }
-        Err(Refusal::TraceFailed { step: TO_CALL, errno: None })
+        Err(Refusal::TraceFailed { step: TO_CALL, why: TraceFailure::Elsewhere })
     }
 }
 
@@ -316,9 +320,9 @@ pub(crate) fn at_a_safe_point<T: Send>(
     std::thread::scope(|scope| {
         let tracer = Builder::new()
             .spawn_scoped(scope, || try_each(program, signal, restarts, system_calls, run));
-        let tracer = tracer.map_err(|error| Refusal::TraceFailed {
-            step: "start a thread of its own",
-            errno: error.raw_os_error().map(Errno::from_raw),
+        let tracer = tracer.map_err(|error| {
+            let errno = error.raw_os_error().map_or(Errno::EAGAIN, Errno::from_raw);
+            Refusal::failed("start a thread of its own")(errno)
         })?;
         tracer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })

@@ -35,6 +35,6 @@ mod safe_point;
 mod seccomp;
 
 pub use call::{CallOutcome, FunctionCall, call};
-pub use error::{Error, Refusal};
+pub use error::{Error, Refusal, TraceFailure};
 pub use forked_copy::{EndedCopy, ForkPlan, ForkedCopy, end_copy_early, fork};
 pub use room::MemoryLimits;

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use image::Target;
 use linux::proc::{self, ControlGroup, MemoryCounts};
 use linux::{Companion, RealTimePriority};
 
+use crate::Refusal;
 use crate::handle::ProcessHandle;
 
 /// Kernel memory for a forked copy beside its page tables: a task, its stack, lists.
@@ -27,32 +29,37 @@ const BETWEEN_CHECKS: Duration = Duration::from_millis(2);
 /// The copy is ended when less than this part of the initial room is left.
 const RESERVE: u64 = 4;
 
-/// The limits that the memory of a process counts against.
-#[derive(Debug, Clone)]
+/// The limits that the memory of a process counts against. The default is the machine's memory alone.
+#[derive(Debug, Clone, Default)]
 pub struct MemoryLimits {
-    /// Its control groups; true if rbloat's own memory may count against the group, too. `None` if they could not be found.
-    groups: Option<Vec<(ControlGroup, bool)>>,
+    /// Its control groups; true if rbloat's own memory may count against the group, too.
+    groups: Vec<(ControlGroup, bool)>,
 }
 
 impl MemoryLimits {
-    /// The limits of a process in these control groups; `None` if they could not be found.
-    #[must_use]
-    pub fn of(groups: Option<&[ControlGroup]>) -> Self {
-        let own = proc::control_groups(std::process::id().cast_signed());
-        let with_us = |group: &ControlGroup| {
-            let is_ours = own.as_ref().is_none_or(|own| own.contains(group));
-            (group.clone(), is_ours)
-        };
-        Self { groups: groups.map(|groups| groups.iter().map(with_us).collect()) }
+    /// The limits of the target.
+    ///
+    /// # Errors
+    /// If its control groups are unknown.
+    pub fn of(target: &Target) -> Result<Self, Refusal> {
+        let groups = target.control_groups().map_err(|error| match error {
+            linux::Error::UnknownGroup { .. } => Refusal::UnknownLimit,
+            error => Refusal::capture_failed("find the control group of the process")(error),
+        })?;
+        Ok(Self::of_groups(groups))
     }
 
-    /// Returns true if the control groups of the process were found.
-    pub(crate) fn are_known(&self) -> bool {
-        self.groups.is_some()
+    fn of_groups(groups: &[ControlGroup]) -> Self {
+        let own = proc::control_groups(std::process::id().cast_signed());
+        let with_us = |group: &ControlGroup| {
+            let is_ours = own.as_ref().map_or(true, |own| own.contains(group));
+            (group.clone(), is_ours)
+        };
+        Self { groups: groups.iter().map(with_us).collect() }
     }
 
     /// Returns the bytes that the process can still allocate when rbloat itself has allocated `own_bytes`: the minimum
-    /// over its control groups, if they are known, and the machine. `None` if neither is known. Caches of files that the kernel would give
+    /// over its control groups and the machine. `None` if neither is known. Caches of files that the kernel would give
     /// up count as room.
     pub(crate) fn room_bytes(&self, own_bytes: u64) -> Option<u64> {
         let on_machine = proc::available_bytes().map(|room| room.saturating_sub(own_bytes));
@@ -61,7 +68,7 @@ impl MemoryLimits {
 
     /// The same for each control group with a limit.
     fn rooms(&self, own_bytes: u64) -> Vec<u64> {
-        let in_groups = self.groups.iter().flatten().filter_map(|(group, is_ours)| {
+        let in_groups = self.groups.iter().filter_map(|(group, is_ours)| {
             let room = group.room_bytes()?;
             Some(if *is_ours { room.saturating_sub(own_bytes) } else { room })
         });
@@ -70,14 +77,14 @@ impl MemoryLimits {
 
     /// Returns the number of control groups whose memory can be read.
     fn readable(&self) -> usize {
-        self.groups.iter().flatten().filter(|(group, _)| group.memory().is_some()).count()
+        self.groups.iter().filter(|(group, _)| group.memory().is_some()).count()
     }
 
     /// Returns the bytes that rbloat itself can allocate before the kernel kills a process: the minimum over the control groups that
     /// it shares with the process, and the machine. `None` if neither is known.
     #[must_use]
     pub fn own_room_bytes(&self) -> Option<u64> {
-        let shared = self.groups.iter().flatten().filter(|(_, is_ours)| *is_ours);
+        let shared = self.groups.iter().filter(|(_, is_ours)| *is_ours);
         let in_groups = shared.filter_map(|(group, _)| group.room_before_kill_bytes());
         in_groups.chain(proc::available_bytes()).min()
     }
@@ -179,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_room_on_the_machine_is_reduced_by_our_own_memory() {
-        let limits = MemoryLimits { groups: None };
+        let limits = MemoryLimits::default();
         assert!(limits.room_bytes(0).unwrap() > 0);
         assert_eq!(limits.room_bytes(u64::MAX), Some(0));
     }
@@ -188,7 +195,7 @@ mod tests {
     fn a_limit_may_be_lifted_but_a_group_that_is_gone_may_have_been_full() {
         let Some(group) = testkit::ControlGroup::make() else { return };
         group.limit(64 << 20);
-        let limits = MemoryLimits::of(Some(ControlGroup::at(group.folder()).as_slice()));
+        let limits = MemoryLimits::of_groups(ControlGroup::at(group.folder()).as_slice());
         let mut groups = GroupCounts::of(&limits);
         assert!(!groups.are_nearly_full(&limits, 1) && groups.are_nearly_full(&limits, 65 << 20));
         group.lift_limit();

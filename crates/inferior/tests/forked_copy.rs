@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use image::{Image, Memory, elf, freeze, look};
-use inferior::{CallOutcome, Error, ForkPlan, ForkedCopy, FunctionCall, Refusal};
+use inferior::{CallOutcome, Error, ForkPlan, ForkedCopy, FunctionCall, MemoryLimits, Refusal};
 use linux::{Address, PATIENCE};
 use testkit::Target;
 
@@ -21,7 +21,8 @@ const WAITING: &str = "
 /// The target as rbloat examines it, and the plan of a copy.
 fn plan(target: &Target) -> Result<(image::Target, ForkPlan), Refusal> {
     let examined = image::Target::open(target.pid(), linux::WantedVariables::default()).unwrap();
-    let plan = ForkPlan::make(&examined, examined.pause_factors(), SIGNAL, 0)?;
+    let limits = MemoryLimits::of(&examined)?;
+    let plan = ForkPlan::make(&examined, examined.pause_factors(), &limits, SIGNAL, 0)?;
     Ok((examined, plan))
 }
 
@@ -394,18 +395,12 @@ fn a_limit_of_processes_is_reported_as_the_kernels_reason() {
 
 #[test]
 fn a_memory_limit_without_room_is_a_refusal_before_the_target_is_stopped() {
-    let folder = format!("/sys/fs/cgroup/memory/rbloat-test-{}", std::process::id());
-    if fs::create_dir(&folder).is_err() {
-        return testkit::skip("not root, or no control groups of version 1");
-    }
+    let Some(group) = testkit::ControlGroup::make() else { return };
     let target = Target::ruby(WAITING);
-    fs::write(format!("{folder}/memory.limit_in_bytes"), "1150000").unwrap();
-    fs::write(format!("{folder}/cgroup.procs"), target.pid().to_string()).unwrap();
+    group.limit(1_150_000);
+    group.adopt(target.pid());
     let refused = refusal(&target);
     assert!(target.finish());
-    while fs::remove_dir(&folder).is_err() {
-        std::thread::sleep(Duration::from_millis(10));
-    }
     assert!(matches!(refused, Refusal::NoRoom { .. }), "{refused}");
 }
 

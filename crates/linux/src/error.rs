@@ -114,6 +114,14 @@ pub enum Error {
         /// The event, as a verb.
         how: &'static str,
     },
+    /// No folder that rbloat can open is that of its control group.
+    #[error(
+        "the control group of process {pid} could not be found, so its memory limit is unknown"
+    )]
+    UnknownGroup {
+        /// The requested id.
+        pid: i32,
+    },
     /// rbloat may not open as many files as it needs.
     #[error("cannot open {path}: rbloat may not open more files")]
     TooManyFiles {

@@ -187,7 +187,7 @@ fn a_group_says_its_use_its_limit_and_its_kills() {
          $stdin.read",
     );
     group.adopt(target.pid());
-    let before = group_memory(target.pid()).unwrap();
+    let before = group_memory(target.pid()).unwrap().unwrap();
     assert_eq!((before.limit_bytes, before.oom_kills), (Some(80 << 20), Some(0)));
     let GroupMemory { usage_bytes, cache_bytes, .. } = before;
     assert!(
@@ -196,7 +196,7 @@ fn a_group_says_its_use_its_limit_and_its_kills() {
     );
     target.tell("");
     assert_eq!(target.next_truth()["signal"], 9);
-    assert_eq!(group_memory(target.pid()).unwrap().oom_kills, Some(1));
+    assert_eq!(group_memory(target.pid()).unwrap().unwrap().oom_kills, Some(1));
     assert!(target.finish());
 }
 

@@ -33,6 +33,8 @@ pub struct TopProcess<'a> {
     pub pss_bytes: Option<u64>,
     /// The control group whose limit leaves the least room.
     pub group: Option<Group>,
+    /// True if the group could not be found, so that there may be a limit.
+    pub is_limit_unknown: bool,
     /// The growth of RSS in bytes per minute; `None` if it is too early.
     pub growth_per_minute: Option<f64>,
     /// The causes of its memory.
@@ -241,8 +243,9 @@ pub fn top_row(process: &TopProcess<'_>, is_selected: bool, width: usize) -> Str
             Column::Rss => format!("{:>9}", mebibytes(process.rss_bytes)),
             Column::Pss => format!("{:>9}", process.pss_bytes.map_or("?".into(), mebibytes)),
             Column::Limit => {
-                let share = process.group.and_then(used);
-                format!("{:>8}", share.map_or(String::new(), |share| format!("{share:.0}")))
+                let share = process.group.and_then(used).map(|share| format!("{share:.0}"));
+                let unknown = if process.is_limit_unknown { "?" } else { "" };
+                format!("{:>8}", share.unwrap_or_else(|| unknown.into()))
             }
             Column::Growth => format!("{:>9}", growth(process.growth_per_minute)),
             Column::Bar => format!("{style:#}  {}{style}", bar_of(&process.causes)),
@@ -266,6 +269,7 @@ pub fn top_detail(process: &TopProcess<'_>, width: usize, height: usize) -> Vec<
         Some(Group { usage_bytes, limit_bytes: Some(limit), .. }) => {
             format!("control group: {} of {}; ", Size(usage_bytes), Size(limit))
         }
+        _ if process.is_limit_unknown => "control group not found, limit unknown; ".into(),
         _ => String::new(),
     };
     match process.causes {
@@ -481,6 +485,31 @@ mod tests {
         }
     }
 
+    /// The column was empty, as without a limit.
+    #[test]
+    fn an_unknown_limit_is_no_lack_of_one() {
+        let mut process = TopProcess {
+            pid: 7,
+            branch: "",
+            rss_bytes: 0,
+            pss_bytes: Some(0),
+            group: None,
+            is_limit_unknown: false,
+            growth_per_minute: Some(0.0),
+            causes: TopCauses::Unknown,
+            command: "",
+        };
+        let shown = |process: &TopProcess<'_>| {
+            let lines = [vec![top_row(process, false, 80)], top_detail(process, 80, 9)].concat();
+            lines.join("\n").matches('?').count()
+        };
+        assert_eq!(shown(&process), 0);
+        process.is_limit_unknown = true;
+        assert_eq!(shown(&process), 1);
+        let detail = plain(&top_detail(&process, 80, 9).join(" "));
+        assert!(detail.contains("control group not found, limit unknown;"), "{detail}");
+    }
+
     #[test]
     fn lines_fit_each_width_and_columns_align() {
         let rows = rows();
@@ -496,6 +525,7 @@ mod tests {
             rss_bytes: 12_345 << 20,
             pss_bytes: Some(1 << 20),
             group: Some(group),
+            is_limit_unknown: false,
             growth_per_minute: Some(72.04 * f64::from(1 << 20)),
             causes: TopCauses::Known(&rows, Duration::from_secs(7)),
             command: &"puma: cluster worker 0 ".repeat(20),

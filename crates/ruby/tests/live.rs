@@ -288,7 +288,7 @@ fn a_busy_process_is_read_exactly_or_not_at_all() {
            kept.shift if kept.size > 100 } } }
          Thread.new { loop { sleep 0.03; GC.start } }
          Thread.new { loop { sleep 0.1; GC.compact } } if GC.respond_to?(:compact)
-         sleep 0.5; puts 'ready {}'; $stdout.flush; $stdin.read",
+         sleep 0.01 until GC.count > 20; puts 'ready {}'; $stdout.flush; $stdin.read",
     );
     let mut read = 0;
     let rounds = 2 * testkit::captures();
@@ -366,9 +366,12 @@ fn threads_and_ractors_share_the_heap() {
          $threads = Array.new(20) { Thread.new { own = Array.new(50) { Shared.new }; sleep; own } }
          if defined?(Ractor)
            $VERBOSE = nil
-           $ractors = Array.new(2) { Ractor.new { own = Array.new(1000) { Shared.new }; sleep; own } }
+           $reader, $writer = IO.pipe
+           $ractors = Array.new(2) { Ractor.new($writer.fileno) { |ready| own = Array.new(1000) { Shared.new }
+             IO.for_fd(ready, autoclose: false).syswrite('.'); sleep; own } }
+           $reader.read(2)
          end
-         sleep 0.5",
+         Thread.pass until $threads.all?(&:stop?)",
     );
     let ractors = if space.interpreter.version.as_str() < "3" { 0 } else { 2000 };
     assert_eq!(objects_of(&space, "Shared"), 1000 + ractors);

@@ -275,7 +275,7 @@ fn start<'a>(
 fn trim(program: &MeasuredProgram<'_>) -> bool {
     let trimmed = program.pids().filter(|&pid| {
         let Ok(Some(target)) = examine::ruby(pid) else { return false };
-        AllocatorCall::find(&target).and_then(|call| examine::trim(pid, &call)).is_ok()
+        AllocatorCall::find(&target).and_then(|call| examine::trim(&call)).is_ok()
     });
     trimmed.count() > 0
 }

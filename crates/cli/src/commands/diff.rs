@@ -110,9 +110,10 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     let snapshots = match &names[..] {
         [(_, SourceName::Process(name))] => {
             // Another process may have that name later.
-            let pid = naming::process(name.clone())?.pid();
+            let target = naming::process(name.clone())?;
+            let pid = target.pid();
             let name = SourceName::Process(ProcessName::Pid(pid));
-            let begin = || KeptLines::begin(pid, how, arguments.rate);
+            let begin = || KeptLines::begin(&target, how, arguments.rate);
             let mut lines = arguments.kept.then(begin).transpose()?;
             // The next capture needs all rights again.
             let earlier = Sandbox::of_analyses(how.sandbox);

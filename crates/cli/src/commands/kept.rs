@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use diagnosis::KeptSampling;
 use examine::KeptWatch;
 use formats::to_json;
+use image::Target;
 use render::{KeptCommand, Stacks};
 use supervise::{Event, Signals};
 
@@ -18,21 +19,21 @@ const WATCHED: Duration = Duration::from_secs(120);
 
 /// Watches the process, and prints the lines that allocate what stays.
 pub(crate) fn run(
-    pid: i32,
+    target: &Target,
     arguments: &WhoArguments,
     files: Files,
     signals: &Signals,
 ) -> Result<Outcome, Failure> {
     let WhoArguments { rate, older_than, .. } = *arguments;
     let how = arguments.capture.options();
-    let watch = KeptWatch::begin(pid, how, KeptSampling { rate, older_than })?;
+    let watch = KeptWatch::begin(target, how, KeptSampling { rate, older_than })?;
     let duration = arguments.duration.unwrap_or(WATCHED);
     let progress = Progress::new();
     let (begin, mut shown) = (Instant::now(), None);
     let kept = watch.run(duration, || {
         let seconds = begin.elapsed().as_secs();
         if shown.replace(seconds) != Some(seconds) {
-            let what = format!("watching the new objects of process {pid}; ^C ends it");
+            let what = format!("watching the new objects of process {}; ^C ends it", target.pid());
             progress.show(&with_time_left(&what, duration.saturating_sub(begin.elapsed())));
         }
         Ok(matches!(signals.next(Duration::ZERO)?, Event::Signal { .. }))

@@ -180,7 +180,10 @@ fn record(
         Some(Err(failure)) if failure.is_end() && child.is_some() => None,
         growth => growth.transpose()?,
     };
-    let kept = arguments.kept.then(|| KeptWatch::begin(pid, how, KEPT)).transpose()?;
+    let begin_kept = || -> Result<_, Failure> {
+        Ok(KeptWatch::begin(&naming::process(ProcessName::Pid(pid))?, how, KEPT)?)
+    };
+    let kept = arguments.kept.then(begin_kept).transpose()?;
     let mut view = View::new(how, child.is_some(), growth, kept.map(KeptWatch::record));
     view.print(&format!("recording process {pid} into {}", path.display()));
     let options = RecorderOptions {

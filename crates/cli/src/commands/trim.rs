@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
     progress.erase();
     print(&render::trim_prediction(&report))?;
     if !arguments.dry_run {
-        report.outcome = Some(examine::trim(pid, &call)?);
+        report.outcome = Some(examine::trim(&call)?);
         print(&render::trim_outcome(&report))?;
     }
     // The outcome is printed even if the watch fails.

@@ -113,19 +113,19 @@ pub(crate) fn run(arguments: &WhoArguments) -> Result<Outcome, Failure> {
     };
     match &arguments.watched.process {
         Some(name) => {
-            let pid = naming::process(ProcessName::from(name.as_str()))?.pid();
+            let target = naming::process(ProcessName::from(name.as_str()))?;
             let signals = Signals::block(false)?;
             if arguments.kept {
-                return kept::run(pid, arguments, files, &signals);
+                return kept::run(&target, arguments, files, &signals);
             }
             let how = arguments.capture.options();
-            let begun = Watch::begin_with_stacks(pid, how, arguments.poll)?;
+            let begun = Watch::begin_with_stacks(&target, how, arguments.poll)?;
             let duration = arguments.duration.or(Some(WATCHED));
             let watched = watch(begun, duration, &signals, None);
             let failed = watched.failed;
             print(watched, arguments, files)?;
             if !arguments.json {
-                let pid = pid.to_string();
+                let pid = target.pid().to_string();
                 match &arguments.output {
                     Some(page) => terminal::suggest(&["xdg-open", &page.display().to_string()])?,
                     None => terminal::suggest(&["rbloat", "who", &pid, "-o", "who.html"])?,

@@ -150,6 +150,15 @@ fn an_unknown_limit_is_reported_and_no_forked_copy_is_made() {
         assert_eq!(capture.method, CaptureMethod::Freeze);
         assert!(capture.reason.contains("memory limit of the process is unknown"), "{capture:?}");
         assert_eq!(capture.no_copy, Some(NoCopy::UnknownLimit));
+        let file = format!("/tmp/rbloat-unknown-limit-{outside}.jsonl");
+        let mut record = rbloat();
+        record.args(["record", "1", "--duration", "1s", "--causes-every", "0", "-o", &file]);
+        let recorded = run(&record);
+        assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
+        let recording = fs::read_to_string(&file).unwrap();
+        fs::remove_file(&file).unwrap();
+        let unknown = "so its memory limit is unknown";
+        assert_eq!(recording.matches(unknown).count(), 1, "{recording}");
         // From the host it is known.
         assert_eq!(limit(&tree(first.parse().unwrap()).output().unwrap()), Some(LIMIT));
         assert!(target.finish());

@@ -57,7 +57,9 @@ fn fibers_have_stacks_of_their_own() {
 
 #[test]
 fn hundreds_of_threads() {
-    let (target, report) = check("$threads = Array.new(300) { Thread.new { sleep } }; sleep 0.3");
+    let (target, report) = check(
+        "$threads = Array.new(300) { Thread.new { sleep } }; Thread.pass until $threads.all?(&:stop?)",
+    );
     assert!(report.process.threads >= 300);
     let stacks = bytes(&report, "stack.threads");
     assert!(stacks > 300 * 8192, "{stacks}");
@@ -67,7 +69,13 @@ fn hundreds_of_threads() {
 #[test]
 fn threads_that_have_ended_leave_stacks_that_glibc_keeps() {
     let (target, _) = check(
-        "Array.new(50) { Thread.new { sleep 0.1 } }.each(&:join); Thread.new { sleep }; sleep 0.1",
+        "gate = Queue.new
+         threads = Array.new(50) { Thread.new { gate.pop } }
+         Thread.pass until threads.all?(&:stop?)
+         gate.close
+         threads.each(&:join)
+         last = Thread.new { sleep }
+         Thread.pass until last.stop?",
     );
     assert!(target.finish());
 }
@@ -77,8 +85,11 @@ fn ractors() {
     let (target, _) = check(
         "$VERBOSE = nil
          if defined?(Ractor)
-           $ractors = Array.new(4) { |i| Ractor.new(i) { |n| kept = Array.new(1000) { |j| \"#{n} #{j}\" * 9 }; sleep; kept } }
-           sleep 0.3
+           $reader, $writer = IO.pipe
+           $ractors = Array.new(4) { |i| Ractor.new(i, $writer.fileno) { |n, ready|
+             kept = Array.new(1000) { |j| \"#{n} #{j}\" * 9 }
+             IO.for_fd(ready, autoclose: false).syswrite('.'); sleep; kept } }
+           $reader.read(4)
          end",
     );
     assert!(target.finish());

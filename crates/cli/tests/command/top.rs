@@ -175,8 +175,9 @@ fn a_family_is_a_tree_with_the_figures_of_the_kernel() {
     let mut command = testkit::ruby();
     let source = "$kept = 'x' * (30 << 20)
          reader, writer = IO.pipe
-         children = Array.new(2) { |at| fork { $own = 'y' * ((at + 1) << 22); $stdin.close; writer.close; reader.read } }
-         sleep 0.5
+         grown, ready = IO.pipe
+         children = Array.new(2) { |at| fork { $own = 'y' * ((at + 1) << 22); $stdin.close; writer.close; ready.write('.'); reader.read } }
+         grown.read(2)
          puts \"ready {\\\"children\\\": #{children}}\"; $stdout.flush; $stdin.read";
     let target = Target::start(command.args(["-e", source, &word]));
     let children = target.truth["children"].as_array().unwrap();

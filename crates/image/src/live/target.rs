@@ -24,7 +24,7 @@ pub struct Target {
     /// The kernel's counts of its memory when it was opened.
     pub counts: MemoryCounts,
     modules: OnceLock<Vec<Module>>,
-    control_groups: OnceLock<Option<Vec<ControlGroup>>>,
+    control_groups: OnceLock<Result<Vec<ControlGroup>, Error>>,
 }
 
 impl Target {
@@ -77,9 +77,12 @@ impl Target {
         self.modules.get_or_init(|| elf::modules(&self.image))
     }
 
-    /// The control groups of the process that count memory, from the innermost outwards; `None` if they could not be found.
-    #[must_use]
-    pub fn control_groups(&self) -> Option<&[ControlGroup]> {
-        self.control_groups.get_or_init(|| proc::control_groups(self.pid())).as_deref()
+    /// The control groups of the process that count memory, from the innermost outwards.
+    ///
+    /// # Errors
+    /// As [`proc::control_groups`].
+    pub fn control_groups(&self) -> Result<&[ControlGroup], &Error> {
+        let groups = self.control_groups.get_or_init(|| proc::control_groups(self.pid()));
+        groups.as_ref().map(Vec::as_slice)
     }
 }

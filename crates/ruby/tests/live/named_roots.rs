@@ -155,7 +155,7 @@ fn a_busy_program_has_no_wrong_names() {
            500.times { |it| Cache.instance_variable_set(\"@of_#{thread}_#{it % 20}\", [thread, it]) }
            500.times { |it| Cache.send(:remove_const, \"OF_#{thread}_#{it}\") } } } }
          Thread.new { loop { sleep 0.02; GC.start } }
-         sleep 0.3; puts 'ready {}'; $stdout.flush; $stdin.read",
+         sleep 0.01 until GC.count > 10; puts 'ready {}'; $stdout.flush; $stdin.read",
     );
     let (mut read, mut named) = (0, 0);
     for round in 0..30 {

@@ -66,7 +66,7 @@ fn types_of_extensions_objects_are_those_that_the_process_says() {
          class Worker < Thread; end
          $kept = [Zlib::Deflate.new, StringIO.new, Mutex.new, Enumerator.new { }, proc { }, method(:puts),
            OpenSSL::Digest.new('SHA256'), Worker.new { sleep }, Class.new(Thread).new { sleep }, Random.new]
-         sleep 0.1",
+         Thread.pass until $kept.grep(Thread).all?(&:stop?)",
     );
     let mut names = BTreeMap::new();
     for object in objects.iter().filter(|object| object["type"] == "DATA") {

@@ -60,11 +60,12 @@ pub trait Watcher {
     /// Returns true if the process `pid` runs Ruby; `None` if it cannot be read.
     fn is_ruby(&mut self, pid: i32) -> Option<bool>;
 
-    /// Reads the Ruby process `pid`, with the owners of its memory if `owners` is true. An error is written to the recording.
+    /// Reads the Ruby process with this id and start time, with the owners of its memory if `owners` is true. An error is written
+    /// to the recording.
     ///
     /// # Errors
     /// If it cannot be read, with the reason.
-    fn capture(&mut self, pid: i32, owners: bool) -> Result<Report, String>;
+    fn capture(&mut self, process: (i32, u64), owners: bool) -> Result<Report, String>;
 
     /// Returns the growth by code since the last growth that was returned, if there is enough of it, and the end of that time.
     /// If the recording ends now, it is called until nothing is left.
@@ -114,6 +115,8 @@ pub struct Recorder<'a> {
     /// The time from which on the next line with growth may be written.
     growth_due: Duration,
     growth_frames: GrowthFrames,
+    /// True if the recording says that the memory limit is unknown.
+    is_blind: bool,
     /// The time at which it was last checked whether a search for causes is due.
     checked: Duration,
     /// PSS of the latest exact sample, and its time.
@@ -169,6 +172,7 @@ impl<'a> Recorder<'a> {
             peaks: Peaks::default(),
             growth_due: Duration::ZERO,
             growth_frames: GrowthFrames::default(),
+            is_blind: false,
             checked: Duration::ZERO,
             last_pss: None,
             known: KnownProcesses::default(),
@@ -253,7 +257,13 @@ impl<'a> Recorder<'a> {
     fn take_sample(&mut self) -> Result<bool, Error> {
         let (now, cpu) = (self.now(), linux::proc::own_cpu_time());
         // Before the tree, since a process that ends leaves its group first.
-        let group = linux::proc::group_memory(self.pid);
+        let group = match linux::proc::group_memory(self.pid) {
+            Ok(group) => group,
+            Err(error) => {
+                self.write_unknown_limit(error)?;
+                None
+            }
+        };
         let orphans = self.orphans.map_or_else(Vec::new, |orphans| orphans.look(&[self.pid]));
         orphans.into_iter().for_each(|orphan| self.tree.adopt(orphan));
         let members = self.tree.look();
@@ -295,6 +305,16 @@ impl<'a> Recorder<'a> {
         let cost = linux::proc::own_cpu_time() - cpu;
         self.samples.done(now, cost.saturating_sub(walked - counted));
         Ok(true)
+    }
+
+    /// Writes once that the recording has no limit because none was found.
+    fn write_unknown_limit(&mut self, error: linux::Error) -> Result<(), Error> {
+        let is_unknown = matches!(error, linux::Error::UnknownGroup { .. });
+        if !is_unknown || std::mem::replace(&mut self.is_blind, true) {
+            return Ok(());
+        }
+        let (t_ms, pid, what) = (self.t_ms(), self.pid, error.to_string());
+        self.journal.write(&Line::Failure(ReadFailure { t_ms, pid, what }))
     }
 
     fn write_starts_and_ends(&mut self, members: &[Member]) -> Result<(), Error> {
@@ -382,8 +402,8 @@ impl<'a> Recorder<'a> {
         })
     }
 
-    fn capture(&mut self, (pid, ..): ProgramId, owners: bool) -> Result<(), Error> {
-        let report = self.watcher.capture(pid, owners);
+    fn capture(&mut self, (pid, started_ticks, _): ProgramId, owners: bool) -> Result<(), Error> {
+        let report = self.watcher.capture((pid, started_ticks), owners);
         let t_ms = self.t_ms();
         let line = match report {
             Ok(report) => {

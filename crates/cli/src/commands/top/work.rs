@@ -159,37 +159,36 @@ impl Captures {
 
     /// Captures a process for its causes.
     fn send_causes(&self, id: Id) {
-        match check(id).and_then(|pid| Ok(report_of(pid, self.capture, Detail::CAUSES)?)) {
+        match report_of(id, self.capture, Detail::CAUSES) {
             Ok(report) => self.news.send(News::Causes(id, Ok(report.causes))),
-            Err(Failure::Examine(error)) if error.is_end() => {}
-            Err(failure) => self.news.send(News::Causes(id, Err(failure.to_string()))),
+            Err(error) if error.is_end() => {}
+            Err(error) => self.news.send(News::Causes(id, Err(Failure::from(error).to_string()))),
         }
     }
 
     fn answer(&self, id: Id, kind: JobKind) -> Result<Answer, Failure> {
-        let pid = check(id)?;
         Ok(match kind {
             JobKind::Report => {
-                let report = report_of(pid, self.capture, Detail::OWNERS)?;
+                let report = report_of(id, self.capture, Detail::OWNERS)?;
                 self.news.send(News::Causes(id, Ok(report.causes.clone())));
                 Answer::Report(Box::new(report))
             }
             JobKind::Predict => {
-                let target = examine::target(pid)?;
+                let target = examine::target(id)?;
                 let call = AllocatorCall::find(&target)?;
                 let (report, _) = examine::predict(&target, &call, self.capture)?;
                 Answer::Prediction(Box::new((report, call)))
             }
             JobKind::Trim(prediction) => {
                 let (mut report, call) = *prediction;
-                report.outcome = Some(examine::trim(pid, &call)?);
+                report.outcome = Some(examine::trim(&call)?);
                 self.send_causes(id);
                 Answer::Trimmed(Box::new(report))
             }
             JobKind::Snapshot => {
-                let path = default_path(&pid.to_string(), "rbloat");
+                let path = default_path(&id.0.to_string(), "rbloat");
                 let output = Output::open(&path)?;
-                let snapshot = snapshot_of(pid, self.capture, Detail::snapshot(false))?;
+                let snapshot = snapshot_of(id, self.capture, Detail::snapshot(false))?;
                 output.write(&snapshot.to_bytes())?;
                 Answer::Saved(path)
             }
@@ -200,20 +199,11 @@ impl Captures {
 
 /// Watches the growth of a process.
 fn who(id: Id, capture: CaptureOptions, is_ended: &AtomicBool) -> Result<Answer, Failure> {
-    let pid = check(id)?;
-    let watch = Watch::begin_with_stacks(pid, capture, false)?;
+    let watch = Watch::begin_with_stacks(&examine::target(id)?, capture, false)?;
     let watched = watch.run(Some(WATCHED), |watch| match is_ended.load(Ordering::Relaxed) {
         true => Ok(Some(End::Wanted)),
         false => watch.end_of_process(),
     });
     let notes = watched.notes.into_iter().map(sentence).collect();
     Ok(Answer::Who(Box::new((watched.who, notes))))
-}
-
-/// Returns the pid of a process that has not ended: another process may have its id by now.
-fn check((pid, started_ticks): Id) -> Result<i32, Failure> {
-    match proc::start_time(pid)? {
-        started if started == started_ticks => Ok(pid),
-        _ => Err(linux::Error::NoSuchProcess { pid }.into()),
-    }
 }

@@ -6,15 +6,16 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use super::{ControlGroup, GroupId, HIERARCHIES, Hierarchy, PROCESSES, folders_in, open_folder};
+use super::{ControlGroup, GroupId, HIERARCHIES, Hierarchy, PROCESSES};
+use super::{folders_in, is_short_of_files, open_folder};
 use crate::Error;
 use crate::proc::memory::number_after;
-use crate::proc::read;
+use crate::proc::{read, refusal};
 
 /// The most folders that are searched for a process.
 const MAX_FOLDERS: usize = 1 << 14;
@@ -100,12 +101,15 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
 
 /// A check that an open folder belongs to the mount with this number, of this hierarchy. Another file system may be mounted
 /// over it.
-pub(super) type IsGenuine = fn(BorrowedFd<'_>, u64, &Hierarchy) -> bool;
+pub(super) type IsGenuine = fn(BorrowedFd<'_>, u64, &Hierarchy) -> io::Result<bool>;
 
-pub(super) fn is_genuine(folder: BorrowedFd<'_>, mount: u64, hierarchy: &Hierarchy) -> bool {
-    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", folder.as_raw_fd()));
-    let number = info.ok().and_then(|info| number_after(&info, "mnt_id:"));
-    hierarchy.has(folder) && number == Some(mount)
+pub(super) fn is_genuine(
+    folder: BorrowedFd<'_>,
+    mount: u64,
+    hierarchy: &Hierarchy,
+) -> io::Result<bool> {
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", folder.as_raw_fd()))?;
+    Ok(hierarchy.has(folder) && number_after(&info, "mnt_id:") == Some(mount))
 }
 
 /// The control group that counts the memory of a process.
@@ -117,26 +121,32 @@ pub(super) struct Sought {
 }
 
 /// Returns the control group that counts the memory of process `pid`, and those above it; none if the kernel has no control
-/// groups. `None` if the folder of the group cannot be found.
-pub(super) fn levels(pid: i32) -> Option<Vec<ControlGroup>> {
+/// groups.
+///
+/// # Errors
+/// As [`super::control_groups`].
+pub(super) fn levels(pid: i32) -> Result<Vec<ControlGroup>, Error> {
     let lines = match read(pid, "cgroup") {
         Ok(lines) => lines,
         // A kernel without control groups has no such file.
         Err(Error::Proc { source, .. }) if source.kind() == ErrorKind::NotFound => {
-            return Some(vec![]);
+            return Ok(vec![]);
         }
-        Err(_) => return None,
+        Err(error) => return Err(error),
     };
     let Some((hierarchy, path)) = group_of_memory(&lines).filter(|_| !is_disabled()) else {
-        return Some(vec![]);
+        return Ok(vec![]);
     };
-    let sought = Sought::new(pid, hierarchy, path, is_genuine)?;
+    let unknown = || Error::UnknownGroup { pid };
+    let sought = Sought::new(pid, hierarchy, path, is_genuine).ok_or_else(unknown)?;
     let mut best = Vec::new();
     // Ours are the usual ones. Those of others may begin further up.
     for (owner, root) in [("self", None), (&pid.to_string(), Some(pid)), ("1", Some(1))] {
-        let mounts = fs::read(format!("/proc/{owner}/mountinfo")).unwrap_or_default();
+        let path = format!("/proc/{owner}/mountinfo");
         let root = root.map(|pid| PathBuf::from(format!("/proc/{pid}/root")));
-        let levels = sought.levels(&mounts, root.as_deref());
+        let levels = present(fs::read(&path))
+            .and_then(|mounts| sought.levels(&mounts.unwrap_or_default(), root.as_deref()))
+            .map_err(|error| refusal(pid, path, error))?;
         if levels.len() > best.len() {
             best = levels;
         }
@@ -144,7 +154,18 @@ pub(super) fn levels(pid: i32) -> Option<Vec<ControlGroup>> {
             break;
         }
     }
-    Some(best).filter(|levels| !levels.is_empty())
+    if best.is_empty() { Err(unknown()) } else { Ok(best) }
+}
+
+/// Returns what was found, or `None` if it is not there or not ours to see.
+///
+/// # Errors
+/// If that is unknown, since too many files are open.
+fn present<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(error) if is_short_of_files(&error) => Err(error),
+        found => Ok(found.ok()),
+    }
 }
 
 /// Returns true if the kernel was started with `cgroup_disable=memory`, as some are on small boards.
@@ -181,44 +202,78 @@ impl Sought {
     }
 
     /// Returns the group and those above it, as far as one of the mounts of a process with this root shows them.
-    pub(super) fn levels(&self, mountinfo: &[u8], root: Option<&Path>) -> Vec<ControlGroup> {
-        let in_mount = |mount: Mount| {
-            let open = |folder: &Path| {
-                let found = open_folder(root, folder)?;
-                (self.is_genuine)(found.as_fd(), mount.id, self.hierarchy).then_some(found)
-            };
-            let (unknown, names) = self.path.below(&mount.root)?;
-            let mut path: PathBuf = names.iter().collect();
-            if unknown > 0 {
-                path = self.search(&open(&mount.point)?, unknown, &path)?;
+    ///
+    /// # Errors
+    /// If too many files are open.
+    pub(super) fn levels(
+        &self,
+        mountinfo: &[u8],
+        root: Option<&Path>,
+    ) -> io::Result<Vec<ControlGroup>> {
+        let mut best = Vec::new();
+        for mount in Mount::all(mountinfo, self.hierarchy) {
+            let levels = self.levels_in(&mount, root)?.unwrap_or_default();
+            if levels.len() > best.len() {
+                best = levels;
             }
-            let level = |level: &Path| {
-                let folder = mount.point.join(level);
-                let id = GroupId::of(open(&folder)?.as_fd())?;
-                let root = root.map(Path::to_owned);
-                Some(ControlGroup { hierarchy: self.hierarchy, root, folder, id })
-            };
-            // A level that cannot be opened may have a limit.
-            path.ancestors().map(level).collect::<Option<Vec<_>>>()
+        }
+        Ok(best)
+    }
+
+    /// Returns the group and those above it that a mount shows; `None` if the group is not in it.
+    fn levels_in(
+        &self,
+        mount: &Mount,
+        root: Option<&Path>,
+    ) -> io::Result<Option<Vec<ControlGroup>>> {
+        let open = |folder: &Path| {
+            let Some(found) = present(open_folder(root, folder))? else { return Ok(None) };
+            let is_genuine = present((self.is_genuine)(found.as_fd(), mount.id, self.hierarchy))?;
+            Ok::<_, io::Error>(is_genuine.unwrap_or(false).then_some(found))
         };
-        let mounts = Mount::all(mountinfo, self.hierarchy).into_iter();
-        mounts.filter_map(in_mount).max_by_key(Vec::len).unwrap_or_default()
+        let Some((unknown, names)) = self.path.below(&mount.root) else { return Ok(None) };
+        let mut path: PathBuf = names.iter().collect();
+        if unknown > 0 {
+            let Some(mount) = open(&mount.point)? else { return Ok(None) };
+            let Some(found) = self.search(&mount, unknown, &path)? else { return Ok(None) };
+            path = found;
+        }
+        let mut levels = Vec::new();
+        for level in path.ancestors() {
+            let folder = mount.point.join(level);
+            let id = open(&folder)?.and_then(|found| GroupId::of(found.as_fd()));
+            // A level that cannot be opened may have a limit.
+            let Some(id) = id else { return Ok(None) };
+            let root = root.map(Path::to_owned);
+            levels.push(ControlGroup { hierarchy: self.hierarchy, root, folder, id });
+        }
+        Ok(Some(levels))
     }
 
     /// Searches a mount for the group at `path`, before which so many names are `unknown`.
-    fn search(&self, mount: &OwnedFd, unknown: usize, path: &Path) -> Option<PathBuf> {
+    fn search(&self, mount: &OwnedFd, unknown: usize, path: &Path) -> io::Result<Option<PathBuf>> {
         let mount = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
         let mut outer = vec![mount.clone()];
         for _ in 0..unknown {
-            outer = outer.iter().flat_map(|it| folders_in(it)).take(MAX_FOLDERS).collect();
+            let mut inner = Vec::new();
+            for folder in &outer {
+                inner.extend(present(folders_in(folder))?.into_iter().flatten());
+                inner.truncate(MAX_FOLDERS);
+            }
+            outer = inner;
         }
-        let has_process = |folder: &PathBuf| {
+        for folder in outer.into_iter().map(|outer| outer.join(path)) {
+            let read = |name| present(fs::read_to_string(folder.join(name)));
             // A threaded group lists threads only.
-            let read = |name| fs::read_to_string(folder.join(name)).ok();
-            let listed = read(PROCESSES).or_else(|| read("cgroup.threads"));
-            listed.is_some_and(|text| text.lines().any(|line| line.parse() == Ok(self.pid)))
-        };
-        let found = outer.into_iter().map(|outer| outer.join(path)).find(has_process)?;
-        Some(found.strip_prefix(&mount).ok()?.to_owned())
+            let listed = match read(PROCESSES)? {
+                None => read("cgroup.threads")?,
+                listed => listed,
+            };
+            let has_process = |text: String| text.lines().any(|line| line.parse() == Ok(self.pid));
+            if listed.is_some_and(has_process) {
+                return Ok(folder.strip_prefix(&mount).ok().map(Path::to_owned));
+            }
+        }
+        Ok(None)
     }
 }

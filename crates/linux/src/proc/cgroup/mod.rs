@@ -6,6 +6,7 @@ mod tests;
 
 use std::collections::HashSet;
 use std::fs;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -16,8 +17,8 @@ use super::memory::{number_after, rollup};
 use super::read;
 use rustix::fs::{Mode, OFlags};
 
-use crate::Sysroot;
 use crate::text::one_line;
+use crate::{Error, Sysroot};
 use find::{GroupPath, Mount};
 
 /// The memory of one control group.
@@ -56,11 +57,12 @@ impl GroupMemory {
 }
 
 /// Returns the memory of the control group of process `pid`. A process is in several nested groups: the one whose
-/// limit leaves the least room counts, or the innermost if none has a limit. `None` if the group is unknown, or counts no
-/// memory.
-#[must_use]
-pub fn group_memory(pid: i32) -> Option<GroupMemory> {
-    memory_of_groups(&control_groups(pid)?)
+/// limit leaves the least room counts, or the innermost if none has a limit. `None` if no group counts its memory.
+///
+/// # Errors
+/// As [`control_groups`].
+pub fn group_memory(pid: i32) -> Result<Option<GroupMemory>, Error> {
+    control_groups(pid).map(|groups| memory_of_groups(&groups))
 }
 
 /// Returns the memory of the group among these that leaves the least room; of the first one if none has a limit.
@@ -156,7 +158,7 @@ impl ControlGroup {
     }
 
     fn at_folder(folder: PathBuf) -> Option<Self> {
-        let found = open_folder(None, &folder)?;
+        let found = open_folder(None, &folder).ok()?;
         let hierarchy = HIERARCHIES.iter().find(|hierarchy| hierarchy.has(found.as_fd()))?;
         Some(Self { hierarchy, root: None, folder, id: GroupId::of(found.as_fd())? })
     }
@@ -169,7 +171,7 @@ impl ControlGroup {
 
     /// Opens the folder, if it is still that of this group.
     fn open(&self) -> Option<Folder> {
-        let found = open_folder(self.root.as_deref(), &self.folder)?;
+        let found = open_folder(self.root.as_deref(), &self.folder).ok()?;
         (GroupId::of(found.as_fd()) == Some(self.id)).then_some(Folder(found))
     }
 
@@ -261,7 +263,7 @@ impl ControlGroup {
         let mut folders = vec![folder.path()];
         let mut next = 0;
         while let Some(folder) = folders.get(next) {
-            let inner: Vec<PathBuf> = folders_in(folder).collect();
+            let inner: Vec<PathBuf> = folders_in(folder).into_iter().flatten().collect();
             folders.extend(inner);
             next += 1;
         }
@@ -280,19 +282,27 @@ impl Folder {
 }
 
 /// Opens a folder below the root of a process, or below our own. The caller checks that it is the folder of a group.
-fn open_folder(root: Option<&Path>, folder: &Path) -> Option<OwnedFd> {
-    if let Ok(found) = Sysroot::open(root).find(folder) {
-        return Some(found);
+fn open_folder(root: Option<&Path>, folder: &Path) -> io::Result<OwnedFd> {
+    match Sysroot::open(root).find(folder) {
+        Err(error) if !is_short_of_files(&error) => {}
+        found => return found,
     }
     // Linux before 5.6, or a seccomp filter that does not know openat2(2). A link of the process may lead elsewhere.
-    let path = root.unwrap_or(Path::new("/")).join(folder.strip_prefix("/").ok()?);
-    rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
+    let inside = folder.strip_prefix("/").map_err(|_| io::ErrorKind::NotFound)?;
+    let path = root.unwrap_or(Path::new("/")).join(inside);
+    Ok(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Returns true if a file may exist, but rbloat or the machine has too many open.
+fn is_short_of_files(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 /// The folders in a folder.
-fn folders_in(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter(|it| it.file_type().is_ok_and(|kind| kind.is_dir())).map(|it| it.path())
+fn folders_in(folder: &Path) -> io::Result<impl Iterator<Item = PathBuf> + use<>> {
+    let entries = fs::read_dir(folder)?.flatten();
+    let folders = entries.filter(|it| it.file_type().is_ok_and(|kind| kind.is_dir()));
+    Ok(folders.map(|it| it.path()))
 }
 
 /// The inode of the folder of the outermost group, from `cgroup_setup_root` in the kernel's kernel/cgroup/cgroup.c.
@@ -313,10 +323,12 @@ pub struct KernelMemory {
 }
 
 /// Returns the control groups whose memory limits count for process `pid`, from the innermost group outwards: as far as we can
-/// see them from our namespaces, those of the process, or those of process 1. None if the kernel has no control groups. `None`
-/// if the group could not be found, so that its limit is unknown.
-#[must_use]
-pub fn control_groups(pid: i32) -> Option<Vec<ControlGroup>> {
+/// see them from our namespaces, those of the process, or those of process 1. None if the kernel has no control groups.
+///
+/// # Errors
+/// [`Error::UnknownGroup`] if the group could not be found, so that its limit is unknown; if there is no such process, the kernel
+/// refuses, or too many files are open.
+pub fn control_groups(pid: i32) -> Result<Vec<ControlGroup>, Error> {
     find::levels(pid)
 }
 

@@ -1,5 +1,6 @@
 use super::find::{Sought, group_of_memory};
 use super::*;
+use rustix::io::Errno;
 
 static TWO: &Hierarchy = &HIERARCHIES[0];
 static ONE: &Hierarchy = &HIERARCHIES[1];
@@ -38,7 +39,7 @@ fn memory_is_counted_by_version_2_if_version_1_does_not_have_the_controller() {
 /// The group at `path` of our own process, in mounts that are tested as folders of some other file system.
 fn sought(path: &str) -> Sought {
     let pid = std::process::id().cast_signed();
-    Sought::new(pid, TWO, path.as_bytes(), |_, _, _| true).unwrap()
+    Sought::new(pid, TWO, path.as_bytes(), |_, _, _| Ok(true)).unwrap()
 }
 
 /// A folder with groups of version 2 that have a limit, the last one with our process.
@@ -78,7 +79,7 @@ fn limits(levels: &[ControlGroup]) -> Vec<Option<u64>> {
 fn a_group_is_found_by_its_path_and_the_group_that_is_mounted() {
     let groups = Groups::make(&[("pod", 900), ("pod/other", 1), ("pod/web", 700)]);
     let find = |path: &str, root: &str, inside: &str| {
-        limits(&sought(path).levels(groups.mounted(root, inside).as_bytes(), None))
+        limits(&sought(path).levels(groups.mounted(root, inside).as_bytes(), None).unwrap())
     };
     // From the host, and from a namespace whose root is `pod`, or beside `web`.
     assert_eq!(find("/pod/web", "/", ""), [Some(700), Some(900), None]);
@@ -99,11 +100,25 @@ fn a_group_is_found_by_its_path_and_the_group_that_is_mounted() {
     assert_eq!(find("/../web", "/../..", ""), [Some(700), Some(900), None]);
 }
 
+/// The limit was unknown "since the control group could not be found".
+#[test]
+fn too_many_open_files_are_no_reason_to_look_elsewhere() {
+    let groups = Groups::make(&[("pod", 900), ("pod/web", 700)]);
+    let pid = std::process::id().cast_signed();
+    let found = |is_genuine| {
+        let sought = Sought::new(pid, TWO, b"/pod/web", is_genuine).unwrap();
+        sought.levels(groups.mounted("/", "").as_bytes(), None).map_err(|it| it.raw_os_error())
+    };
+    assert_eq!(found(|_, _, _| Err(Errno::MFILE.into())), Err(Some(libc::EMFILE)));
+    assert_eq!(found(|_, _, _| Err(Errno::NFILE.into())), Err(Some(libc::ENFILE)));
+    assert_eq!(found(|_, _, _| Err(Errno::ACCESS.into())), Ok(vec![]));
+}
+
 #[test]
 fn a_group_that_is_not_in_a_mount_is_not_mistaken_for_another() {
     let groups = Groups::make(&[("pod", 900), ("pod/web", 700)]);
     let find = |path: &str, root: &str| {
-        limits(&sought(path).levels(groups.mounted(root, "").as_bytes(), None))
+        limits(&sought(path).levels(groups.mounted(root, "").as_bytes(), None).unwrap())
     };
     for (path, root) in [
         ("/../pod", "/"),
@@ -119,7 +134,7 @@ fn a_group_that_is_not_in_a_mount_is_not_mistaken_for_another() {
         assert_eq!(find(path, root), [], "{path} {root}");
     }
     for path in ["", "pod", "/pod/../web", "/pod/..", "/.", "/../pod/../.."] {
-        assert!(Sought::new(1, TWO, path.as_bytes(), |_, _, _| true).is_none(), "{path}");
+        assert!(Sought::new(1, TWO, path.as_bytes(), |_, _, _| Ok(true)).is_none(), "{path}");
     }
 }
 
@@ -130,11 +145,14 @@ fn the_mount_that_shows_most_levels_counts_and_names_may_be_any_bytes() {
     let web = groups.mounted("/a\\040b/web", "a b/web").replace("a b", "a\\040b");
     mounts.extend(web.bytes());
     let path = "/a b/web";
-    assert_eq!(limits(&sought(path).levels(&mounts, None)), [Some(700)]);
+    assert_eq!(limits(&sought(path).levels(&mounts, None).unwrap()), [Some(700)]);
     mounts.extend(groups.mounted("/", "").bytes());
     mounts.extend(web.bytes());
-    assert_eq!(limits(&sought(path).levels(&mounts, None)), [Some(700), Some(900), None]);
-    assert_eq!(sought(path).levels(b"31 20 0:27 / \xff\\777\\1 rw - cgroup2 x rw", None), []);
+    assert_eq!(limits(&sought(path).levels(&mounts, None).unwrap()), [Some(700), Some(900), None]);
+    assert_eq!(
+        sought(path).levels(b"31 20 0:27 / \xff\\777\\1 rw - cgroup2 x rw", None).unwrap(),
+        []
+    );
 }
 
 /// A process may mount anything over the folder of its group.
@@ -143,10 +161,10 @@ fn a_folder_of_another_file_system_is_no_group() {
     let groups = Groups::make(&[("", 700)]);
     let own = std::process::id().cast_signed();
     let genuine = Sought::new(own, TWO, b"/", find::is_genuine).unwrap();
-    assert_eq!(genuine.levels(groups.mounted("/", "").as_bytes(), None), []);
+    assert_eq!(genuine.levels(groups.mounted("/", "").as_bytes(), None).unwrap(), []);
     assert_eq!(ControlGroup::at(groups.0.path()), None);
     // Nor is a folder that took the place of a group.
-    let [level] = &sought("/").levels(groups.mounted("/", "").as_bytes(), None)[..] else {
+    let [level] = &sought("/").levels(groups.mounted("/", "").as_bytes(), None).unwrap()[..] else {
         panic!("it is found");
     };
     assert!(level.memory().is_some());
@@ -167,12 +185,12 @@ fn our_own_group_is_the_same_through_the_mounts_of_others() {
     };
     let sought = Sought::new(own, hierarchy, path, find::is_genuine).unwrap();
     let mounts = read(own, "mountinfo").unwrap();
-    let levels = sought.levels(&mounts, None);
+    let levels = sought.levels(&mounts, None).unwrap();
     if levels.is_empty() {
         return testkit::skip("our own control group is not mounted");
     }
     let root = format!("/proc/{own}/root");
-    assert_eq!(sought.levels(&mounts, Some(Path::new(&root))), levels);
+    assert_eq!(sought.levels(&mounts, Some(Path::new(&root))).unwrap(), levels);
     assert_eq!(ControlGroup::at(&levels[0].folder).as_ref(), levels.first());
     assert!(levels[0].processes().contains(&own));
 }

@@ -92,6 +92,7 @@ impl View {
             rss_bytes: process.rss_bytes,
             pss_bytes: process.exact.map(|it| it.pss_bytes),
             group: process.group.map(Group::from),
+            is_limit_unknown: process.is_limit_unknown,
             growth_per_minute: process.growth_per_minute,
             causes: causes.map_or(TopCauses::Unknown, |causes| match &causes.rows {
                 Ok(rows) => TopCauses::Known(rows, causes.read.elapsed()),

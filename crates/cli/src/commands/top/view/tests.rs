@@ -25,6 +25,7 @@ fn listed(pid: i32, parent: Option<i32>, mib: u64, command: &str) -> Listed {
         exact: Some(Rollup { pss_bytes: mib * MIB / 2, ..Rollup::default() }),
         group_path: None,
         group: parent.map(|_| group),
+        is_limit_unknown: false,
         growth_per_minute: Some(mib as f64 * 1e4),
     }
 }
