@@ -5,7 +5,7 @@ use ledger::{Explanation, Referrer};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Capture, Content, KeptBy, ProcessSummary, Report};
+use crate::{Capture, Content, FindingRow, KeptBy, ProcessSummary, Report};
 
 /// The document of `rbloat why`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -17,6 +17,8 @@ pub struct Why {
     pub paths: Vec<KeptBy>,
     pub referrers: Vec<WhyReferrer>,
     pub dominators: Vec<WhyReferrer>,
+    #[serde(default)]
+    pub findings: Vec<FindingRow>,
 }
 
 impl Content for Why {
@@ -82,6 +84,7 @@ impl Why {
             paths: explanation.paths.iter().map(KeptBy::from).collect(),
             referrers: explanation.referrers.iter().map(WhyReferrer::from).collect(),
             dominators: explanation.dominators.iter().map(WhyReferrer::from).collect(),
+            findings: report.findings,
         }
     }
 }

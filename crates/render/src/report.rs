@@ -112,7 +112,7 @@ fn write(report: &Report, out: &mut String, options: TextOptions) -> std::fmt::R
     write_interpreter(report, out, options.width, options.code)?;
     write_threads(report, out, options.width)?;
     write_advice(report, out, options.width)?;
-    write_findings(report, out, options.width)?;
+    write_findings(&report.findings, out, options.width)?;
     write_paragraph(out, DIM, &foot(report), "", options.width)
 }
 
@@ -339,12 +339,16 @@ fn write_advice(report: &Report, out: &mut String, width: usize) -> std::fmt::Re
     writeln!(out)
 }
 
-fn write_findings(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
-    if report.findings.is_empty() {
+pub(crate) fn write_findings(
+    findings: &[FindingRow],
+    out: &mut String,
+    width: usize,
+) -> std::fmt::Result {
+    if findings.is_empty() {
         return Ok(());
     }
     writeln!(out, "{BOLD}FINDINGS{BOLD:#}")?;
-    for finding in &report.findings {
+    for finding in findings {
         let severity = severity(finding);
         write_wrapped(out, &format!(" {severity}: "), &words::finding(finding), width)?;
     }

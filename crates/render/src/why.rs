@@ -5,6 +5,7 @@ use std::fmt::Write;
 use formats::{Why, WhyKind, WhyReferrer};
 use ledger::{Count, Size};
 
+use crate::report::write_findings;
 use crate::text::{BOLD, write_wrapped};
 use crate::words;
 
@@ -93,7 +94,10 @@ fn write(why: &Why, out: &mut String, width: usize) -> std::fmt::Result {
             write_wrapped(out, " · ", &referrer_words(referrer), width)?;
         }
     }
-    Ok(())
+    if !why.findings.is_empty() {
+        writeln!(out)?;
+    }
+    write_findings(&why.findings, out, width)
 }
 
 fn referrer_words(referrer: &WhyReferrer) -> String {

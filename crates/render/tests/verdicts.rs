@@ -255,10 +255,14 @@ fn a_chunk_with_an_owner_is_not_called_leaked() {
         };
         let (paths, referrers, dominators) = (vec![], vec![], vec![]);
         let (process, capture) = (report.process, report.capture);
-        render::why(&Why { process, capture, subject, paths, referrers, dominators }, 120)
+        let findings = vec![FindingKind::GroupLimitUnknown.into()];
+        let why = Why { process, capture, subject, paths, referrers, dominators, findings };
+        render::why(&why, 120)
     };
     let owned = text("RubyVM");
     assert!(owned.contains("no root by a path, but memory of RubyVM points to it"), "{owned}");
     assert!(!owned.contains("leaked"), "{owned}");
+    // `why` gave false paths without the finding that the report had.
+    assert!(owned.contains("FINDINGS") && owned.contains("memory limit is unknown"), "{owned}");
     assert!(text("(nobody)").contains("so it may be leaked"));
 }
