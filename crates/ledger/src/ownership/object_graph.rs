@@ -10,6 +10,7 @@ use std::collections::{HashMap, HashSet};
 
 use paths::Level;
 pub(crate) use paths::{Paths, Reach};
+use references::values_of;
 pub use singletons::SingletonClasses;
 pub(crate) use singletons::singleton_classes;
 
@@ -114,6 +115,8 @@ pub(crate) struct ObjectGraph<'a> {
     class_slots: Vec<Option<u32>>,
     /// The named roots of each class, by the slot of the class. The application's roots come first.
     named_in_classes: Vec<(u32, u32)>,
+    /// The slots of classes that lead from constant to constant, so that they live as long as the program.
+    lasting_classes: Bits,
     /// The slots that refer to more than their words do: to the named roots of a class, to stacks, or to values of which
     /// they are the keys.
     with_others: Bits,
@@ -170,6 +173,7 @@ impl<'a> ObjectGraph<'a> {
             }
         }
         named_in_classes.sort_by_key(|&(class, _)| class);
+        let lasting_classes = lasting_classes(space, named_roots, &global_roots, &named_in_classes);
         let weak = WeakReferences::find(heap, pointers, table, trace);
         let lists = &pointers.lists;
         let at_exit = lists.at_exit.iter().map(|&(_, slot)| slot).collect();
@@ -237,6 +241,7 @@ impl<'a> ObjectGraph<'a> {
             fields_of_classes,
             class_slots,
             named_in_classes,
+            lasting_classes,
             roots_of_objects,
             names,
         }
@@ -318,7 +323,7 @@ impl<'a> ObjectGraph<'a> {
             Node::Named(_) => {
                 let name = self.root_name(number);
                 let local = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
-                Some(local.map_or([name, "", ""], |local| ["[", local, "]"]))
+                Some(local.map_or([without_anonymous_class(name), "", ""], |it| ["[", it, "]"]))
             }
             Node::Slot(slot) if self.cached_method(slot).is_some() => {
                 Some(["(method cache)", "", ""])
@@ -386,6 +391,30 @@ impl<'a> ObjectGraph<'a> {
     /// Returns true for named roots that belong to a thread, without which they do not exist.
     fn is_local(&self, root: u32) -> bool {
         self.named_roots.get(root as usize).is_some_and(|root| root.kind == RootKind::Local)
+    }
+
+    /// Returns true if a named root is the beginning of paths: `from` is the node that leads to it. A variable of a class that constants
+    /// lead to is one. A class without a constant, such as one of several that were loaded again, or that a program makes for each
+    /// tenant, lives as long as whatever leads to it, and so does its variable.
+    fn begins_paths(&self, paths: &Paths, root: u32, from: u32) -> bool {
+        let Some(root) = self.named_roots.get(root as usize) else { return true };
+        if root.kind == RootKind::Local {
+            return false;
+        }
+        let Node::Slot(class) = self.node(from) else { return true };
+        if self.lasting_classes.contains(class) {
+            return true;
+        }
+        match paths.parent(from).map(|parent| self.node(parent)) {
+            // The singleton class of a class belongs to that.
+            Some(Node::Slot(owner)) => {
+                let is_its = root.name.starts_with("#<Class:") && !is_anonymous(&root.name);
+                is_its && self.lasting_classes.contains(owner)
+            }
+            // The elements of an array, for example.
+            Some(Node::Memory(node)) => self.root_at(node).is_some(),
+            _ => true,
+        }
     }
 
     /// Returns true for objects of Thread and its subclasses, which wrap the same structure.
@@ -555,6 +584,39 @@ fn by_preference(named_roots: &[NamedRoot]) -> Vec<u32> {
 fn is_thread(space: &ObjectSpace, slot: u32) -> bool {
     space.slots.get(slot as usize).is_some_and(|it| it.kind() == SlotType::DATA)
         && space.data_type_of(slot).is_some_and(DataType::is_thread)
+}
+
+/// The classes and modules to which a constant of Object leads, directly or by other constants.
+fn lasting_classes(
+    space: &ObjectSpace,
+    named_roots: &[NamedRoot],
+    global_roots: &[u32],
+    named_in_classes: &[(u32, u32)],
+) -> Bits {
+    let mut lasting = Bits::new(space.slots.len());
+    let class_at = |root: u32| {
+        let root = named_roots.get(root as usize).filter(|it| it.kind == RootKind::Constant)?;
+        let slot = space.slots.get(root.value as usize)?;
+        is_class(*slot).then_some(root.value)
+    };
+    let mut waiting: Vec<u32> = global_roots.iter().filter_map(|&root| class_at(root)).collect();
+    while let Some(class) = waiting.pop() {
+        if lasting.insert(class) {
+            waiting.extend(values_of(named_in_classes, class).filter_map(class_at));
+        }
+    }
+    lasting
+}
+
+/// Returns true for the name of a root that belongs to a class without a name.
+fn is_anonymous(name: &str) -> bool {
+    name.starts_with("#<Class:0x") || name.starts_with("#<Module:0x")
+}
+
+/// The name of a variable or constant without the class, if that has no name: its address would make all paths different.
+fn without_anonymous_class(name: &str) -> &str {
+    let start = name.find('>').filter(|_| is_anonymous(name)).map_or(0, |end| end + 1);
+    name[start..].trim_start_matches(['.', ':'])
 }
 
 fn is_class(slot: Slot) -> bool {

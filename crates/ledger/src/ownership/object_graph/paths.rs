@@ -197,7 +197,7 @@ impl Search<'_> {
             Node::Slot(_) => false,
             // The stack of a thread belongs to it.
             Node::Memory(node) => graph.root_at(node).is_some() && from == EVERYTHING,
-            Node::Named(root) => !graph.is_local(root),
+            Node::Named(root) => graph.begins_paths(self.paths, root, from),
             _ => true,
         };
         self.paths.levels[place] = level;

@@ -278,7 +278,7 @@ impl ObjectGraph<'_> {
 }
 
 /// The values of a key, in pairs that are sorted by their keys.
-fn values_of<T: Copy>(pairs: &[(u32, T)], key: u32) -> impl Iterator<Item = T> + '_ {
+pub(super) fn values_of<T: Copy>(pairs: &[(u32, T)], key: u32) -> impl Iterator<Item = T> + '_ {
     let first = pairs.partition_point(|pair| pair.0 < key);
     pairs[first..].iter().take_while(move |pair| pair.0 == key).map(|pair| pair.1)
 }
