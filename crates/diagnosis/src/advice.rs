@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use formats::{Action, Advice, LargeGem, Report, ThreadStarter};
 use image::Origin;
 use ledger::{
-    ArenaAccount, Cause, Gem, Ledger, OwnerAccount, OwnerKind, Retainer, SpareAccount, SpareKind,
-    percent,
+    ArenaAccount, Cause, Gem, Ledger, Libc, OwnerAccount, OwnerKind, Retainer, SpareAccount,
+    SpareKind, percent,
 };
 
 use crate::path::class_of_hidden;
@@ -78,8 +78,8 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
             },
         ),
         (&[Cause::RubyJit], vec![limit_jit(ledger)]),
-        (&[Cause::StackThreads], vec![run_fewer_threads(ledger)]),
-        (&[Cause::StackFibers], vec![end_fibers(ledger)]),
+        (&[Cause::StackThreads], vec![run_fewer_threads(ledger), end_thread(ledger)]),
+        (&[Cause::StackFibers], vec![end_fibers(ledger), run_fewer_fibers(ledger)]),
         (&[Cause::FileShmem], vec![use_less_shared_memory(ledger)]),
         (&[Cause::FileShared, Cause::FilePrivate], vec![watch_pss(ledger)]),
     ];
@@ -124,7 +124,9 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         Action::LimitJit { .. } => sum(&[Cause::RubyJit]),
         Action::RunFewerThreads { .. } => sum(&[Cause::StackThreads]),
         Action::ChangeCode { of, .. } => sum(&[*of]),
-        Action::UseLessSharedMemory { bytes, .. } => *bytes,
+        Action::UseLessSharedMemory { bytes, .. }
+        | Action::EndThread { bytes }
+        | Action::RunFewerFibers { bytes } => *bytes,
         Action::EnableGc | Action::EndFibers { .. } | Action::WatchPss => return None,
     })
 }
@@ -194,7 +196,6 @@ fn limit_arenas(ledger: &Ledger) -> Option<Advice> {
         arena.causes[Cause::MallocUnreturned]
             + arena.causes[Cause::MallocFragmented]
             + arena.causes[Cause::MallocTop]
-            + arena.causes[Cause::MallocCached]
     };
     let mut by_arena: Vec<u64> = malloc.arenas.iter().map(kept).collect();
     by_arena.sort_unstable_by_key(|bytes| Reverse(*bytes));
@@ -410,7 +411,8 @@ fn limit_jit(ledger: &Ledger) -> Option<Advice> {
 
 fn run_fewer_threads(ledger: &Ledger) -> Option<Advice> {
     let threads = ledger.process.threads;
-    is_main(ledger, ledger.causes[Cause::StackThreads])
+    let bytes = ledger.causes[Cause::StackThreads] - ledger.kept_stacks.resident_thread_bytes;
+    is_main(ledger, bytes)
         .then(|| step(Action::RunFewerThreads { threads, starter: starter(ledger) }))
 }
 
@@ -445,15 +447,33 @@ fn starter(ledger: &Ledger) -> Option<ThreadStarter> {
     Some(ThreadStarter { place: place(&started.0, started.1), gem, threads, run })
 }
 
+/// When a thread ends, glibc frees the stacks that it keeps until they have no more than this (`stack_cache_maxsize` in
+/// nptl/nptl-stack.c). A forked process has the stacks of its parent's threads, and frees none until one of its own threads ends.
+const MAX_KEPT_STACKS: u64 = 40 << 20;
+
+fn end_thread(ledger: &Ledger) -> Option<Advice> {
+    let stacks = ledger.kept_stacks;
+    let bytes = stacks.resident_thread_bytes;
+    let is_glibc = matches!(ledger.libc, Libc::Glibc { .. });
+    let is_above = is_glibc && stacks.thread_bytes > MAX_KEPT_STACKS;
+    (is_above && is_worth(ledger, bytes)).then(|| step(Action::EndThread { bytes }))
+}
+
+fn run_fewer_fibers(ledger: &Ledger) -> Option<Advice> {
+    let bytes = ledger.kept_stacks.resident_fiber_bytes?;
+    is_main(ledger, bytes).then(|| step(Action::RunFewerFibers { bytes }))
+}
+
 fn end_fibers(ledger: &Ledger) -> Option<Advice> {
-    let fibers = ledger.owners.iter().find(|owner| owner.name == "Fiber")?;
-    let most = retaining_most(fibers);
+    let objects = ledger.owners.iter().find(|owner| owner.name == "Fiber")?;
+    let most = retaining_most(objects);
+    let (fibers, kept) = (ledger.kept_stacks.fibers?, ledger.kept_stacks.resident_fiber_bytes?);
     let action = Action::EndFibers {
-        fibers: fibers.objects,
+        fibers,
         path: most.and_then(|retainer| retainer.path.clone()),
         are_garbage: most.is_some_and(|retainer| retainer.path.is_none()),
     };
-    is_main(ledger, ledger.causes[Cause::StackFibers]).then(|| step(action))
+    is_main(ledger, ledger.causes[Cause::StackFibers].saturating_sub(kept)).then(|| step(action))
 }
 
 fn use_less_shared_memory(ledger: &Ledger) -> Option<Advice> {

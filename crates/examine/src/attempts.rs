@@ -356,7 +356,8 @@ impl<'a> Examination<'a> {
         let reading = match facts {
             Ok(facts) => Reading::new(facts.resolved(), state),
             Err(unread) => {
-                let facts = Facts::unread(self.target.image());
+                let modules = self.target.modules().to_vec();
+                let facts = Facts::unread(self.target.image(), modules);
                 Reading { unread: Some(unread), ..Reading::new(facts, state) }
             }
         };

@@ -69,9 +69,9 @@ pub use report::{
     Arena, ArenaProblem, ArenaSlabs, CacheProblem, CacheUnit, CachesProblem, Capture,
     CaptureMethod, CauseRow, Class, DifferentFile, DominatorRow, FamilyMemory, FileCode,
     FindingKind, FindingRow, FindingSeverity, Gc, GemCode, HeapPart, Interpreter, InterpreterPart,
-    KeptBy, Malloc, MallocTuning, MappedFile, Memsize, MissingFile, NoCopy, Owner, PinRow,
-    ProcessSummary, Report, ReportGroup, ResidencyEvidence, RssCount, Ruby, RubyPart, SizeClass,
-    ThreadRow, TmpfsFile, UnknownRow, Unread, milliseconds,
+    KeptBy, KeptStacks, Malloc, MallocTuning, MappedFile, Memsize, MissingFile, NoCopy, Owner,
+    PinRow, ProcessSummary, Report, ReportGroup, ResidencyEvidence, RssCount, Ruby, RubyPart,
+    SizeClass, ThreadRow, TmpfsFile, UnknownRow, Unread, milliseconds,
 };
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError, SnapshotKind};
 pub use trim::{

@@ -166,9 +166,19 @@ pub enum Action {
         #[serde(default)]
         starter: Option<ThreadStarter>,
     },
+    /// Let a thread end, so that the C library frees stacks of threads that do not run.
+    EndThread {
+        /// The resident bytes of these stacks.
+        bytes: u64,
+    },
+    /// Run fewer fibers at the same time.
+    RunFewerFibers {
+        /// The resident bytes of stacks of fibers that have ended.
+        bytes: u64,
+    },
     /// End fibers, or release them.
     EndFibers {
-        /// The number of Fiber objects.
+        /// The number of fibers that have a stack.
         fibers: u64,
         /// The path that retains more than half of them.
         path: Option<String>,

@@ -128,10 +128,9 @@ impl Facts {
     }
 
     /// No facts but the libraries, for a process whose memory was not read. `running` is an image of the process
-    /// made without stopping it.
+    /// made without stopping it, with these modules.
     #[must_use]
-    pub fn unread(running: &Image<'_>) -> Self {
-        let mut modules = elf::modules(running);
+    pub fn unread(running: &Image<'_>, mut modules: Vec<Module>) -> Self {
         let interpreter = ruby::find_in(running, &modules);
         let caller = interpreter.and_then(|it| it.module_among(&modules));
         let allocator = allocator::find_allocator(running, &modules, caller).allocator;

@@ -13,6 +13,7 @@ use crate::ownership::{
 };
 use crate::pages::pages_of;
 use crate::pins::{self, Pin, Pins, SizeClassAccount};
+use crate::stacks::KeptStacks;
 use crate::threads::{self, ThreadGroup};
 use crate::{Cause, Causes, Facts, FileAccount, Finding, MemoryMap, UnknownMappings, memory_map};
 
@@ -60,6 +61,8 @@ pub struct Ledger {
     pub interpreter: Option<InterpreterAccount>,
     /// The threads of Ruby by the method that they run; `None` if that is unknown.
     pub threads: Option<Vec<ThreadGroup>>,
+    /// The stacks that are kept for new threads and fibers.
+    pub kept_stacks: KeptStacks,
     /// Problems, and facts that a reader should know.
     pub findings: Vec<Finding>,
 }
@@ -252,6 +255,7 @@ impl Ledger {
             findings.push(Finding::EnvironmentUnknown);
         }
 
+        let kept_stacks = KeptStacks::find(state, facts, &booking.causes);
         let ledger = Self {
             process: state.process.clone(),
             origin: state.origin,
@@ -273,6 +277,7 @@ impl Ledger {
                 .unknown
                 .accounts(&state.mappings, |mapping| owners.owner_of_mapping(mapping)),
             threads: threads::groups(facts),
+            kept_stacks,
             interpreter,
             findings,
         };

@@ -17,10 +17,11 @@ mod pages;
 mod pins;
 mod sharing;
 mod size;
+mod stacks;
 mod threads;
 mod unknown;
 mod writes;
-pub use allocator::{ArenaProblem, Decay, Finding as MallocFinding, Tuning, is_glibc};
+pub use allocator::{ArenaProblem, Decay, Finding as MallocFinding, Libc, Tuning, is_glibc};
 pub use cause::{Cause, CauseGroup, Causes};
 pub use facts::Facts;
 pub use files::FileAccount;
@@ -43,6 +44,7 @@ pub use sharing::{
     DistinctPages, FamilyPages, MemberAccounts, MemberPages, MemberParts, PartAccount, Sharing,
 };
 pub use size::{Count, Size, percent};
+pub use stacks::KeptStacks;
 pub use threads::ThreadGroup;
 pub use unknown::UnknownMappings;
 pub use writes::{Write, WriteAccount};

@@ -92,6 +92,7 @@ pub(crate) fn find(
         resident: Resident { runs: pages_of(state).iter().as_slice() },
         page_size: state.machine.page_size,
         members: Vec::new(),
+        counted: None,
         free_bytes: 0,
         sums: Sums::new(),
     };
@@ -144,8 +145,10 @@ struct Finder<'a> {
     resident: Resident<'a>,
     /// Bytes of a page.
     page_size: u64,
-    /// The owners of the blocks that keep the current slab or page.
-    members: Vec<Option<u32>>,
+    /// The numbers and owners of the blocks that keep the current slab or page.
+    members: Vec<(usize, Option<u32>)>,
+    /// The block that was counted last: the next page may have its end.
+    counted: Option<usize>,
     /// The free resident bytes of the current slab or page.
     free_bytes: u64,
     /// Of pages.
@@ -164,11 +167,11 @@ impl Finder<'_> {
                 }
                 BlockState::Tcache => {
                     counts.cached += 1;
-                    self.members.push(None);
+                    self.members.push((number, None));
                 }
                 _ => {
                     counts.in_use += 1;
-                    self.members.push(self.owner_of(number));
+                    self.members.push((number, self.owner_of(number)));
                 }
             }
         }
@@ -201,10 +204,10 @@ impl Finder<'_> {
             // Only its first and its last page can have room for free memory.
             let (first, last) = (range.start.align_down(self.page_size), self.last_page(&range));
             self.turn(&mut page, first);
-            self.members.push(owner);
+            self.members.push((number, owner));
             if last > first {
                 self.turn(&mut page, last);
-                self.members.push(owner);
+                self.members.push((number, owner));
             }
         }
         self.settle(None);
@@ -242,10 +245,10 @@ impl Finder<'_> {
         if self.free_bytes > 0 && members > 0 {
             let sums = sums.unwrap_or(&mut self.sums);
             let (part, rest) = (self.free_bytes / members, self.free_bytes % members);
-            for (number, owner) in (0..).zip(&self.members) {
+            for (place, (number, owner)) in (0..).zip(&self.members) {
                 let (blocks, bytes) = sums.entry(*owner).or_default();
-                *blocks += 1;
-                *bytes += part + u64::from(number < rest);
+                *blocks += u64::from(self.counted.replace(*number) != Some(*number));
+                *bytes += part + u64::from(place < rest);
             }
         }
         self.members.clear();

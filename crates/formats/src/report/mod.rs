@@ -75,10 +75,35 @@ pub struct Report {
     pub unknown: Vec<UnknownRow>,
     pub interpreter: Option<Interpreter>,
     pub threads: Option<Vec<ThreadRow>>,
+    /// The stacks that are kept for new threads and fibers; `None` in older documents.
+    #[serde(default)]
+    pub kept_stacks: Option<KeptStacks>,
     pub made_by: Option<Vec<MadeBy>>,
     pub verdict: Verdict,
     pub advice: Vec<Advice>,
     pub findings: Vec<FindingRow>,
+}
+
+/// The stacks that are kept for new threads and fibers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct KeptStacks {
+    pub thread_bytes: u64,
+    pub resident_thread_bytes: u64,
+    pub fibers: Option<u64>,
+    pub resident_fiber_bytes: Option<u64>,
+}
+
+impl From<ledger::KeptStacks> for KeptStacks {
+    fn from(stacks: ledger::KeptStacks) -> Self {
+        let ledger::KeptStacks {
+            thread_bytes,
+            resident_thread_bytes,
+            fibers,
+            resident_fiber_bytes,
+        } = stacks;
+        Self { thread_bytes, resident_thread_bytes, fibers, resident_fiber_bytes }
+    }
 }
 
 /// The memory of a process's family.
@@ -141,6 +166,7 @@ impl Report {
                 .threads
                 .as_ref()
                 .map(|groups| groups.iter().map(ThreadRow::from).collect()),
+            kept_stacks: Some(ledger.kept_stacks.into()),
             made_by: None,
             verdict,
             advice,

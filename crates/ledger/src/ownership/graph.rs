@@ -71,6 +71,8 @@ pub(crate) struct PointerGraph {
     pub(crate) keyed_values: Vec<KeyedValue>,
     /// Lists of the interpreter.
     pub(crate) lists: Lists,
+    /// The stacks that fibers have.
+    fiber_stacks: Vec<Range<Address>>,
     /// Large objects that use a small part of their memory.
     pub(crate) spare: Spare,
     /// The resident bytes of blocks that are not resident as a whole.
@@ -113,6 +115,8 @@ impl PointerGraph {
         let addresses = AddressIndex::new(heap, space, &areas);
         let stack_owners = StackOwners::find(image, heap, space, references, &addresses);
         let root_objects = sources.iter().map(|source| source.object(&stack_owners)).collect();
+        let has_fiber = |stack: &&Range<Address>| stack_owners.fiber(stack.start).is_some();
+        let fiber_stacks = space.fiber_stacks.iter().filter(has_fiber).cloned().collect();
         let blocks = heap.block_count() as u32;
         let concurrent_sets = concurrent_sets(heap, space, references, &addresses);
         let descriptors = page_descriptors(image, heap, space, &addresses);
@@ -222,6 +226,7 @@ impl PointerGraph {
             roots,
             root_objects,
             thread_names: stack_owners.names,
+            fiber_stacks,
             parts: parts.into_iter().flatten().collect(),
             spare: Spare::read(image, heap, space, &of_slots),
             of_slots,
@@ -241,6 +246,11 @@ impl PointerGraph {
         };
         graph.lists = Lists::find(image, modules, heap, space, &addresses, &graph);
         Ok(graph)
+    }
+
+    /// The stacks that fibers have. Ruby keeps those of fibers that have ended.
+    pub(crate) fn fiber_stacks(&self) -> &[Range<Address>] {
+        &self.fiber_stacks
     }
 
     /// Returns true if a node is a block whose used part is known from its object.

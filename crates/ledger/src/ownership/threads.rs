@@ -58,8 +58,13 @@ impl StackOwners {
             for structure in structures {
                 let words = reader.words(structure);
                 if data_type.is_fiber() {
-                    let stack = |word: &u64| stack_at(&space.fiber_stacks, Address(*word));
-                    owners.fibers.extend(words.iter().find_map(stack).map(|it| (it.start, slot)));
+                    // `stack.base`, which is NULL after the fiber has ended. Other words still point into the stack then.
+                    let is_base = |word: &&u64| {
+                        let stack = stack_at(&space.fiber_stacks, Address(**word));
+                        stack.is_some_and(|stack| stack.start.0 == **word)
+                    };
+                    let base = words.iter().find(is_base);
+                    owners.fibers.extend(base.map(|&base| (Address(base), slot)));
                     continue;
                 }
                 let parts = words.iter().filter_map(|&word| reader.block_at(Address(word)));

@@ -166,6 +166,8 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
         }
         Action::ReleaseObjects { .. }
         | Action::EndFibers { .. }
+        | Action::EndThread { .. }
+        | Action::RunFewerFibers { .. }
         | Action::LookForNative
         | Action::Rehash { .. }
         | Action::CopySlices { .. }
@@ -238,7 +240,8 @@ fn check(action: &Action) -> &'static str {
             "`rbloat diff PID --every 60s` shows whether native.global still grows."
         }
         Action::LookForNative => "`rbloat report PID` names the owners of this memory.",
-        Action::EndFibers { .. } => {
+        Action::EndThread { .. } => "`rbloat report PID` shows less stack.threads.",
+        Action::EndFibers { .. } | Action::RunFewerFibers { .. } => {
             "`rbloat diff PID --every 60s` shows whether stack.fibers still grows."
         }
         Action::LimitJit { .. } => "after the same load, `rbloat report PID` shows less ruby.jit.",

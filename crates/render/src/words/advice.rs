@@ -10,7 +10,7 @@ use ledger::{Cause, Count, Size};
 use crate::made_by::maker;
 use crate::text::quoted;
 
-use super::{GLIBC_TRIM, trim_call};
+use super::{GLIBC_TRIM, counted, trim_call};
 
 /// A step in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -291,6 +291,23 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             let (action, command) = run_fewer_threads(*threads, starter.as_ref());
             (action, command, "less work at the same time.")
         }
+        Action::EndThread { bytes } => (
+            format!(
+                "Start a thread and let it end: glibc keeps {} of stacks of threads that do not run, and frees stacks beyond 40 MiB \
+                 only when a thread ends.",
+                Size(*bytes)
+            ),
+            "Thread.new {}.join".into(),
+            "nothing. Ruby keeps its native thread for some seconds.",
+        ),
+        Action::RunFewerFibers { bytes } => (
+            format!(
+                "Run fewer fibers at the same time: {} are stacks of fibers that have ended, which Ruby keeps for as many new ones.",
+                Size(*bytes)
+            ),
+            "a limit for fibers that exist at once, such as Async::Semaphore".into(),
+            "less work at the same time.",
+        ),
         Action::EndFibers { fibers, path, are_garbage } => {
             end_fibers(*fibers, path.as_deref(), *are_garbage)
         }
@@ -483,7 +500,7 @@ fn end_fibers(
     path: Option<&str>,
     are_garbage: bool,
 ) -> (String, String, &'static str) {
-    let many = format!("{} Fiber objects keep their stacks", Count(fibers));
+    let many = format!("{} keep their stacks", counted(fibers, "fiber"));
     let effect = "Then later fibers use these stacks again, and RSS grows no further";
     let (step, command, costs) = match path {
         None if are_garbage => (

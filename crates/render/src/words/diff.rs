@@ -172,8 +172,9 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
         ),
         (DiffKind::Growth, Some(Doubt::NothingInUse)) => (
             format!(
-                "Too early to tell: RSS rose by {}, {subject} by {size}; nothing in use grew.",
-                Size(rss.unsigned_abs())
+                "Too early to tell: RSS rose by {}, {subject} by {size}; memory in use changed by {}.",
+                Size(rss.unsigned_abs()),
+                signed(in_use)
             ),
             "another snapshot, later, should have no higher RSS.",
         ),
@@ -250,7 +251,11 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
             "a later snapshot should have no more memory in use.",
         ),
         (DiffKind::Shrank, _) => (
-            format!("RSS fell by {}, and nothing in use grew.", Size(rss.unsigned_abs())),
+            format!(
+                "RSS fell by {}; memory in use changed by {}.",
+                Size(rss.unsigned_abs()),
+                signed(in_use)
+            ),
             "a later snapshot should have no more memory in use than the first.",
         ),
     };

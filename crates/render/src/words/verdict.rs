@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 
 use diagnosis::{FREE, MIN_BYTES, MIN_SHARE, is_mostly_glibcs};
 use formats::{
-    Action, Advice, Arena, CaptureMethod, FindingKind, MappedFile, Memsize, Owner, Report,
-    UnknownRow, Unread,
+    Action, Advice, Arena, CaptureMethod, FindingKind, KeptStacks, MappedFile, Memsize, Owner,
+    Report, UnknownRow, Unread,
 };
 use ledger::{Cause, CauseGroup, Count, Size, percent};
 
@@ -268,27 +268,36 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
         ),
         Cause::StackThreads | Cause::StackFibers => {
             let (threads, count) = (bytes(report, Cause::StackThreads), report.process.threads);
-            let fibers = match bytes(report, Cause::StackFibers) {
+            let kept = report.kept_stacks.map_or(0, |it| it.resident_thread_bytes).min(threads);
+            let part = |bytes: u64, whose: &str| match bytes {
                 0 => String::new(),
-                bytes => format!(", {} of fibers", Size(bytes)),
+                bytes => format!(", {} of {whose}", Size(bytes)),
             };
+            let others = part(kept, "threads that do not run");
+            let fibers = part(bytes(report, Cause::StackFibers), "fibers");
             (
                 format!(
-                    "{size} are stacks: {} of {}{fibers}.",
-                    Size(threads),
+                    "{size} are stacks: {} of {}{others}{fibers}.",
+                    Size(threads - kept),
                     counted(count, "thread")
                 ),
                 match cause {
                     Cause::StackFibers => fiber_evidence(report),
+                    _ if kept > threads / 2 => vec![
+                        "the C library keeps the stacks of threads that have ended for new ones; a forked process also has those of \
+                         its parent's threads"
+                            .into(),
+                    ],
                     _ => vec![format!(
                         "{} of stack are resident for each thread on average",
-                        Size(threads / count.max(1))
+                        Size((threads - kept) / count.max(1))
                     )],
                 },
                 match cause {
                     Cause::StackFibers => {
                         "stack.fibers should not grow while the number of Fiber objects stays the same."
                     }
+                    _ if kept > threads / 2 => "new threads should use these stacks, so that stack.threads does not grow.",
                     _ => "RSS should fall when threads end.",
                 }
                 .into(),
@@ -313,7 +322,13 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 ),
             },
             file_evidence(report),
-            "PSS and anonymous memory in /proc/PID/smaps_rollup should be well below RSS.".into(),
+            match cause {
+                Cause::FilePrivate => {
+                    "Private_Dirty and Anonymous in /proc/PID/smaps should have these pages, at the mappings of these files."
+                }
+                _ => "PSS and anonymous memory in /proc/PID/smaps_rollup should be well below RSS.",
+            }
+            .into(),
         ),
         Cause::MallocInUse => (
             format!(
@@ -365,7 +380,9 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 .into(),
         ),
         Cause::RubyJit => (
-            format!("{size} are machine code of Ruby's JIT compiler, and the compiler's tables."),
+            format!(
+                "{size} belong to Ruby's JIT compiler: its machine code, room for more, and its tables."
+            ),
             owned(Cause::RubyJit),
             "RSS should be lower with the JIT compiler disabled.".into(),
         ),
@@ -384,14 +401,25 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
     }
 }
 
-/// The number of fibers. Ruby keeps the stacks of fibers that ended.
+/// The fibers that have stacks, and the stacks that Ruby keeps of those that have ended.
 fn fiber_evidence(report: &Report) -> Vec<String> {
-    let fibers = report.owners.iter().flatten().find(|owner| owner.owner == "Fiber");
-    let words = |fibers: &Owner| {
-        let many = counted(fibers.objects, "Fiber object");
-        format!("there are {many}, and Ruby keeps the stacks of ended fibers for new ones")
+    let words = |stacks: KeptStacks| {
+        let (fibers, kept) = (stacks.fibers?, stacks.resident_fiber_bytes?);
+        let kept = format!(
+            "{} are stacks of fibers that have ended, which Ruby keeps for new ones",
+            Size(kept)
+        );
+        Some(match fibers {
+            0 => kept,
+            fibers => format!("{} a stack; {kept}", have(fibers, "fiber")),
+        })
     };
-    fibers.map(words).into_iter().collect()
+    report.kept_stacks.and_then(words).into_iter().collect()
+}
+
+/// "1 fiber has", "2 fibers have".
+fn have(number: u64, name: &str) -> String {
+    format!("{} {}", counted(number, name), if number == 1 { "has" } else { "have" })
 }
 
 /// Mappings of unknown memory.
@@ -478,12 +506,18 @@ fn arena_evidence(report: &Report) -> Vec<String> {
         ));
     }
     evidence.extend(pin_evidence(report));
-    let free = |arena: &&Arena| total([arena.unreturned_bytes, arena.fragmented_bytes]);
+    let free = |arena: &&Arena| {
+        let Arena { unreturned_bytes, muzzy_bytes, fragmented_bytes, top_bytes, .. } = **arena;
+        total([unreturned_bytes, muzzy_bytes, fragmented_bytes, top_bytes])
+    };
     if let Some(largest) = arenas.iter().max_by_key(free)
         && arenas.len() > 1
     {
         let name = if largest.main { "the main arena" } else { "an arena of threads" };
-        evidence.push(format!("the most in one arena is {} ({name})", Size(free(&largest))));
+        evidence.push(format!(
+            "the most free memory of one arena is {} ({name})",
+            Size(free(&largest))
+        ));
     }
     evidence
 }

@@ -47,6 +47,46 @@ fn fibers_are_advised_by_what_retains_them() {
     assert!(target.finish());
 }
 
+/// "160.0 MiB of 1 thread … RSS should fall when threads end", and the advice to run fewer: there was one.
+#[test]
+fn stacks_of_the_parents_threads_are_freed_by_the_end_of_a_thread() {
+    let mut parent = Target::scenario("cases/forked_threads", &["--scale", "1"]);
+    let job = parent.number("pid") as i32;
+    let before = report(job);
+    assert_eq!(before.verdict.cause, Some(Cause::StackThreads));
+    let words = render::words::verdict(&before);
+    assert!(words.summary.contains(" of threads that do not run"), "{}", words.summary);
+    assert!(!words.check.contains("RSS should fall"), "{}", words.check);
+    let actions: Vec<_> = before.advice.iter().map(|it| &it.action).collect();
+    assert!(!actions.iter().any(|it| matches!(it, Action::RunFewerThreads { .. })), "{actions:?}");
+    let step = advice(&before, |it| matches!(it, Action::EndThread { .. }));
+    assert_eq!(step.command, "Thread.new {}.join");
+    parent.tell("step");
+    let returned = parent.next_truth()["returned"].as_u64().unwrap();
+    let kept = before.kept_stacks.unwrap();
+    assert!(returned > kept.resident_thread_bytes / 2, "{returned} of {kept:?}");
+    assert!(bytes(&report(job), "stack.threads") < bytes(&before, "stack.threads") / 2);
+    assert!(parent.finish());
+}
+
+/// The advice was to release "1 Fiber", the root of the main thread's, which was said to keep the stacks.
+#[test]
+fn stacks_of_ended_fibers_have_no_fiber_to_be_released() {
+    let (mut target, before) = case("fiber_burst", "1");
+    assert_eq!(before.verdict.cause, Some(Cause::StackFibers));
+    let kept = before.kept_stacks.unwrap();
+    let all = bytes(&before, "stack.fibers");
+    assert!(kept.resident_fiber_bytes.unwrap() * 10 > all * 9, "{kept:?} of {all}");
+    assert!(!before.advice.iter().any(|it| matches!(it.action, Action::EndFibers { .. })));
+    let step = advice(&before, |it| matches!(it, Action::RunFewerFibers { .. }));
+    assert!(step.action.contains("stacks of fibers that have ended"), "{step:?}");
+    target.tell("step");
+    target.next_truth();
+    let again = bytes(&report(target.pid()), "stack.fibers");
+    assert!(again < all + all / 4, "{again} after {all}");
+    assert!(target.finish());
+}
+
 /// Asserts that objects hold less by nearly this many bytes than in an earlier report. malloc may keep them.
 fn assert_saved(target: &Target, before: &Report, expected: u64) {
     let held = |report: &Report| bytes(report, "ruby.malloc");
