@@ -43,6 +43,33 @@ fn an_allocator_that_was_not_loaded_is_named_first() {
     assert!(target.finish());
 }
 
+/// A trim returns the top of the main arena only.
+#[test]
+fn tops_of_arenas_stay_after_a_trim() {
+    if testkit::preload().is_some() {
+        return testkit::skip("another allocator has no tops of arenas");
+    }
+    let (mut target, report) = case("arena_tops", "0.6");
+    assert_eq!(report.verdict.cause, Some(Cause::MallocTop), "{:#?}", report.causes);
+    let words = verdict(&report);
+    assert!(words.contains(" are free at the top of arenas or in glibc's caches"), "{words}");
+    target.tell("trim");
+    let after = target.next_truth()["rss_after_bytes"].as_u64().unwrap();
+    assert!(after * 10 > report.process.rss_bytes * 9, "{after} {}", report.process.rss_bytes);
+    assert!(target.finish());
+}
+
+/// No kind of free memory exceeds the bounds by itself.
+#[test]
+fn free_memory_of_several_kinds_has_the_size_of_each() {
+    let (target, report) = case("peak", "1");
+    let words = verdict(&report);
+    assert!(words.contains(" are free, but still resident: "), "{words}");
+    let kinds = ["ruby.free_slots", "malloc.fragmented"];
+    assert!(kinds.iter().all(|kind| words.contains(&format!(" MiB {kind}"))), "{words}");
+    assert!(target.finish());
+}
+
 /// The interpreter's tables were one row.
 #[test]
 fn tables_of_the_interpreter_are_told_apart() {

@@ -243,19 +243,17 @@ fn the_memory_of_a_jit_compiler_is_limited() {
     if !enabled.is_ok_and(|output| output.status.success()) {
         return testkit::skip("this Ruby has no YJIT");
     }
-    let program = "
-        2000.times { |i| eval(\"def m#{i}(a); a.to_s.size + [a, #{i}].sum + { a => 1 }.size + %(x\\#{a}).size; end\") }
-        60.times { |a| 2000.times { |i| send(:\"m#{i}\", a) } }
-        puts 'ready {}'; $stdout.flush; $stdin.read";
-    let start =
-        |options: &[&str]| Target::start(testkit::ruby().args(options).args(["-e", program]));
-    let target = start(&["--yjit"]);
+    let start = |options: &str| {
+        let mut command = testkit::scenario("cases/jit_code");
+        Target::start(command.env("RUBYOPT", options))
+    };
+    let target = start("--yjit");
     let before = report(target.pid());
     assert_eq!(before.verdict.cause, Some(Cause::RubyJit), "{:#?}", before.causes);
     let words = advice(&before, |it| matches!(it, Action::LimitJit { .. }));
     assert!(target.finish());
     let option = words.command.strip_prefix("RUBYOPT=").unwrap();
-    let limited = start(&["--yjit", option]);
+    let limited = start(&format!("--yjit {option}"));
     let (before, after) = (bytes(&before, "ruby.jit"), bytes(&report(limited.pid()), "ruby.jit"));
     assert!(after * 4 < before * 3, "{option}: {after} after {before}");
     assert!(limited.finish());
