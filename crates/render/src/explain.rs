@@ -11,7 +11,7 @@ const PAGES: [&str; 3] = [
     include_str!("../../../docs/glossary.md"),
 ];
 
-/// The page with tables of names in parentheses.
+/// The page with tables of names.
 const NAMES: &str = include_str!("../../../docs/names.md");
 /// Stands for any text in a name.
 const ANYTHING: char = '…';
@@ -47,8 +47,10 @@ fn sections() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// The names and meanings in the tables of their page.
 fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
     NAMES.lines().filter_map(|line| {
-        let (name, meaning) = line.strip_prefix("| (")?.strip_suffix(" |")?.split_once(" | ")?;
-        Some((name.strip_suffix(')')?, meaning))
+        let (name, meaning) = line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | ")?;
+        let in_parentheses = name.strip_prefix('(').and_then(|it| it.strip_suffix(')'));
+        let kind = || name.strip_prefix('`')?.strip_suffix('`');
+        Some((in_parentheses.or_else(kind)?, meaning))
     })
 }
 
