@@ -120,13 +120,136 @@ fn every_exit_status_has_a_section_of_its_own() {
     assert_eq!(sections, names, "{help}");
 }
 
-/// The names in parentheses in the text of a source file: string literals, but none with spaces around the parentheses.
+/// An example on the page of verdicts.
+struct Example {
+    /// The path in `scenarios/`, and options.
+    scenario: String,
+    /// The sentence that rbloat printed.
+    sentence: String,
+}
+
+/// The rows of the table of verdicts of a report: the sentence, the scenario, the meaning, and what to do.
+fn rows_of_verdicts(page: &str) -> Vec<Vec<&str>> {
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
+    rows.skip(1).map(|row| row.split(" | ").collect()).collect()
+}
+
+/// The example of a row. Text may follow the scenario.
+fn example_of_row(row: &[&str]) -> Option<Example> {
+    let [sentence, scenario, _, _] = row else { return None };
+    let (scenario, _) = scenario.strip_prefix('`')?.split_once('`')?;
+    Some(Example { scenario: scenario.to_owned(), sentence: (*sentence).to_owned() })
+}
+
+/// The example of a section: a paragraph with a sentence in quotation marks.
+fn example_of_section(section: &str) -> Option<Example> {
+    let mut paragraphs = section.split("\n\n");
+    let example = paragraphs.find_map(|it| it.trim().strip_prefix("Example (`"))?;
+    let (scenario, rest) = example.split_once('`')?;
+    let (_, sentence) = rest.split_once("): \"")?;
+    let words: Vec<_> = sentence.strip_suffix('"')?.split_whitespace().collect();
+    Some(Example { scenario: scenario.to_owned(), sentence: words.join(" ") })
+}
+
+/// The string literals of the sources of verdicts, each without the backslashes at the ends of its lines.
+fn sentences_of_verdicts() -> Vec<String> {
+    let folder = "crates/render/src/words";
+    let files = ["verdict.rs", "verdict/objects.rs", "diff.rs"];
+    let literals = files.map(|file| {
+        let source = read(&format!("{folder}/{file}"));
+        let quoted = source.split('"').skip(1).step_by(2);
+        let one_line = |text: &str| text.split("\\\n").map(str::trim_start).collect::<String>();
+        quoted.map(one_line).collect::<Vec<_>>()
+    });
+    literals.concat()
+}
+
+/// Returns true if a sentence begins as a format string does, with any text for its arguments.
+fn is_made_of(sentence: &str, format: &str) -> bool {
+    /// Shorter texts fit to any sentence.
+    const MIN_CHARS: usize = 15;
+    // The texts between the arguments.
+    let mut texts = format.split('{').enumerate().map(|(number, part)| match number {
+        0 => part,
+        _ => part.split_once('}').map_or(part, |(_, text)| text),
+    });
+    let length: usize = texts.clone().map(str::len).sum();
+    let first = texts.next().unwrap_or_default();
+    let Some(rest) = sentence.strip_prefix(first) else { return false };
+    let end = texts.try_fold(rest, |rest, text| rest.split_once(text).map(|(_, rest)| rest));
+    length >= MIN_CHARS && end.is_some()
+}
+
+#[test]
+fn every_verdict_has_an_example_that_can_be_printed() {
+    let page = read("docs/verdicts.md");
+    let rows = rows_of_verdicts(&page);
+    let mut examples = Vec::new();
+    for row in &rows {
+        examples.push(example_of_row(row).unwrap_or_else(|| panic!("no example: {row:?}")));
+    }
+    for cause in ledger::Cause::ALL {
+        let link = format!("](causes.md#{})", cause.name().replace('.', ""));
+        // No verdict is on overhead.
+        let is_missing = cause.group() != ledger::CauseGroup::Overhead
+            && !rows.iter().any(|row| row.last().is_some_and(|steps| steps.contains(&link)));
+        assert!(!is_missing, "no row has {link}");
+    }
+    for other in ["are free, but still resident: ", "Healthy: ", "Too small for a verdict: "] {
+        assert!(examples.iter().any(|it| it.sentence.contains(other)), "no row has {other:?}");
+    }
+
+    let schema: serde_json::Value =
+        serde_json::from_str(&read("docs/schemas/diff.schema.json")).unwrap();
+    let kinds = schema["$defs"]["DiffKind"]["oneOf"].as_array().unwrap();
+    assert!(kinds.len() > 8, "{kinds:?}");
+    for kind in kinds {
+        let kind = kind["const"].as_str().unwrap();
+        let mut sections = page.split("\n## ").filter_map(|section| section.split_once('\n'));
+        let section = sections.find(|(heading, _)| *heading == kind);
+        let example = section.and_then(|(_, text)| example_of_section(text));
+        examples.push(example.unwrap_or_else(|| panic!("no example of {kind}")));
+    }
+
+    let formats = sentences_of_verdicts();
+    for Example { scenario, sentence } in examples {
+        let name = scenario.split(' ').next().unwrap_or_default();
+        let file = root().join(format!("scenarios/{name}.rb"));
+        assert!(file.is_file(), "{}: {sentence}", file.display());
+        let is_printed = formats.iter().any(|format| is_made_of(&sentence, format));
+        assert!(is_printed, "rbloat does not print: {sentence}");
+    }
+}
+
+#[test]
+fn every_scenario_is_described() {
+    let page = read("scenarios/README.md");
+    for folder in ["", "cases/", "growth/", "owners/"] {
+        let files = fs::read_dir(root().join("scenarios").join(folder)).unwrap();
+        let paths = files.map(|file| file.unwrap().path());
+        for path in paths.filter(|path| path.extension().is_some_and(|it| it == "rb")) {
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            let names = [format!("`{name}`"), format!("`{folder}{name}.rb")];
+            let is_there = names.iter().any(|name| page.contains(name));
+            assert!(is_there, "{folder}{name} is missing from scenarios/README.md");
+        }
+    }
+}
+
+/// The names in parentheses in the text of a source file: string literals in parentheses that have only words in them, and perhaps an
+/// argument at the end.
 fn names_in(source: &str) -> impl Iterator<Item = &str> {
-    let code = source.split("#[cfg(test)]").next().unwrap_or_default();
-    code.split("\"(").skip(1).filter_map(|rest| rest.split_once('"')).filter_map(|(name, _)| {
-        let name = name.strip_suffix(')').or_else(|| name.strip_suffix("{})"))?;
-        name.starts_with(|it: char| it.is_alphabetic()).then_some(name)
-    })
+    let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let is_of_words = |name: &str| {
+        name.starts_with(char::is_alphabetic)
+            && name.chars().all(|it| it.is_alphanumeric() || " _-".contains(it))
+    };
+    code.split("\"(").skip(1).filter_map(|rest| rest.split_once('"')).filter_map(
+        move |(name, _)| {
+            let name = name.strip_suffix("{})").or_else(|| name.strip_suffix(')'))?;
+            is_of_words(name).then_some(name)
+        },
+    )
 }
 
 fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
@@ -143,14 +266,19 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
 #[test]
 fn every_name_in_parentheses_is_explained() {
     let mut files = Vec::new();
-    sources(&root().join("crates/ledger/src"), &mut files);
+    for name in ["ledger", "ruby", "diagnosis", "render", "sampler"] {
+        sources(&root().join(format!("crates/{name}/src")), &mut files);
+    }
+    files.retain(|file| file.file_name().is_some_and(|name| name != "tests.rs"));
     let texts: Vec<String> = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
     let mut names: BTreeSet<String> =
         texts.iter().flat_map(|text| names_in(text)).map(str::to_owned).collect();
-    assert!(names.len() > 10 && names.contains("nobody"), "{names:?}");
+    let expected = ["nobody", "queue", "many roots", "not sampled", "garbage", "variables of "];
+    assert!(expected.iter().all(|it| names.contains(*it)), "{names:?}");
     let imemos = ruby::ImemoType::ALL.map(|it| it.to_string());
     let slots = ruby::SlotType::all_in_slots().map(|it| it.name().to_owned());
     names.extend(imemos.into_iter().chain(slots));
+    names.extend(ledger::InterpreterKind::ALL.map(|it| it.name().to_owned()));
     names.extend(
         ["imemo_99", "48 others", "1,200 others", "variables of libpq.so.5"].map(Into::into),
     );
