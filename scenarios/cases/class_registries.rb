@@ -13,7 +13,9 @@ Option = Struct.new(:text)
 
 class Contract
   class << self
-    def rule(text) = (@rules ||= []) << Rule.new(text)
+    def rule(text)
+      (@rules ||= []) << Rule.new(text)
+    end
   end
 end
 

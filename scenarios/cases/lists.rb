@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # Objects that only lists of the interpreter retain: at_exit, finalizers, TracePoints, signal handlers, local variables of
-# threads, the queues and variables of Ractors, and a stream. Each list has a class of its own. The public reports: vmware-archive/rbvmomi#156,
+# threads, the queues and variables of Ractors, a stream, the main object, and $LOAD_PATH. Each list has a class of its own. The public reports: vmware-archive/rbvmomi#156,
 # teampoltergeist/poltergeist#817, meh/ruby-thread#30, mizzy/specinfra#13, getsentry/sentry-ruby#805,
 # steveklabnik/request_store#23, ruby/ruby#5973.
 
@@ -65,6 +65,8 @@ module Item
   Shared = Class.new(Base)
   Result = Class.new(Base)
   Line = Class.new(Base)
+  Own = Class.new(Base)
+  Folder = Class.new(String)
 end
 
 # Keeps lines instead of printing them.
@@ -128,5 +130,7 @@ Scenario.run(expect: "ruby.malloc") do |scale|
     reader.read(1)
   end
   $stderr = Lines.new(count)
+  @own = Array.new(count) { Item::Own.new }
+  count.times { |number| $LOAD_PATH << Item::Folder.new("/no/such/folder/#{number}") }
   { objects: count, lines: Item::LINES, has_ractors: !defined?(Ractor).nil? }
 end

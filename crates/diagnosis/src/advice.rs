@@ -450,13 +450,16 @@ fn starter(ledger: &Ledger) -> Option<ThreadStarter> {
 /// When a thread ends, glibc frees the stacks that it keeps until they have no more than this (`stack_cache_maxsize` in
 /// nptl/nptl-stack.c). A forked process has the stacks of its parent's threads, and frees none until one of its own threads ends.
 const MAX_KEPT_STACKS: u64 = 40 << 20;
+/// The last release in which that was tried with success. glibc 2.43 freed none.
+const LAST_THAT_FREES: u32 = 36;
 
 fn end_thread(ledger: &Ledger) -> Option<Advice> {
     let stacks = ledger.kept_stacks;
     let bytes = stacks.resident_thread_bytes;
-    let is_glibc = matches!(ledger.libc, Libc::Glibc { .. });
-    let is_above = is_glibc && stacks.thread_bytes > MAX_KEPT_STACKS;
-    (is_above && is_worth(ledger, bytes)).then(|| step(Action::EndThread { bytes }))
+    let Libc::Glibc { version: Some(version) } = &ledger.libc else { return None };
+    let minor: u32 = version.strip_prefix("2.")?.parse().ok()?;
+    let frees = minor <= LAST_THAT_FREES && stacks.thread_bytes > MAX_KEPT_STACKS;
+    (frees && is_worth(ledger, bytes)).then(|| step(Action::EndThread { bytes }))
 }
 
 fn run_fewer_fibers(ledger: &Ledger) -> Option<Advice> {

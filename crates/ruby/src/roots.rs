@@ -12,6 +12,7 @@ mod locals;
 pub(crate) mod names;
 pub(crate) mod program;
 pub(crate) mod symbols;
+mod virtual_machine;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -62,6 +63,7 @@ pub fn named_roots(image: &Image<'_>, space: &ObjectSpace) -> (Vec<NamedRoot>, V
         None => findings.push(Finding::GlobalVariablesUnknown),
     }
     found.extend(locals::read(&program));
+    found.extend(virtual_machine::read(&program));
     let symbols = program.object(program.names.symbols.object().0);
     found.extend(symbols.map(|value| NamedRoot {
         kind: RootKind::Table,

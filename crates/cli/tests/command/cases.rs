@@ -88,6 +88,9 @@ fn lists_of_the_interpreter_have_names() {
         && path.ends_with(" → [:last_request] → Hash → Item::Local");
     assert!(is_right && objects * 10 >= all * 9, "{path}: {objects} of {all}");
     assert_path(&target, "Item::Line", "$stderr → Lines → Array → Item::Line");
+    // They belonged to "(variables of libruby)".
+    assert_path(&target, "Item::Own", "(main object) → Object → Array → Item::Own");
+    assert_path(&target, "Item::Folder", "$LOAD_PATH → Array → Item::Folder");
     if target.truth["has_ractors"] == true {
         assert_path(&target, "Item::Message", "SINK → Ractor → (queue) → Item::Message");
         // A thread retained them, and a Ractor that refers to the main one.

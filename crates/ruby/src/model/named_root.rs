@@ -10,11 +10,11 @@ pub enum RootKind {
     /// A class variable: `Cache@@items`.
     ClassVariable,
     /// A global variable: `$items`. Variables whose value Ruby's own code computes when it is asked
-    /// are left out (`$LOAD_PATH`, `$~`), but for the standard streams.
+    /// are left out (`$~`), but for the standard streams and the lists of `require`.
     GlobalVariable,
     /// A fiber-local variable of a thread's current fiber, as `Thread#[]` returns it: `[:request]`.
     Local,
-    /// A table of the interpreter: `(symbols)`.
+    /// A table of the interpreter, or its main object: `(symbols)`, `(main object)`.
     Table,
 }
 

@@ -59,13 +59,19 @@ fn stacks_of_the_parents_threads_are_freed_by_the_end_of_a_thread() {
     assert!(!words.check.contains("RSS should fall"), "{}", words.check);
     let actions: Vec<_> = before.advice.iter().map(|it| &it.action).collect();
     assert!(!actions.iter().any(|it| matches!(it, Action::RunFewerThreads { .. })), "{actions:?}");
-    let step = advice(&before, |it| matches!(it, Action::EndThread { .. }));
-    assert_eq!(step.command, "Thread.new {}.join");
-    parent.tell("step");
-    let returned = parent.next_truth()["returned"].as_u64().unwrap();
-    let kept = before.kept_stacks.unwrap();
-    assert!(returned > kept.resident_thread_bytes / 2, "{returned} of {kept:?}");
-    assert!(bytes(&report(job), "stack.threads") < bytes(&before, "stack.threads") / 2);
+    // Newer releases of glibc keep the stacks.
+    if actions.iter().any(|it| matches!(it, Action::EndThread { .. })) {
+        let step = advice(&before, |it| matches!(it, Action::EndThread { .. }));
+        assert_eq!(step.command, "Thread.new {}.join");
+        parent.tell("step");
+        let returned = parent.next_truth()["returned"].as_i64().unwrap();
+        let kept = before.kept_stacks.unwrap().resident_thread_bytes as i64;
+        assert!(returned > kept / 2, "{returned} of {kept}");
+        assert!(bytes(&report(job), "stack.threads") < bytes(&before, "stack.threads") / 2);
+    } else {
+        let Some(minor) = before.process.libc.strip_prefix("glibc 2.") else { panic!("no step") };
+        assert!(minor.parse::<u32>().unwrap() > 36, "{actions:?}");
+    }
     assert!(parent.finish());
 }
 
