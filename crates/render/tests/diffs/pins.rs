@@ -73,3 +73,18 @@ fn nothing_is_said_of_pins_that_a_snapshot_does_not_have() {
     let diff = growth(&looks);
     assert!(diff.pins.is_none() && diff.size_classes.is_some());
 }
+
+/// "Memory in use by 0 B" stood above "memory in use -91.9 MiB".
+#[test]
+fn memory_in_use_that_fell_is_said_to_have_fallen() {
+    let looks = [0, 1].map(|hour| {
+        look(1 + hour, |report| {
+            grow(report, "malloc.fragmented", hour * 90 * MIB);
+            grow(report, "ruby.malloc", (1 - hour) * 40 * MIB);
+        })
+    });
+    let diff = growth(&looks);
+    assert_eq!(diff.verdict.kind, formats::DiffKind::Retention);
+    let summary = render::words::diff_verdict(&diff).summary;
+    assert!(summary.ends_with("; memory in use fell by 40.0 MiB."), "{summary}");
+}
