@@ -34,6 +34,8 @@ const MALLOC_LIMITS: [(&str, u64); 4] = [
     ("RUBY_GC_OLDMALLOC_LIMIT", 128 << 20),
     ("RUBY_GC_OLDMALLOC_LIMIT_MAX", 128 << 20),
 ];
+/// The least part of the freed memory that must leave RSS for a saving to be named, in percent.
+const RETURNED_PERCENT: u64 = 90;
 /// Gems that are named, at most.
 const MAX_GEMS: usize = 3;
 
@@ -342,7 +344,11 @@ fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Advice> {
             path,
         },
     };
-    is_worth(ledger, bytes).then(|| step(action))
+    // A freed mapping leaves RSS at once. Other memory stays in malloc's lists, and whether its pages return depends on the blocks
+    // beside it.
+    let returns = spare.mapped_bytes >= bytes / 100 * RETURNED_PERCENT;
+    let saves_bytes = returns.then_some(spare.mapped_bytes);
+    is_worth(ledger, bytes).then_some(Advice { action, saves_bytes })
 }
 
 fn free_native(ledger: &Ledger) -> Option<Advice> {

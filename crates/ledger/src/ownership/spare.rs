@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use allocator::HeapMap;
+use allocator::{BlockState, HeapMap};
 use image::{Image, SparseRows};
 use linux::{Address, Pages};
 use ruby::{ObjectSpace, Slice, SlotType, table_of_hash};
@@ -36,6 +36,8 @@ pub struct SpareAccount {
     pub room: u64,
     /// The resident bytes of the memory.
     pub resident_bytes: u64,
+    /// The part of them in mappings of their own, which malloc returns to the kernel as soon as they are freed.
+    pub mapped_bytes: u64,
     /// The bytes of objects that nothing else retains: elements of arrays of which only slices are in use.
     pub elements_bytes: u64,
     /// The path that retains the object with most of it.
@@ -160,6 +162,11 @@ impl Spare {
             let resident = |large: &Large| {
                 large.memory.iter().map(|range| pages.resident_bytes(range)).sum::<u64>()
             };
+            let is_mapped = |range: &&Range<Address>| {
+                let block = graph.heap.block_of(range.start).and_then(|it| graph.heap.block(it));
+                block.is_some_and(|block| block.state() == BlockState::Mmapped)
+            };
+            let mapped = objects.iter().flat_map(|large| large.memory.iter().filter(is_mapped));
             let largest =
                 objects.iter().max_by_key(|large| (resident(large), Reverse(large.slot)))?;
             let sum = |of: fn(&Large) -> u64| objects.iter().map(of).fold(0, u64::saturating_add);
@@ -183,6 +190,7 @@ impl Spare {
                 used: sum(|large| large.used),
                 room: sum(|large| large.room),
                 resident_bytes: objects.iter().map(resident).sum(),
+                mapped_bytes: mapped.map(|range| pages.resident_bytes(range)).sum(),
                 elements_bytes: graph.bytes_behind(paths, &sliced),
                 path: path.to_owned(),
             })

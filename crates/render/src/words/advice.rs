@@ -161,7 +161,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                 Count(*entries),
             ),
             rehash(path),
-            "a moment in which no other thread uses the Hash. Large tables mostly go back to the kernel at once.",
+            "a moment in which no other thread uses the Hash.",
         ),
         Action::CopySlices { slices, used_bytes, strings, bytes, path } => (
             format!(
@@ -201,7 +201,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                 _ => "string.replace(+\"\" << string)",
             }
             .into(),
-            "a moment in which no other thread uses the object. Large buffers mostly go back to the kernel at once.",
+            "a moment in which no other thread uses the object.",
         ),
         Action::UnsetMallocLimits { variables } => (
             format!(
@@ -337,6 +337,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "nothing.",
         ),
     };
+    let action = action + &reuse(advice);
     let remark = match advice.action {
         Action::FindNativeLeak => {
             Some("the C function: memleak-bpfcc -p PID, of Debian's bpfcc-tools")
@@ -344,6 +345,19 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
         _ => None,
     };
     AdviceWords { action, command, remark, costs: costs.into() }
+}
+
+/// The sentence on memory that a step frees, but that malloc may keep; empty for other steps.
+fn reuse(advice: &Advice) -> String {
+    match (&advice.action, advice.saves_bytes) {
+        (
+            Action::Rehash { bytes, .. }
+            | Action::CopySlices { bytes, .. }
+            | Action::CopyBuffers { bytes, .. },
+            None,
+        ) => format!(" That frees about {} for reuse, but RSS need not fall.", Size(*bytes)),
+        _ => String::new(),
+    }
 }
 
 /// The code to change, for memory that is free again, or for an owner that still holds it.
