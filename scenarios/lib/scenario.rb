@@ -24,7 +24,7 @@ module Scenario
       collect if settle
       tell({ scenario: name, pid: Process.pid, expect: expect }.merge(measurements, facts))
       warn(hint) if $stdin.tty?
-      answer({ "trim" => method(:trim) }.merge(commands))
+      answer({ "trim" => method(:trim), "compact" => method(:compact) }.merge(commands))
       exit!(0)
     end
 
@@ -100,6 +100,13 @@ module Scenario
     def tell(truth)
       $stdout.puts("ready #{JSON.generate(truth)}")
       $stdout.flush
+    end
+
+    # Compacts Ruby's heap. Each collection frees only a part of the empty pages.
+    def compact
+      GC.compact if GC.respond_to?(:compact)
+      5.times { GC.start }
+      { rss_bytes: rss_bytes }
     end
 
     # Calls malloc_trim(0), and returns RSS before and after it. Fiddle is loaded only here, because most scenarios

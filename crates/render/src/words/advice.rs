@@ -129,8 +129,15 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "a restart, and more collections while Ruby's heap grows to the size that the program needs.",
         ),
         Action::Compact => (
-            "Compact Ruby's heap, so that empty heap pages can be freed.".into(),
-            "GC.compact, then GC.start several times".into(),
+            match report.process.ruby_version.as_deref() {
+                Some(version) if version < "3" => {
+                    "Compact Ruby's heap, so that empty heap pages can be freed. This Ruby has its pages from malloc, which keeps \
+                     them for reuse, so RSS need not fall."
+                }
+                _ => "Compact Ruby's heap, so that empty heap pages can be freed.",
+            }
+            .into(),
+            "GC.compact, then GC.start five times".into(),
             "pauses of the whole process. Objects that C extensions pin do not move, and the pages return when the \
              load needs the slots.",
         ),
