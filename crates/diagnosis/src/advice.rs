@@ -217,9 +217,17 @@ fn enable_gc(ledger: &Ledger) -> Option<Advice> {
 fn unset_initial_slots(ledger: &Ledger) -> Option<Advice> {
     let ruby = ledger.ruby.as_ref()?;
     let variables = ruby.initial_slots.iter().map(|(name, _)| name.clone()).collect();
+    let action = Action::UnsetInitialSlots { variables };
+    // Pages without an object, as far as the GC frees them without the variables. The others may depend on the order of objects.
+    let empty = ruby.slots_free as f64 * ruby.slot_bytes_empty as f64;
+    let empty = (empty / ruby.slot_bytes_free.max(1) as f64) as u64;
+    let slots = ruby.slots_free + ruby.slots_live;
+    let kept = kept_free_slots(|name| ledger.process.variable(name));
+    let freed = slots_beyond(kept, ruby.slots_free, slots).min(empty);
+    let saves_bytes = Some(free_slot_bytes(ledger, freed)).filter(|bytes| is_worth(ledger, *bytes));
     (is_worth(ledger, ledger.causes[Cause::RubyFreeSlots])
         && keeps_most_free_slots(ruby.initial_slot_count(), ruby.slots_free))
-    .then(|| step(Action::UnsetInitialSlots { variables }))
+    .then_some(Advice { action, saves_bytes })
 }
 
 /// Returns true if variables make the collector keep most of the free slots.

@@ -101,13 +101,21 @@ fn initial_slots_are_the_reason_for_free_slots() {
     let verdict = verdict(&report);
     assert!(verdict.contains(&variable), "{verdict}");
     let name = variable.split('=').next().unwrap().to_owned();
-    assert_eq!(report.advice[0].action, Action::UnsetInitialSlots { variables: vec![name] });
+    let step = &report.advice[0];
+    assert_eq!(step.action, Action::UnsetInitialSlots { variables: vec![name.clone()] });
     assert!(report.advice.iter().all(|step| step.action != Action::Compact), "{:?}", report.advice);
     // "GC.compact does not change that"
     target.tell("compact");
     let rss = target.next_truth()["rss_bytes"].as_u64().unwrap();
     assert!(rss * 10 > report.process.rss_bytes * 9, "{rss} {}", report.process.rss_bytes);
     assert!(target.finish());
+    // The same program with Ruby's default.
+    let mut ruby = testkit::scenario("cases/init_slots");
+    let unset = Target::start(ruby.args(["--scale", "1"]).env(name, "10000"));
+    let saved = report.process.rss_bytes.saturating_sub(unset.rss_bytes());
+    let claim = step.saves_bytes.unwrap();
+    assert!(saved.abs_diff(claim) * 5 <= claim, "{saved} of {claim}");
+    assert!(unset.finish());
 }
 
 /// The state of the collector as the program itself sees it, each time after a change.
