@@ -203,6 +203,35 @@ fn internal_objects_that_are_not_what_their_numbers_say_are_shown_by_number() {
     }
 }
 
+/// Variables of a block in a form that no release has cost the names of all types that cannot be confirmed.
+#[test]
+fn a_type_in_a_new_form_casts_no_doubt_on_others() {
+    const ENV: u8 = 0;
+    for release in RubyRelease::ALL {
+        let mut heap = RubyHeap::new(release);
+        for name in ["iseq", "ment", "callcache", "memo", "cref"] {
+            (0..8).for_each(|_| _ = heap.imemo(name));
+        }
+        for _ in 0..40 {
+            let memory = heap.malloc(400);
+            heap.imemo_as("memo", ENV, memory);
+        }
+        let (image, _) = heap.image();
+        let space = ruby::read(&image).unwrap();
+        assert!(space.findings.contains(&Finding::InternalTypesUnknown), "{release:?}");
+        let names: BTreeSet<&str> = space
+            .classes
+            .iter()
+            .filter_map(|class| class.name.as_deref())
+            .filter(|name| name.starts_with("(imemo_"))
+            .collect();
+        let others = ["iseq", "ment", "callcache", "memo", "cref"];
+        let mut expected: BTreeSet<String> = others.map(|it| format!("(imemo_{it})")).into();
+        expected.insert("(imemo_0)".into());
+        assert!(names.iter().copied().eq(expected.iter().map(String::as_str)), "{names:?}");
+    }
+}
+
 #[test]
 fn an_interpreter_is_found_without_page_states() {
     let mut memory = SyntheticMemory::default();

@@ -328,8 +328,8 @@ fn layout(part: RubyPart) -> &'static str {
             "the layout of classes could not be derived: objects that have a singleton class may count under that class"
         }
         RubyPart::InternalTypes => {
-            "some types of Ruby's internal objects differ from those of its version: types that could not be confirmed \
-             are shown by number, and their memory counts as ruby.vm"
+            "some types of Ruby's internal objects differ from those of its version: these types, and others if they could not be \
+             confirmed, are shown by number, and their memory counts as ruby.vm"
         }
         RubyPart::DataTypes => {
             "the types of C extensions' objects could not be derived: the memory of Ruby's own C objects counts as theirs"

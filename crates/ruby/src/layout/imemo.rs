@@ -124,8 +124,9 @@ impl Samples {
 pub(crate) struct ImemoTypes(Table);
 
 impl ImemoTypes {
-    /// The types of the interpreter's release, if the `samples` agree with them. Otherwise the table is that of another
-    /// release, so only types that samples confirm keep their names; the others are numbers.
+    /// The types of the interpreter's release, if the `samples` agree with them. If a number has another type's objects, the table is
+    /// that of another release, so only types that samples confirm keep their names; the others are numbers. If objects look like no
+    /// known type, only their number has no name: a new form of one type casts no doubt on the others.
     pub(crate) fn verify(
         context: &Context<'_>,
         slots: &[Slot],
@@ -133,14 +134,24 @@ impl ImemoTypes {
         samples: &Samples,
     ) -> (Self, Option<Finding>) {
         let table = table_of(context.basics.interpreter);
+        if samples.by_number.iter().all(Vec::is_empty) {
+            return (Self(table), None);
+        }
         let verifier = Verifier { context, slots, classes, table };
         let agreements: [_; TYPES] =
             std::array::from_fn(|number| verifier.agreement(samples, number));
         let is_confirmed = |number: usize| agreements[number] == Some(true);
-        let is_whole = !agreements.contains(&Some(false))
-            && (0..TYPES).all(|number| !ALWAYS.contains(&table[number]) || is_confirmed(number));
-        if samples.by_number.iter().all(Vec::is_empty) || is_whole {
-            return (Self(table), None);
+        let is_of_release = (0..TYPES).all(|number| {
+            let it = table[number];
+            !verifier.look_like_another(samples.of(number), number, it)
+                && (!ALWAYS.contains(&it) || is_confirmed(number))
+        });
+        if is_of_release {
+            let types = std::array::from_fn(|number| match agreements[number] {
+                Some(false) => Number(number as u8),
+                _ => table[number],
+            });
+            return (Self(types), (types != table).then_some(Finding::InternalTypesUnknown));
         }
         let fields = verifier.find_fields(samples);
         let types = std::array::from_fn(|number| match table[number] {
