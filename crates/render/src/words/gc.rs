@@ -5,6 +5,36 @@ use ledger::Count;
 /// Variables that are listed, at most. A process chooses their number.
 const MAX_VARIABLES: usize = 20;
 
+/// The defaults of these variables (gc.c, from 3.4 on gc/default/default.c; the same from 2.7 to 4.0).
+const DEFAULTS: [(&str, f64); 15] = [
+    ("RUBY_GC_HEAP_INIT_SLOTS", 10_000.0),
+    ("RUBY_GC_HEAP_FREE_SLOTS", 4_096.0),
+    ("RUBY_GC_HEAP_GROWTH_FACTOR", 1.8),
+    ("RUBY_GC_HEAP_GROWTH_MAX_SLOTS", 0.0),
+    ("RUBY_GC_HEAP_FREE_SLOTS_MIN_RATIO", 0.2),
+    ("RUBY_GC_HEAP_FREE_SLOTS_GOAL_RATIO", 0.4),
+    ("RUBY_GC_HEAP_FREE_SLOTS_MAX_RATIO", 0.65),
+    ("RUBY_GC_HEAP_OLDOBJECT_LIMIT_FACTOR", 2.0),
+    ("RUBY_GC_HEAP_REMEMBERED_WB_UNPROTECTED_OBJECTS_LIMIT_RATIO", 0.01),
+    ("RUBY_GC_MALLOC_LIMIT", 16_777_216.0),
+    ("RUBY_GC_MALLOC_LIMIT_MAX", 33_554_432.0),
+    ("RUBY_GC_MALLOC_LIMIT_GROWTH_FACTOR", 1.4),
+    ("RUBY_GC_OLDMALLOC_LIMIT", 16_777_216.0),
+    ("RUBY_GC_OLDMALLOC_LIMIT_MAX", 134_217_728.0),
+    ("RUBY_GC_OLDMALLOC_LIMIT_GROWTH_FACTOR", 1.2),
+];
+
+/// Returns true if a variable has the value that it has by default.
+fn is_default(name: &str, value: &str) -> bool {
+    let (number, unit) = match value.as_bytes().last() {
+        Some(b'k' | b'K') => (&value[..value.len() - 1], 1_024.0),
+        Some(b'm' | b'M') => (&value[..value.len() - 1], 1_048_576.0),
+        _ => (value, 1.0),
+    };
+    let value = number.parse::<f64>().map(|number| number * unit);
+    DEFAULTS.iter().any(|(of, default)| *of == name && value.as_ref() == Ok(default))
+}
+
 /// The state of the garbage collector if it is unusual, and its settings in the environment, a sentence each.
 #[must_use]
 pub fn gc(report: &Report) -> Vec<String> {
@@ -29,9 +59,9 @@ pub fn gc(report: &Report) -> Vec<String> {
                 .into(),
         );
     }
+    let variables = variables.iter().filter(|(name, value)| !is_default(name, value));
+    let variables: Vec<_> = variables.map(|(name, value)| format!("{name}={value}")).collect();
     if !variables.is_empty() {
-        let variables: Vec<_> =
-            variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let more = match variables.len().saturating_sub(MAX_VARIABLES) {
             0 => String::new(),
             more => format!(" and {more} more"),
@@ -99,4 +129,26 @@ pub(crate) fn free_slots(report: &Report) -> String {
             .into();
     }
     "few live objects pin many pages".into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A platform that sets Ruby's own defaults had them in each report.
+    #[test]
+    fn settings_that_change_nothing_are_not_shown() {
+        for value in ["16777216", "16m", "16384K"] {
+            assert!(is_default("RUBY_GC_MALLOC_LIMIT", value), "{value}");
+        }
+        assert!(is_default("RUBY_GC_HEAP_GROWTH_FACTOR", "1.80"));
+        for (name, value) in [
+            ("RUBY_GC_MALLOC_LIMIT", "16777217"),
+            ("RUBY_GC_MALLOC_LIMIT", ""),
+            ("RUBY_GC_HEAP_GROWTH_FACTOR", "1.1"),
+            ("RUBY_GC_OTHER", "1.8"),
+        ] {
+            assert!(!is_default(name, value), "{name}={value}");
+        }
+    }
 }
