@@ -94,7 +94,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
         .collect();
     groups.sort_by_key(|&(is_against, bytes, _)| Reverse((is_against, bytes)));
     let steps = groups.into_iter().flat_map(|(_, _, steps)| steps);
-    [enable_gc(ledger)].into_iter().chain(steps).flatten().collect()
+    [enable_gc(ledger), allow_full_mark(ledger)].into_iter().chain(steps).flatten().collect()
 }
 
 /// Returns the resident bytes that a step of this report is against: it saves at most these. `None` if the step returns nothing.
@@ -111,7 +111,9 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         Action::PreloadJemalloc { .. } => sum(&[MallocUnreturned, MallocFragmented]),
         Action::LimitArenas { kept_bytes } => *kept_bytes,
         Action::UnsetInitialSlots { .. } | Action::Compact => sum(&[Cause::RubyFreeSlots]),
-        Action::ReleaseObjects { bytes, .. }
+        Action::EnableGc { garbage_bytes: bytes @ 1.. }
+        | Action::AllowFullMark { garbage_bytes: bytes }
+        | Action::ReleaseObjects { bytes, .. }
         | Action::Rehash { bytes, .. }
         | Action::CopySlices { bytes, .. }
         | Action::CopyBuffers { bytes, .. } => *bytes,
@@ -130,7 +132,7 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         Action::UseLessSharedMemory { bytes, .. }
         | Action::EndThread { bytes }
         | Action::RunFewerFibers { bytes } => *bytes,
-        Action::EnableGc | Action::EndFibers { .. } | Action::WatchPss => return None,
+        Action::EnableGc { .. } | Action::EndFibers { .. } | Action::WatchPss => return None,
     })
 }
 
@@ -211,7 +213,29 @@ fn limit_arenas(ledger: &Ledger) -> Option<Advice> {
 /// While it is disabled, nothing else frees garbage.
 fn enable_gc(ledger: &Ledger) -> Option<Advice> {
     let collector = ledger.ruby.as_ref()?.collector?;
-    (collector.is_disabled == Some(true)).then(|| step(Action::EnableGc))
+    let action = Action::EnableGc { garbage_bytes: garbage_bytes(ledger) };
+    (collector.is_disabled == Some(true)).then(|| step(action))
+}
+
+/// Garbage that became old stays, since only a full collection frees it.
+fn allow_full_mark(ledger: &Ledger) -> Option<Advice> {
+    let collector = ledger.ruby.as_ref()?.collector?;
+    let garbage_bytes = garbage_bytes(ledger);
+    let is_forbidden = collector.allows_full_mark == Some(false);
+    (is_forbidden && is_worth(ledger, garbage_bytes))
+        .then(|| step(Action::AllowFullMark { garbage_bytes }))
+}
+
+/// The garbage among the objects of the classes that hold most.
+fn garbage_bytes(ledger: &Ledger) -> u64 {
+    ledger.owners.iter().map(garbage_of).fold(0, u64::saturating_add)
+}
+
+/// The garbage among the objects of a class. A part of it may not be resident.
+fn garbage_of(class: &OwnerAccount) -> u64 {
+    let garbage = class.retainers.iter().filter(|it| it.path.is_none());
+    let bytes = garbage.map(|it| it.bytes).fold(0, u64::saturating_add);
+    bytes.min(class.bytes_with_singleton_classes())
 }
 
 fn unset_initial_slots(ledger: &Ledger) -> Option<Advice> {
@@ -347,6 +371,7 @@ fn release_objects(class: &OwnerAccount, most: Option<&Retainer>) -> Action {
         },
         path,
         are_garbage: most.is_some_and(|retainer| retainer.path.is_none()),
+        garbage_bytes: garbage_of(class),
     }
 }
 

@@ -54,7 +54,16 @@ pub enum Action {
         kept_bytes: u64,
     },
     /// Enable the garbage collector.
-    EnableGc,
+    EnableGc {
+        /// The bytes of garbage that is known; 0 in older documents.
+        #[serde(default)]
+        garbage_bytes: u64,
+    },
+    /// Let the garbage collector collect old objects, too.
+    AllowFullMark {
+        /// The bytes of garbage that is known.
+        garbage_bytes: u64,
+    },
     /// Start the process without environment variables that make the garbage collector keep free slots.
     UnsetInitialSlots {
         /// Their names.
@@ -72,6 +81,9 @@ pub enum Action {
         path: Option<String>,
         /// True if more than half of these bytes, or of the objects, are garbage.
         are_garbage: bool,
+        /// The bytes of those that are garbage; 0 in older documents.
+        #[serde(default)]
+        garbage_bytes: u64,
     },
     /// Rebuild the tables of hashes that were large once.
     Rehash {

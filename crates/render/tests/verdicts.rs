@@ -1,8 +1,8 @@
 //! Sentences of verdicts claim no more than the figures of the report.
 
 use formats::{
-    FindingKind, FindingRow, FindingSeverity, KeptBy, Memsize, Owner, Report, Why, WhyKind,
-    WhySubject,
+    Action, Advice, FindingKind, FindingRow, FindingSeverity, KeptBy, Memsize, Owner, Report, Why,
+    WhyKind, WhySubject,
 };
 use ledger::{Cause, Size};
 use render::words;
@@ -172,6 +172,11 @@ fn impossible_sizes_are_shown_and_never_added_up_to_a_panic() {
 /// A report on live Ruby objects of 100 MiB. Each owner has a name, a cause, MiB of slots and of resident memory, and the path
 /// that retains all of it.
 fn objects(owners: &[(&str, Cause, u64, u64, Option<&str>)]) -> String {
+    words::verdict(&report_on(owners)).summary
+}
+
+/// A report on 100 MiB of objects.
+fn report_on(owners: &[(&str, Cause, u64, u64, Option<&str>)]) -> Report {
     let mut report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
     report.verdict.cause = Some(Cause::RubyMalloc);
     report.verdict.rows = vec![Cause::RubyLiveSlots, Cause::RubyMalloc];
@@ -194,7 +199,24 @@ fn objects(owners: &[(&str, Cause, u64, u64, Option<&str>)]) -> String {
         }
     };
     report.owners = Some(owners.iter().map(owner).collect());
-    words::verdict(&report).summary
+    report
+}
+
+/// The setting was below the verdict, and not its reason.
+#[test]
+fn garbage_of_a_gc_that_collects_young_objects_only_has_that_reason() {
+    let mut report = report_on(&[("String", Cause::RubyMalloc, 10, 70, None)]);
+    let reason = "it never collects old objects (GC.config(rgengc_allow_full_mark: false)).";
+    for (allowed, is_reason) in [(None, false), (Some(true), false), (Some(false), true)] {
+        report.ruby.as_mut().unwrap().gc.allow_full_mark = allowed;
+        let text = words::verdict(&report).summary;
+        assert!(text.contains("most of which are garbage that the GC has not"), "{text}");
+        assert_eq!(text.ends_with(reason), is_reason, "{text}");
+    }
+    let action = Action::AllowFullMark { garbage_bytes: 80 << 20 };
+    let step = words::advice(&Advice { action, saves_bytes: None }, &report);
+    let end = "A collection frees about 80.0 MiB for reuse, but RSS need not fall.";
+    assert!(step.action.ends_with(end), "{step:?}");
 }
 
 /// "88.1 MiB are held by live Ruby objects, most of them by 51,629 (imemo_iseq)", whose memory is in ruby.vm.

@@ -108,17 +108,29 @@ fn garbage_is_called_garbage_and_no_path_is_blamed_for_it() {
         GC.start
         20_000.times { 'x' * 5_000 }
         KEPT = Array.new(2_000) { 'y' * 5_000 }
+        puts 'ready {}'; $stdout.flush; gets
+        GC.start
         puts 'ready {}'; $stdout.flush; $stdin.read";
-    let target = Target::bare_ruby(source);
-    let report = report(target.pid());
-    let summary = render::words::verdict(&report).summary;
+    let mut target = Target::bare_ruby(source);
+    let before = report(target.pid());
+    let summary = render::words::verdict(&before).summary;
     assert!(summary.contains("most of which are garbage"), "{summary}");
-    let release = report.advice.iter().find(|advice| {
+    let release = before.advice.iter().find(|advice| {
         matches!(&advice.action, Action::ReleaseObjects { class, path: None, are_garbage: true, .. } if class == "String")
     });
-    let words = render::words::advice(release.expect("the GC should run"), &report);
+    let release = release.expect("the GC should run");
+    let words = render::words::advice(release, &before);
     assert_eq!(words.command, "GC.start");
-    assert_eq!(report.verdict.confidence, Confidence::High);
+    assert_eq!(before.verdict.confidence, Confidence::High);
+    let Action::ReleaseObjects { garbage_bytes, .. } = release.action else { unreachable!() };
+    let sentence = format!(" A collection frees about {} for reuse", ledger::Size(garbage_bytes));
+    assert!(words.action.contains(&sentence) && release.saves_bytes.is_none(), "{words:?}");
+    target.tell("collect");
+    target.next_truth();
+    let after = report(target.pid());
+    let held = |report: &Report| bytes(report, "ruby.live_slots") + bytes(report, "ruby.malloc");
+    let freed = held(&before).saturating_sub(held(&after));
+    assert!(freed.abs_diff(garbage_bytes) * 10 <= garbage_bytes, "{freed} of {garbage_bytes}");
     assert!(target.finish());
 }
 

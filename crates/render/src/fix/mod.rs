@@ -142,7 +142,9 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
                 None => command.into(),
             }],
         )],
-        Action::EnableGc => vec![Block::new("In the program:", [command.into()])],
+        Action::EnableGc { .. } | Action::AllowFullMark { .. } => {
+            vec![Block::new("In the program:", [command.into()])]
+        }
         Action::UnsetInitialSlots { .. }
         | Action::UnsetMallocLimits { .. }
         | Action::LimitJit { .. } => {
@@ -214,7 +216,10 @@ fn check(action: &Action) -> &'static str {
         Action::LimitArenas { .. } => {
             "`rbloat report PID --arenas` lists at most two arenas. To measure the saving:"
         }
-        Action::EnableGc => "`rbloat report PID` no longer reports that the GC is disabled.",
+        Action::EnableGc { .. } => "`rbloat report PID` no longer reports that the GC is disabled.",
+        Action::AllowFullMark { .. } => {
+            "`rbloat report PID` no longer reports that the GC collects young objects only."
+        }
         Action::UnsetInitialSlots { .. } | Action::Compact => {
             "`rbloat report PID` shows less ruby.free_slots."
         }

@@ -112,12 +112,23 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             assignments(&TWO_ARENAS),
             "a restart, and threads that sometimes wait for each other in malloc.",
         ),
-        Action::EnableGc => (
-            "Enable the GC: it is disabled, so garbage stays in memory. If an exception skipped GC.enable, call it in an ensure \
-             clause."
-                .into(),
+        Action::EnableGc { garbage_bytes } => (
+            format!(
+                "Enable the GC: it is disabled, so garbage stays in memory.{} If an exception skipped GC.enable, call it in an \
+                 ensure clause.",
+                collected(*garbage_bytes)
+            ),
             "GC.enable".into(),
             "the time of collections, as in any other Ruby process.",
+        ),
+        Action::AllowFullMark { garbage_bytes } => (
+            format!(
+                "Let the GC collect old objects, too, or call GC.start when the program is idle: old garbage stays because of \
+                 GC.config(rgengc_allow_full_mark: false).{}",
+                collected(*garbage_bytes)
+            ),
+            "GC.config(rgengc_allow_full_mark: true)".into(),
+            "the time of full collections.",
         ),
         Action::UnsetInitialSlots { variables } => (
             format!(
@@ -141,7 +152,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "pauses of the whole process. Objects that C extensions pin do not move, and the pages return when the \
              load needs the slots.",
         ),
-        Action::ReleaseObjects { class, bytes, path, are_garbage } => {
+        Action::ReleaseObjects { class, bytes, path, are_garbage, garbage_bytes } => {
             let owner = report.owners.iter().flatten().find(|owner| owner.owner == *class);
             // One of many Arrays may have a singleton class.
             let has_singletons = owner.is_some_and(|owner| owner.singleton_bytes > bytes / 20);
@@ -152,7 +163,10 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             let few = owner.and_then(|owner| retaining_few(owner).zip(Some(owner)));
             match few.filter(|(few, _)| few.path.is_some() && few.path == *path) {
                 Some((few, owner)) => shrink(&process, few, owner),
-                None => release(&process, class, &size, path.as_deref(), *are_garbage),
+                None => {
+                    let garbage = are_garbage.then_some(*garbage_bytes);
+                    release(&process, class, &size, path.as_deref(), garbage)
+                }
             }
         }
         Action::Rehash { hashes, entries, capacity, bytes, path } => (
@@ -354,6 +368,16 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
     AdviceWords { action, command, remark, costs: costs.into() }
 }
 
+/// The sentence on garbage that a collection frees; empty if it is not known.
+fn collected(garbage_bytes: u64) -> String {
+    match garbage_bytes {
+        0 => String::new(),
+        bytes => {
+            format!(" A collection frees about {} for reuse, but RSS need not fall.", Size(bytes))
+        }
+    }
+}
+
 /// The sentence on memory that a step frees, but that malloc may keep; empty for other steps.
 fn reuse(advice: &Advice) -> String {
     match (&advice.action, advice.saves_bytes) {
@@ -431,7 +455,7 @@ fn release(
     class: &str,
     size: &str,
     path: Option<&str>,
-    are_garbage: bool,
+    garbage: Option<u64>,
 ) -> (String, String, &'static str) {
     let objects = format!("objects of class {class} ({size})");
     match path {
@@ -443,8 +467,11 @@ fn release(
             format!("rbloat who {process}"),
             "a change of the program. While it watches, `rbloat who` takes less than 1 % of a processor.",
         ),
-        None if are_garbage => (
-            format!("Run the GC: most memory of the {objects} is garbage."),
+        None if garbage.is_some() => (
+            format!(
+                "Run the GC: most memory of the {objects} is garbage.{}",
+                collected(garbage.unwrap_or_default())
+            ),
             "GC.start".into(),
             "a pause of the program during the collection.",
         ),

@@ -57,7 +57,7 @@ fn a_disabled_gc_is_the_reason_for_garbage() {
     let verdict = verdict(&report);
     assert!(verdict.contains("most of which are garbage"), "{verdict}");
     assert!(verdict.contains("because it is disabled (GC.disable)"), "{verdict}");
-    assert_eq!(report.advice[0].action, Action::EnableGc);
+    assert!(matches!(report.advice[0].action, Action::EnableGc { .. }), "{:?}", report.advice);
 
     let folder = tempfile::tempdir().unwrap();
     let snapshots: Vec<_> = (0..2)
@@ -79,6 +79,8 @@ fn a_disabled_gc_is_the_reason_for_garbage() {
     assert_eq!((kind, doubt), (DiffKind::Growth, Some(Doubt::GcDisabled)), "{:?}", diff.verdict);
 
     // The advice works.
+    let grown = crate::report(target.pid());
+    let Action::EnableGc { garbage_bytes } = grown.advice[0].action else { panic!() };
     target.tell("enable");
     target.next_truth();
     let after = crate::report(target.pid());
@@ -86,6 +88,9 @@ fn a_disabled_gc_is_the_reason_for_garbage() {
     // The transient heap keeps its pages.
     let held = |report: &Report| bytes(report, "ruby.live_slots");
     assert!(held(&after) * 4 < held(&report), "{} {}", held(&after), held(&report));
+    let held = |report: &Report| bytes(report, "ruby.live_slots") + bytes(report, "ruby.malloc");
+    let freed = held(&grown).saturating_sub(held(&after));
+    assert!(freed.abs_diff(garbage_bytes) * 10 <= garbage_bytes, "{freed} of {garbage_bytes}");
     assert!(target.finish());
 }
 

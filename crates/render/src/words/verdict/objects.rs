@@ -76,6 +76,9 @@ fn uncollected(report: &Report) -> &'static str {
         Some(gc) if gc.disabled == Some(true) => {
             "that the GC does not collect, because it is disabled (GC.disable)"
         }
+        Some(gc) if gc.allow_full_mark == Some(false) => {
+            "that the GC has not collected yet, and it never collects old objects (GC.config(rgengc_allow_full_mark: false))"
+        }
         _ => "that the GC has not collected yet",
     }
 }
