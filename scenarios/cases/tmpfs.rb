@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # The memory of a control group is more than its processes' (moby/moby#40727): deleted files in /dev/shm that the process has
-# open, and page cache.
+# open, and page cache. The request "close" closes the files.
 
 require "tempfile"
 require_relative "../lib/scenario"
@@ -18,7 +18,12 @@ def upload
   file
 end
 
-Scenario.run(expect: "healthy") do |_|
+close = lambda do
+  UPLOADS.each(&:close)
+  {}
+end
+
+Scenario.run(expect: "healthy", commands: { "close" => close }) do |_|
   Object.const_set(:UPLOADS, Array.new(FILES) { upload })
   cached = Object.const_set(:CACHED, Tempfile.new("cached", "/var/tmp"))
   cached.write("c" * (20 * MIB))

@@ -132,7 +132,10 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         Action::UseLessSharedMemory { bytes, .. }
         | Action::EndThread { bytes }
         | Action::RunFewerFibers { bytes } => *bytes,
-        Action::EnableGc { .. } | Action::EndFibers { .. } | Action::WatchPss => return None,
+        Action::EnableGc { .. }
+        | Action::EndFibers { .. }
+        | Action::CloseFilesInMemory { .. }
+        | Action::WatchPss => return None,
     })
 }
 

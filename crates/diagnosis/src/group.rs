@@ -1,7 +1,8 @@
-use formats::{ReportGroup, TmpfsFile};
+use formats::{Action, Advice, Report, ReportGroup, TmpfsFile};
 use ledger::percent;
 use linux::proc::{self, GroupMemory, KernelMemory, Rollup};
 
+use crate::verdict::MIN_WASTE_BYTES;
 use crate::{MIN_BYTES, MIN_SHARE};
 
 /// Smaller files are not listed, in bytes, and the maximum number of files.
@@ -43,4 +44,29 @@ pub fn report_group(
         kernel_bytes: kernel.kernel_bytes,
         files: files.map(file).collect(),
     }
+}
+
+/// Adds the account of the process's control group to a report, and the step against files in memory, which are in no cause.
+pub fn add_group(report: &mut Report, group: Option<ReportGroup>) {
+    let step = group.as_ref().and_then(close_files);
+    // It explains more than a process that is healthy.
+    let at = if report.verdict.cause.is_none() { 0 } else { report.advice.len() };
+    report.advice.splice(at..at, step);
+    report.group = group;
+}
+
+fn close_files(group: &ReportGroup) -> Option<Advice> {
+    let bytes = group.unmapped_shmem_bytes;
+    let is_much = bytes >= MIN_WASTE_BYTES
+        || bytes >= MIN_BYTES && percent(bytes, group.usage_bytes) >= MIN_SHARE;
+    let largest = group.files.first().filter(|_| is_much)?;
+    let action = Action::CloseFilesInMemory {
+        bytes,
+        path: largest.path.clone(),
+        path_bytes: largest.bytes,
+        is_deleted: largest.is_deleted,
+        pid: largest.pid,
+    };
+    // RSS does not have them.
+    Some(Advice { action, saves_bytes: None })
 }

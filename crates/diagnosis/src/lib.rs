@@ -27,7 +27,7 @@ pub use comparison::{Workload, compare};
 pub use family::{FamilyFacts, FamilyFrames, GroupFacts, MemberAccount, family};
 pub use family_growth::family_growth;
 pub use fix::{BACKGROUND_THREAD, GEM, JEMALLOC, NATIVE_PRESSURE, TWO_ARENAS, Variable, steps};
-pub use group::{is_much_in_no_process, report_group};
+pub use group::{add_group, is_much_in_no_process, report_group};
 pub use growth::{
     growth, has_more_objects, is_defined_again, kept_besides, least_growth,
     native_owner_of_verdict, root_of_most, totals,

@@ -328,7 +328,7 @@ impl Taken {
                 progress.account(captured.state.process.rss_bytes);
                 let mut snapshot = account(*captured, detail, started);
                 snapshot.report.family = family;
-                snapshot.report.group = group;
+                diagnosis::add_group(&mut snapshot.report, group);
                 progress.end();
                 snapshot
             }

@@ -206,6 +206,19 @@ pub enum Action {
         /// Its resident bytes.
         path_bytes: u64,
     },
+    /// Close or delete files in memory that no process of the control group has mapped.
+    CloseFilesInMemory {
+        /// The bytes of all files in memory that no process has mapped.
+        bytes: u64,
+        /// The largest one that a process has open.
+        path: String,
+        /// Its size in memory.
+        path_bytes: u64,
+        /// True if it is deleted, so that its memory is free as soon as it is closed.
+        is_deleted: bool,
+        /// A process that has it open.
+        pid: i32,
+    },
     /// Watch PSS instead of RSS.
     WatchPss,
     /// Change the code that needs the memory.

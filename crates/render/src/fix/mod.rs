@@ -145,6 +145,9 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
         Action::EnableGc { .. } | Action::AllowFullMark { .. } => {
             vec![Block::new("In the program:", [command.into()])]
         }
+        Action::CloseFilesInMemory { .. } => {
+            vec![Block::new("The open files of this process:", [command.into()])]
+        }
         Action::UnsetInitialSlots { .. }
         | Action::UnsetMallocLimits { .. }
         | Action::LimitJit { .. } => {
@@ -219,6 +222,9 @@ fn check(action: &Action) -> &'static str {
         Action::EnableGc { .. } => "`rbloat report PID` no longer reports that the GC is disabled.",
         Action::AllowFullMark { .. } => {
             "`rbloat report PID` no longer reports that the GC collects young objects only."
+        }
+        Action::CloseFilesInMemory { .. } => {
+            "`rbloat report PID` no longer lists the file, and its control group uses less."
         }
         Action::UnsetInitialSlots { .. } | Action::Compact => {
             "`rbloat report PID` shows less ruby.free_slots."

@@ -350,6 +350,19 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             },
             "a change of the program. Files on disk instead of tmpfs take memory as cache only.",
         ),
+        Action::CloseFilesInMemory { bytes, path, path_bytes, is_deleted, pid } => (
+            format!(
+                "Close files in memory that nobody needs{}: {} of the control group are files in tmpfs or shared memory that no \
+                 process has mapped, so RSS does not count them. The largest that is open is {path} with {}, {}open in process \
+                 {pid}.",
+                if *is_deleted { "" } else { ", and delete them" },
+                Size(*bytes),
+                Size(*path_bytes),
+                if *is_deleted { "deleted but " } else { "" },
+            ),
+            format!("ls -l /proc/{pid}/fd"),
+            "a change of the program. Files on disk instead of tmpfs take memory as cache only.",
+        ),
         Action::WatchPss => (
             "Change nothing, and watch PSS or anonymous memory instead of RSS: the kernel takes back pages of files on \
              disk when memory is short."

@@ -113,7 +113,7 @@ fn files_in_memory_are_no_cache() {
     if !std::path::Path::new("/dev/shm").is_dir() {
         return testkit::skip("there is no /dev/shm");
     }
-    let target = Target::start(&mut group.command(&testkit::scenario("cases/tmpfs")));
+    let mut target = Target::start(&mut group.command(&testkit::scenario("cases/tmpfs")));
     let report = report(target.pid());
     let account = report.group.as_ref().unwrap();
     let (count, each) = (target.number("files"), target.number("file_bytes"));
@@ -129,6 +129,22 @@ fn files_in_memory_are_no_cache() {
     }
     let words = verdict(&report);
     assert!(words.contains("The control group of this process uses"), "{words}");
+    let Action::CloseFilesInMemory { bytes, path, path_bytes, is_deleted: true, pid } =
+        &report.advice[0].action
+    else {
+        panic!("{:?}", report.advice)
+    };
+    assert_eq!((*bytes, *path_bytes, *pid), (shmem, each, target.pid()));
+    assert_eq!(path, &account.files[0].path);
+    let step = render::words::advice(&report.advice[0], &report).action;
+    let end = format!("deleted but open in process {}.", target.pid());
+    assert!(step.starts_with("Close files in memory that nobody needs: ") && step.ends_with(&end));
+    target.tell("close");
+    target.next_truth();
+    let after = crate::report(target.pid());
+    let is_close = |it: &formats::Advice| matches!(it.action, Action::CloseFilesInMemory { .. });
+    assert!(!after.advice.iter().any(is_close), "{:?}", after.group);
+    assert!(after.group.is_none_or(|group| group.unmapped_shmem_bytes < 4 << 20));
     assert!(target.finish());
 }
 
