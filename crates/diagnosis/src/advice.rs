@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use formats::{Action, Advice, LargeGem, Report, ThreadStarter};
 use image::Origin;
 use ledger::{
-    ArenaAccount, Cause, Gem, Ledger, Libc, OwnerAccount, OwnerKind, Retainer, SpareAccount,
-    SpareKind, percent,
+    ArenaAccount, Cause, Gem, InterpreterAccount, InterpreterKind, Ledger, Libc, OwnerAccount,
+    OwnerKind, Retainer, SpareAccount, SpareKind, percent,
 };
 
-use crate::path::class_of_hidden;
+use crate::path::{class_of_hidden, is_hidden, root_of};
 use crate::verdict::{MIN_WASTE_BYTES, has_all_arenas};
 
 /// The least saving that is worth a step, in bytes, and as a share of RSS in percent. [`MIN_WASTE_BYTES`] are worth one at any
@@ -73,13 +73,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
         (&[Cause::NativeGlobal], vec![find_native_use(ledger)]),
         (&[Cause::MallocInUse], vec![look_for_native(ledger)]),
         (&[Cause::Unknown], vec![find_mapper(ledger)]),
-        (
-            &[Cause::RubyVm],
-            match cause {
-                Some(Cause::RubyVm) => vec![release_classes(ledger), load_less_code(ledger)],
-                _ => Vec::new(),
-            },
-        ),
+        (&[Cause::RubyVm], against_interpreter(ledger, cause == Some(Cause::RubyVm))),
         (&[Cause::RubyJit], vec![limit_jit(ledger)]),
         (&[Cause::StackThreads], vec![run_fewer_threads(ledger), end_thread(ledger)]),
         (&[Cause::StackFibers], vec![end_fibers(ledger), run_fewer_fibers(ledger)]),
@@ -113,6 +107,8 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         Action::UnsetInitialSlots { .. } | Action::Compact => sum(&[Cause::RubyFreeSlots]),
         Action::EnableGc { garbage_bytes: bytes @ 1.. }
         | Action::AllowFullMark { garbage_bytes: bytes }
+        | Action::LimitTable { bytes, .. }
+        | Action::DefineCodeOnce { bytes, .. }
         | Action::ReleaseObjects { bytes, .. }
         | Action::Rehash { bytes, .. }
         | Action::CopySlices { bytes, .. }
@@ -306,9 +302,25 @@ fn release(ledger: &Ledger) -> Option<Advice> {
         (class.bytes_with_singleton_classes(), Reverse(&class.name))
     })?;
     let most = retaining_most_bytes(class);
+    if let Some(step) = table_of(ledger, class, most) {
+        return Some(step).filter(|_| is_main(ledger, bytes));
+    }
     // The step against their room is better.
     let has_spare = ledger.spare.iter().any(|it| it.saved_bytes() > class.weight_bytes() / 2);
     (is_main(ledger, bytes) && !has_spare).then(|| step(release_objects(class, most)))
+}
+
+/// The step against a table of the interpreter if most objects of a class are its entries, which programs cannot release.
+fn table_of(ledger: &Ledger, class: &OwnerAccount, most: Option<&Retainer>) -> Option<Advice> {
+    let most = most?;
+    let table = match root_of(most.path.as_deref()?) {
+        "(symbols)" => InterpreterKind::Symbols,
+        "(finalizers)" if is_hidden(&class.name) => InterpreterKind::Finalizers,
+        _ => return None,
+    };
+    let own = ledger.interpreter.as_ref().map_or(0, |it| size_of(it, table));
+    let bytes = most.bytes.min(class.weight_bytes()) + own;
+    Some(step(Action::LimitTable { table, bytes }))
 }
 
 /// The root that retains most of the bytes of a class, or of its objects.
@@ -345,6 +357,57 @@ fn raises(value: &str, most: u64) -> bool {
         _ => return false,
     };
     value[..end].parse::<u64>().is_ok_and(|number| number.saturating_mul(unit) > most)
+}
+
+/// The steps against the interpreter's memory. The first one is against its largest part if this is the verdict's memory.
+fn against_interpreter(ledger: &Ledger, is_verdict: bool) -> Vec<Option<Advice>> {
+    use InterpreterKind::{Bytecode, Classes, Methods};
+    let kinds = ledger.interpreter.iter().flat_map(|it| &it.kinds);
+    let largest = kinds.max_by_key(|part| part.size.resident_bytes).map(|part| part.kind);
+    if !is_verdict {
+        return vec![limit_table(ledger)];
+    }
+    match largest {
+        Some(Classes) => {
+            vec![release_classes(ledger), define_code_once(ledger), load_less_code(ledger)]
+        }
+        Some(Bytecode | Methods) => {
+            vec![define_code_once(ledger), release_classes(ledger), load_less_code(ledger)]
+        }
+        _ => vec![limit_table(ledger), release_classes(ledger), define_code_once(ledger)],
+    }
+}
+
+/// The tables that grow with what the program does, and not with its code.
+fn limit_table(ledger: &Ledger) -> Option<Advice> {
+    use InterpreterKind::{Finalizers, GenericVariables, ObjectIds, Symbols};
+    let interpreter = ledger.interpreter.as_ref()?;
+    let tables = [ObjectIds, Symbols, GenericVariables, Finalizers];
+    let table = tables.into_iter().max_by_key(|table| size_of(interpreter, *table))?;
+    let bytes = size_of(interpreter, table);
+    // The same step with the entries counts more.
+    let is_there = release(ledger)
+        .is_some_and(|it| matches!(it.action, Action::LimitTable { table: of, .. } if of == table));
+    (is_worth(ledger, bytes) && !is_there).then(|| step(Action::LimitTable { table, bytes }))
+}
+
+fn size_of(interpreter: &InterpreterAccount, kind: InterpreterKind) -> u64 {
+    let parts = interpreter.kinds.iter().filter(|part| part.kind == kind);
+    parts.map(|part| part.size.resident_bytes).sum()
+}
+
+/// Bytecode of one name that takes so much was compiled many times: a file with 16 MiB of it would have some 50,000 lines.
+fn define_code_once(ledger: &Ledger) -> Option<Advice> {
+    let files = ledger.interpreter.as_ref()?.files.as_ref()?;
+    let largest = files.iter().find(|file| file.path.is_some())?;
+    let bytes = largest.size.weight_bytes();
+    is_main(ledger, bytes).then(|| {
+        step(Action::DefineCodeOnce {
+            path: largest.path.clone().unwrap_or_default(),
+            iseqs: largest.size.objects,
+            bytes,
+        })
+    })
 }
 
 /// Classes and modules are objects whose memory is the interpreter's.

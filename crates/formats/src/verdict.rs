@@ -1,4 +1,4 @@
-use ledger::Cause;
+use ledger::{Cause, InterpreterKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -162,6 +162,24 @@ pub enum Action {
     LoadLessCode {
         /// The gems with most bytecode, the largest first.
         gems: Vec<LargeGem>,
+    },
+    /// Let the program make fewer entries of a table of the interpreter.
+    LimitTable {
+        /// The table.
+        #[serde(with = "names::interpreter_kind")]
+        #[schemars(schema_with = "names::interpreter_kind::schema")]
+        table: InterpreterKind,
+        /// The bytes of the table, and of the names that a table of symbols retains.
+        bytes: u64,
+    },
+    /// Define code once that is defined again and again.
+    DefineCodeOnce {
+        /// The name of its file, or of an `eval`.
+        path: String,
+        /// The number of methods, blocks and files with bytecode of this name.
+        iseqs: u64,
+        /// The bytes of their bytecode: slots, and resident malloc'ed memory.
+        bytes: u64,
     },
     /// Limit the memory of the JIT compiler.
     LimitJit {

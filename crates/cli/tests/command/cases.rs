@@ -8,6 +8,7 @@ mod reports;
 mod steps;
 
 use formats::{Action, Report, Why};
+use ledger::InterpreterKind;
 use testkit::Target;
 
 use crate::owners::retained;
@@ -284,6 +285,20 @@ fn symbols_that_stay_are_named_by_their_table() {
         let objects: u64 = of_table.map(|(_, objects)| objects).sum();
         assert!(objects >= target.number("symbols"), "{class}: {roots:?}");
     }
+    // The step was to release Strings that the interpreter's table retains.
+    let table = InterpreterKind::Symbols;
+    let Action::LimitTable { table: found, bytes } = &report.advice[0].action else {
+        panic!("{:?}", report.advice)
+    };
+    assert!(
+        *found == table && *bytes >= target.number("symbols") * (16 + 40),
+        "{:?}",
+        report.advice
+    );
+    let (_, words) = words(&report);
+    assert!(words.action.starts_with("Make fewer symbols: "), "{words:?}");
+    let is_release = |it: &formats::Advice| matches!(it.action, Action::ReleaseObjects { .. });
+    assert!(!report.advice.iter().any(is_release), "{:?}", report.advice);
     assert!(target.finish());
 }
 

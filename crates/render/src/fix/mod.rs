@@ -142,7 +142,7 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
                 None => command.into(),
             }],
         )],
-        Action::EnableGc { .. } | Action::AllowFullMark { .. } => {
+        Action::EnableGc { .. } | Action::AllowFullMark { .. } | Action::LimitTable { .. } => {
             vec![Block::new("In the program:", [command.into()])]
         }
         Action::CloseFilesInMemory { .. } => {
@@ -166,7 +166,7 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
             vec![Block::new("As root, while the memory grows:", [command.into()])]
         }
         Action::FreeNative { .. } => vec![Block::new("In the program, call:", [command.into()])],
-        Action::ReleaseObjects { are_garbage: false, .. } => {
+        Action::ReleaseObjects { are_garbage: false, .. } | Action::DefineCodeOnce { .. } => {
             vec![Block::new("As root, under load:", [command.into()])]
         }
         Action::ReleaseObjects { .. }
@@ -222,6 +222,9 @@ fn check(action: &Action) -> &'static str {
         Action::EnableGc { .. } => "`rbloat report PID` no longer reports that the GC is disabled.",
         Action::AllowFullMark { .. } => {
             "`rbloat report PID` no longer reports that the GC collects young objects only."
+        }
+        Action::LimitTable { .. } | Action::DefineCodeOnce { .. } => {
+            "`rbloat diff PID --every 60s` shows whether ruby.vm still grows."
         }
         Action::CloseFilesInMemory { .. } => {
             "`rbloat report PID` no longer lists the file, and its control group uses less."

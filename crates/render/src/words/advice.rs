@@ -5,7 +5,7 @@ use formats::{
     Action, Advice, CaptureMethod, KeptBy, LargeGem, Maker, Owner, ProcessSummary, Report,
     ThreadStarter,
 };
-use ledger::{Cause, Count, Size};
+use ledger::{Cause, Count, InterpreterKind, Size};
 
 use crate::made_by::maker;
 use crate::text::quoted;
@@ -302,6 +302,20 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "a restart. The first use of such a gem takes longer, since it loads the code then. Workers stop sharing \
              a page when they write to it.",
         ),
+        Action::LimitTable { table, bytes } => {
+            let (action, command) = limit_table(*table, Size(*bytes));
+            (action, command.into(), "a change of the program.")
+        }
+        Action::DefineCodeOnce { path, iseqs, bytes } => (
+            format!(
+                "Define the code of {path} once, and call it again: {} methods and blocks of this name take {}, more than one \
+                 file has. While it grows, `rbloat who` names the line that defines it.",
+                Count(*iseqs),
+                Size(*bytes)
+            ),
+            format!("rbloat who {process}"),
+            "a change of the program. While it watches, `rbloat who` takes less than 1 % of a processor.",
+        ),
         Action::LimitJit { option, mebibytes } => (
             "Limit the memory of the JIT compiler. It stops compiling at the limit, and other methods are interpreted."
                 .into(),
@@ -401,6 +415,40 @@ fn reuse(advice: &Advice) -> String {
             None,
         ) => format!(" That frees about {} for reuse, but RSS need not fall.", Size(*bytes)),
         _ => String::new(),
+    }
+}
+
+/// The step against a table of the interpreter, and the calls to use instead.
+fn limit_table(table: InterpreterKind, size: Size) -> (String, &'static str) {
+    match table {
+        InterpreterKind::ObjectIds => (
+            format!(
+                "Call object_id of fewer objects: each object of which it was called has entries in tables, which take {size}."
+            ),
+            "compare_by_identity for a Hash, instead of keys from object_id",
+        ),
+        InterpreterKind::Symbols => (
+            format!(
+                "Make fewer symbols: {size} are names that the interpreter's table of symbols retains, and the table. A name \
+                 that a method has had stays for ever."
+            ),
+            "strings instead of to_sym, intern, or define_method and alias_method with names from input",
+        ),
+        InterpreterKind::GenericVariables => (
+            format!(
+                "Set fewer instance variables on strings, arrays and objects of C extensions: a table has them, and takes {size}."
+            ),
+            "a class of the program's own, instead of instance_variable_set on a String or an Array",
+        ),
+        InterpreterKind::Finalizers => (
+            format!(
+                "Define fewer finalizers: the table with one entry for each object takes {size}."
+            ),
+            "a method that closes, and ObjectSpace.undefine_finalizer in it",
+        ),
+        _ => {
+            (format!("Find the code that fills this table, which takes {size}."), "rbloat who PID")
+        }
     }
 }
 

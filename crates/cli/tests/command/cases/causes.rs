@@ -4,7 +4,7 @@ use formats::{Action, Report};
 use ledger::{AreaKind, Cause, InterpreterKind};
 use testkit::Target;
 
-use super::{case, verdict, words};
+use super::{advice, case, verdict, words};
 use crate::report;
 use crate::snapshots::Kept;
 
@@ -85,25 +85,31 @@ fn tables_of_the_interpreter_are_told_apart() {
     assert!(ids >= target.number("ids") * 16, "{ids} {:?}", kinds(&report));
     let words = verdict(&report);
     assert!(words.contains("tables of object ids"), "{words}");
+    let first = &report.advice[0].action;
+    let table = InterpreterKind::ObjectIds;
+    assert_eq!(first, &Action::LimitTable { table, bytes: ids }, "{:?}", report.advice);
     assert!(target.finish());
 
-    let mut target = Target::bare_ruby(
-        "KEPT = Array.new(100_000) { |at| 'text'.dup.tap { |it| it.instance_variable_set(:@at, at) } }
-         3.times { GC.start }
-         puts 'ready {}'; $stdout.flush; gets
-         OTHERS = Array.new(100_000) { Object.new.tap { |it| ObjectSpace.define_finalizer(it, proc {}) } }
-         3.times { GC.start }
-         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)",
-    );
-    let before = crate::report(target.pid());
-    target.tell("finalizers");
-    target.next_truth();
-    let after = crate::report(target.pid());
-    let variables = kind(&before, InterpreterKind::GenericVariables);
-    assert!(variables >= 100_000 * 16, "{:?}", kinds(&before));
-    assert_eq!(kind(&before, InterpreterKind::ObjectIds), 0, "{:?}", kinds(&before));
-    let finalizers = kind(&after, InterpreterKind::Finalizers);
-    assert!(finalizers >= 100_000 * 16, "{:?} {:?}", kinds(&after), after.findings);
+    let variables =
+        "Array.new(700_000) { |at| 'text'.dup.tap { |it| it.instance_variable_set(:@at, at) } }";
+    let finalizers = "Array.new(700_000) { Object.new.tap { |it| ObjectSpace.define_finalizer(it, FINALIZER) } }";
+    for (objects, table, words) in [
+        (variables, InterpreterKind::GenericVariables, "Set fewer instance variables on strings"),
+        (finalizers, InterpreterKind::Finalizers, "Define fewer finalizers: "),
+    ] {
+        let target = Target::bare_ruby(&format!(
+            "FINALIZER = proc {{}}; KEPT = {objects}; 3.times {{ GC.start }}
+             puts 'ready {{}}'; $stdout.flush; $stdin.read; exit!(0)"
+        ));
+        let report = crate::report(target.pid());
+        assert!(kind(&report, table) >= 700_000 * 16, "{:?} {:?}", kinds(&report), report.findings);
+        assert_eq!(kind(&report, InterpreterKind::ObjectIds), 0, "{:?}", kinds(&report));
+        // The report on finalizers counts their lists, too.
+        let is_it = |it: &Action| matches!(it, Action::LimitTable { table: of, bytes } if *of == table && *bytes >= kind(&report, table));
+        let step = advice(&report, is_it);
+        assert!(step.action.starts_with(words), "{step:?}");
+        assert!(target.finish());
+    }
 }
 
 /// The report was "Healthy", and the account of the group called files in memory a cache.

@@ -11,7 +11,19 @@ use crate::report;
 /// Code that is defined again and again was called a warm-up.
 #[test]
 fn code_that_is_defined_again_and_again_is_a_leak() {
-    let target = Target::scenario("cases/inline_templates", &[]);
+    let target = Target::scenario("cases/inline_templates", &["--scale", "12"]);
+    let before = report(target.pid());
+    assert_eq!(before.verdict.cause, Some(Cause::RubyVm), "{:?}", before.causes);
+    let Action::DefineCodeOnce { path, iseqs, bytes } = &before.advice[0].action else {
+        panic!("{:?}", before.advice)
+    };
+    assert!(path == "inline template" && *iseqs >= target.number("iseqs"), "{:?}", before.advice);
+    assert!(*bytes > before.verdict.bytes / 2, "{:?}", before.advice);
+    // The step was to load less code.
+    let is_load = |it: &formats::Advice| matches!(it.action, Action::LoadLessCode { .. });
+    assert!(!before.advice.iter().any(is_load), "{:?}", before.advice);
+    let (_, words) = words(&before);
+    assert!(words.action.starts_with("Define the code of inline template once"), "{words:?}");
     let has_cache = target.truth["ruby_version"].as_str().unwrap().starts_with("2.7");
     let diff = diff(&looks_at(target, 3, |_| false));
     assert_eq!(diff.verdict.kind, DiffKind::CodeLeak, "{:?} {:?}", diff.verdict, diff.code);
