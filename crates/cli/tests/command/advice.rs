@@ -184,6 +184,26 @@ fn compaction_frees_most_of_the_free_slots() {
     assert!(target.finish());
 }
 
+/// 61 MiB were predicted, and nothing was saved.
+#[test]
+fn compaction_around_pinned_objects_is_not_predicted() {
+    let target = Target::bare_ruby(
+        "require 'stringio'
+         rows = Array.new(2_000_000) { 'r'.dup }
+         KEPT = rows.select.with_index { |_, at| (at % 500).zero? }.map { |row| StringIO.new(row) }
+         rows.clear
+         3.times { GC.start }
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let report = report(target.pid());
+    let step = report.advice.iter().find(|it| it.action == Action::Compact);
+    let step = step.unwrap_or_else(|| panic!("{:?}", report.advice));
+    let words = render::words::advice(step, &report);
+    let is_right = words.action.contains("may pin others") || words.action.contains("from malloc");
+    assert!(step.saves_bytes.is_none() && is_right, "{words:?}");
+    assert!(target.finish());
+}
+
 /// A report on a process in which constants retain these numbers of 12,000 strings.
 fn strings_in(shares: &[u32]) -> Report {
     let constants: Vec<_> = shares

@@ -145,6 +145,10 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                     "Compact Ruby's heap, so that empty heap pages can be freed. This Ruby has its pages from malloc, which keeps \
                      them for reuse, so RSS need not fall."
                 }
+                _ if advice.saves_bytes.is_none() => {
+                    "Compact Ruby's heap, so that empty heap pages can be freed. How many depends on the C extensions, whose objects may \
+                     pin others."
+                }
                 _ => "Compact Ruby's heap, so that empty heap pages can be freed.",
             }
             .into(),
