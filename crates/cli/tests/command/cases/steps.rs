@@ -145,11 +145,17 @@ fn slices_that_keep_the_elements_of_long_arrays_are_named() {
     else {
         panic!("{:#?}", report.advice)
     };
-    assert_eq!((*objects, *used_bytes, *room_bytes / 400_000), (slices, slices * 80, slices));
+    assert_eq!((*objects, *used_bytes), (slices, slices * 80));
+    // jemalloc rounds a block up by as much as a quarter.
+    let least = slices * 400_000;
+    assert!((least..least / 4 * 5).contains(room_bytes), "{room_bytes} of {least}");
     assert!(*elements_bytes > slices * 50_000 * 70, "{elements_bytes}");
     let (summary, words) = words(&report);
-    let sentence = " are kept by slices of Arrays: they use 960 B of 4.6 MiB of elements, but keep all of them.";
-    assert!(summary.contains(sentence), "{summary}");
+    let sentence = format!(
+        " are kept by slices of Arrays: they use 960 B of {} of elements, but keep all of them.",
+        ledger::Size(*room_bytes)
+    );
+    assert!(summary.contains(&sentence), "{summary}");
     let end = format!(
         "The largest is retained by Report::TOP → Array × 2. That frees about {} for reuse, but RSS need not fall.",
         ledger::Size(*size)
