@@ -1,6 +1,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use formats::RecordingError;
 
@@ -34,6 +35,11 @@ pub(crate) enum Failure {
     KeptOfMany,
     #[error("--kept needs at least three snapshots: leave out --kept, or --times 2")]
     KeptOfTwo,
+    #[error(
+        "no object is older than {} s after {} s: give a longer --for, or a shorter --older-than",
+        .older_than.as_secs_f64(), .duration.as_secs_f64()
+    )]
+    TooShortForKept { duration: Duration, older_than: Duration },
     #[error(transparent)]
     Supervise(#[from] supervise::Error),
     #[error("every run failed; the first one (under {setting}): {why}")]
@@ -135,6 +141,7 @@ impl Failure {
             | Self::ManySources(_)
             | Self::KeptOfMany
             | Self::KeptOfTwo
+            | Self::TooShortForKept { .. }
             | Self::NoFormat { .. }
             | Self::NeedlessSysroot
             | Self::TreeOfFile

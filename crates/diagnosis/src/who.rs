@@ -155,10 +155,11 @@ fn touched(touched: &Touched, numbers: &HashMap<u32, u32>) -> WhoTouched {
     }
 }
 
-/// The methods, those with most growth first. Their own growth adds up to that of all stacks. A method that calls itself
-/// counts once.
+/// The methods, those with most growth first; of several with the same growth, such as a server's loop and the middleware that it calls,
+/// the innermost one first. Their own growth adds up to that of all stacks. A method that calls itself counts once.
 fn methods(profile: &Profile, stacks: &[WhoStack]) -> Vec<WhoMethod> {
-    let mut rows: HashMap<(&str, Option<&str>), (u64, u64)> = HashMap::new();
+    // Its own growth, with all that it calls, and the bytes times the frames that it called.
+    let mut rows: HashMap<(&str, Option<&str>), (u64, u64, u128)> = HashMap::new();
     for stack in stacks {
         let mut seen = HashSet::new();
         for (index, frame) in stack.frames.iter().rev().enumerate() {
@@ -166,23 +167,22 @@ fn methods(profile: &Profile, stacks: &[WhoStack]) -> Vec<WhoMethod> {
             let key = (frame.label.as_str(), frame.path.as_deref());
             let row = rows.entry(key).or_default();
             row.0 += if index == 0 { stack.bytes } else { 0 };
-            row.1 += if seen.insert(key) { stack.bytes } else { 0 };
+            if seen.insert(key) {
+                row.1 += stack.bytes;
+                row.2 += u128::from(stack.bytes) * index as u128;
+            }
         }
     }
-    let mut methods: Vec<WhoMethod> = rows
-        .into_iter()
-        .map(|((method, path), (self_bytes, total_bytes))| WhoMethod {
+    let mut rows: Vec<_> = rows.into_iter().collect();
+    rows.sort_by_key(|&(key, (own, total, calls))| (Reverse(total), calls, Reverse(own), key));
+    let method =
+        |((method, path), (self_bytes, total_bytes, _)): ((&str, Option<&str>), _)| WhoMethod {
             method: method.to_owned(),
             path: path.map(str::to_owned),
             self_bytes,
             total_bytes,
-        })
-        .collect();
-    methods.sort_by(|a, b| {
-        let key = |it: &WhoMethod| (Reverse(it.total_bytes), Reverse(it.self_bytes));
-        (key(a), &a.method, &a.path).cmp(&(key(b), &b.method, &b.path))
-    });
-    methods
+        };
+    rows.into_iter().map(method).collect()
 }
 
 /// The growth of stacks, with the innermost frame first.
@@ -303,6 +303,22 @@ mod tests {
             elapsed: Duration::from_secs(30),
             ..Profile::default()
         }
+    }
+
+    /// Methods that all stacks have were sorted by the alphabet.
+    #[test]
+    fn of_methods_on_all_stacks_the_innermost_comes_first() {
+        let place = Some(("/srv/app/a.rb", 1));
+        let names = ["<main>", "Alpha#loop", "Zeta#call", "Middle#render", "First#line"];
+        let profile = Profile {
+            frames: names.map(|name| frame(name, place)).to_vec(),
+            stacks: vec![vec![3, 2, 1, 0], vec![4, 2, 1, 0]],
+            growth: vec![growth(Some(0), 0, 600), growth(Some(1), 0, 400)],
+            ..profile()
+        };
+        let methods = who(7, "ruby", &profile).methods;
+        let order: Vec<_> = methods.iter().map(|it| it.method.as_str()).collect();
+        assert_eq!(order, ["Zeta#call", "Alpha#loop", "<main>", "Middle#render", "First#line"]);
     }
 
     #[test]

@@ -26,8 +26,11 @@ pub(crate) fn run(
 ) -> Result<Outcome, Failure> {
     let WhoArguments { rate, older_than, .. } = *arguments;
     let how = arguments.capture.options();
-    let watch = KeptWatch::begin(target, how, KeptSampling { rate, older_than })?;
     let duration = arguments.duration.unwrap_or(WATCHED);
+    if duration <= older_than {
+        return Err(Failure::TooShortForKept { duration, older_than });
+    }
+    let watch = KeptWatch::begin(target, how, KeptSampling { rate, older_than })?;
     let progress = Progress::new();
     let (begin, mut shown) = (Instant::now(), None);
     let kept = watch.run(duration, || {

@@ -21,6 +21,10 @@ const MAX_SHARES: usize = 6;
 /// Rows with less than this share of the growth are not shown, in percent.
 const MIN_SHARE: f64 = 0.5;
 
+/// Methods with this share of the growth, in percent, are on all stacks: middleware, and loops of servers. More than a few are one row.
+const OF_ALL: f64 = 99.0;
+const MAX_OF_ALL: usize = 2;
+
 /// One sentence on the growth.
 #[must_use]
 pub fn who_summary(who: &Who) -> String {
@@ -91,8 +95,8 @@ fn write(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
         write_wrapped(out, " · ", &what, width)?;
     }
     writeln!(out)?;
-    write_methods(who, out, width)?;
     write_lines(who, out, width)?;
+    write_methods(who, out, width)?;
     let all = who.growth_bytes;
     let tasks = who.tasks.iter().map(|it| (it.bytes, None, named(task(it))));
     write_table(out, all, ("REQUEST OR JOB", None), tasks.take(MAX_ROWS), width)?;
@@ -111,7 +115,7 @@ fn write(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
         let rows = rows.map(|it| (it.growth_bytes, None, named(format!("process {}", it.pid))));
         write_table(out, all, ("PROCESS", None), rows, width)?;
     }
-    let note = "The code that makes memory grow need not be the code that keeps it: garbage needs room, too.";
+    let note = "This is the code that makes memory grow. It need not be the code that keeps it: garbage needs room, too.";
     let diff = match &who.old_objects {
         Some(WhoOldObjects { pid, first, last }) => format!(
             "The number of old objects of process {pid} rose steadily, from {first} to {last}, so a part of the growth is probably \
@@ -279,7 +283,20 @@ fn write_methods(who: &Who, out: &mut String, width: usize) -> std::fmt::Result 
         name.extend(it.path.as_deref().map(|path| (DIM, in_gem(path).to_owned())));
         (it.total_bytes, Some(it.self_bytes), name)
     };
-    let rows = who.methods.iter().take(MAX_ROWS).map(row).collect();
+    let known = who.growth_bytes.saturating_sub(who.unknown_bytes);
+    let is_of_all = |it: &&WhoMethod| {
+        percent(it.total_bytes, known) >= OF_ALL && percent(it.self_bytes, known) < MIN_SHARE
+    };
+    let (of_all, mut others): (Vec<_>, Vec<_>) = who.methods.iter().partition(is_of_all);
+    let mut rows = Vec::new();
+    match of_all.as_slice() {
+        [innermost, ..] if of_all.len() > MAX_OF_ALL => {
+            let name = format!("{} methods on all stacks, to {}", of_all.len(), innermost.method);
+            rows.push((innermost.total_bytes, Some(0), named(name)));
+        }
+        _ => others = who.methods.iter().collect(),
+    }
+    rows.extend(others.into_iter().take(MAX_ROWS).map(row));
     let unknown = (who.unknown_bytes, Some(who.unknown_bytes), named(UNKNOWN));
     let heads = ("METHOD, WITH ALL THAT IT CALLS", Some("ITSELF"));
     write_table(out, who.growth_bytes, heads, with(unknown, rows, MAX_ROWS), width)

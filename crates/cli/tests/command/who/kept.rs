@@ -397,3 +397,18 @@ fn a_program_without_the_right_to_run_programs_of_the_kernel_gets_the_reason() {
         assert!(complaint.contains("run rbloat as root"), "{complaint}");
     }
 }
+
+/// "0 of 73 new objects were kept, for at least 30 s", after 25 s.
+#[test]
+fn a_time_in_which_no_object_can_be_old_enough_is_refused() {
+    let target = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let pid = target.pid().to_string();
+    let output = rbloat().args(["who", &pid, "--kept", "--for", "25s"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        text.contains("no object is older than 30 s after 25 s: give a longer --for"),
+        "{text}"
+    );
+    assert!(target.finish());
+}
