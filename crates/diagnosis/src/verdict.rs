@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use formats::{Confidence, KeptBy, Owner, Report, Verdict};
-use ledger::{Cause, CauseGroup, Causes, Ledger, is_glibc, percent};
+use ledger::{Cause, CauseGroup, Causes, Ledger, THREAD_LOCALS, is_glibc, percent};
 
 use crate::path::{ARROW, class_of_hidden, is_hidden};
 
@@ -212,13 +212,31 @@ fn resident(owner: &Owner, kept: &KeptBy) -> u64 {
     kept.bytes.min(owner.bytes())
 }
 
-/// Returns true if glibc's variables hold most of the memory of the verdict. They keep all values of the environment (`known_values` in
-/// stdlib/setenv.c), and also open files and functions registered with atexit.
+/// What holds most of the native memory that no object of Ruby holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NativeHolder {
+    /// glibc's variables. They keep all values of the environment (`known_values` in stdlib/setenv.c), and also open files and functions
+    /// registered with atexit.
+    Glibc,
+    /// Thread-local variables, of which each thread has its own.
+    ThreadLocals,
+    /// Variables of other libraries, or several of these.
+    Libraries,
+}
+
+/// Returns what holds most of the memory of a verdict on native memory.
 #[must_use]
-pub fn is_mostly_glibcs(report: &Report) -> bool {
-    let owners = report.owners.iter().flatten();
-    let owners = owners.filter(|it| it.cause == Some(Cause::NativeGlobal) && is_glibc(&it.owner));
-    owners.map(Owner::bytes).fold(0, u64::saturating_add) > report.verdict.bytes / 2
+pub fn native_holder(report: &Report) -> NativeHolder {
+    let has_most = |is_it: fn(&str) -> bool| {
+        let owners = report.owners.iter().flatten();
+        let owners = owners.filter(|it| it.cause == Some(Cause::NativeGlobal) && is_it(&it.owner));
+        owners.map(Owner::bytes).fold(0, u64::saturating_add) > report.verdict.bytes / 2
+    };
+    match () {
+        () if has_most(is_glibc) => NativeHolder::Glibc,
+        () if has_most(|owner| owner == THREAD_LOCALS) => NativeHolder::ThreadLocals,
+        () => NativeHolder::Libraries,
+    }
 }
 
 /// The first step of a path. The next step is a part of it if the first one is not a place in the program, such as

@@ -36,7 +36,7 @@ pub use memory_map::{
 };
 pub use ownership::{
     ANONYMOUS_CLASS, Dominator, DominatorKind, Explanation, NoExplanation, OwnerAccount, OwnerKind,
-    Referrer, Retainer, SingletonClasses, SpareAccount, SpareKind, Subject,
+    Referrer, Retainer, SingletonClasses, SpareAccount, SpareKind, Subject, THREAD_LOCALS,
 };
 pub use pins::{Pin, SizeClassAccount, SlabCounts};
 pub use ruby::Finding as RubyFinding;

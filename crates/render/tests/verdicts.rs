@@ -36,6 +36,31 @@ fn most_native_memory_is_held_by_a_class_only_if_it_has_more_than_half() {
     assert_eq!(native(50).summary, format!("{held}, the largest part of them {rest}"));
 }
 
+/// The step was to empty the library's caches: memory of `__thread` buffers is freed when threads end.
+#[test]
+fn memory_of_thread_local_variables_ends_with_threads() {
+    let mut report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
+    report.verdict.cause = Some(Cause::NativeGlobal);
+    report.verdict.bytes = 100 << 20;
+    let owner = |name: &str, bytes| Owner {
+        owner: name.into(),
+        cause: Some(Cause::NativeGlobal),
+        resident_bytes: Some(bytes),
+        slot_bytes: 0,
+        ..report.owners.as_ref().unwrap()[0].clone()
+    };
+    let locals = owner(ledger::THREAD_LOCALS, 60 << 20);
+    report.owners = Some(vec![locals, owner("libpq.so.5", 40 << 20)]);
+    let words = words::verdict(&report);
+    assert!(
+        words.summary.ends_with("most of it by thread-local variables: each thread has its own.")
+    );
+    assert_eq!(words.check, "native.global should fall when threads end.");
+    let step = formats::Advice { action: formats::Action::FindNativeUse, saves_bytes: None };
+    let step = words::advice(&step, &report).action;
+    assert!(step.ends_with("run fewer threads, or let them end."), "{step}");
+}
+
 /// Owners have the headers of their chunks, which are no part of the cause: one seemed to have more than there was.
 #[test]
 fn memory_of_owners_is_with_headers() {

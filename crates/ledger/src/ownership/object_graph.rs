@@ -22,6 +22,7 @@ use crate::ownership::bits::Bits;
 use crate::ownership::dominators::Digraph;
 use crate::ownership::graph::PointerGraph;
 use crate::ownership::names::{ObjectCode, ObjectName, ObjectNames, PARTS};
+use crate::ownership::owner::THREAD_LOCALS;
 use crate::ownership::root_memory::Root;
 use crate::ownership::table::{ANONYMOUS_CLASS, OwnerTable};
 use crate::ownership::trace::Trace;
@@ -308,7 +309,7 @@ impl<'a> ObjectGraph<'a> {
                 Some(Root::Variables(module)) => {
                     self.variables_of.get(module).map_or(UNKNOWN, String::as_str)
                 }
-                Some(Root::Locals) => "(thread-local variables)",
+                Some(Root::Locals) => THREAD_LOCALS,
                 Some(Root::Stacks | Root::Values) => "(stacks)",
                 None => UNKNOWN,
             },

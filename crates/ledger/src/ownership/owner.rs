@@ -1,6 +1,9 @@
 use crate::Cause;
 use crate::ownership::object_graph::SingletonClasses;
 
+/// The name of the owner of memory that thread-local variables hold.
+pub const THREAD_LOCALS: &str = "(thread-local variables)";
+
 /// A holder of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {

@@ -3,7 +3,7 @@ use ruby::{Class, ClassKind, DataType, ImemoType, ObjectSpace, SlotType};
 
 use crate::Cause;
 use crate::ownership::object_graph::SingletonClasses;
-use crate::ownership::owner::{Owner, OwnerAccount, OwnerKind};
+use crate::ownership::owner::{Owner, OwnerAccount, OwnerKind, THREAD_LOCALS};
 
 /// The name that classes without a name share.
 pub const ANONYMOUS_CLASS: &str = "(anonymous class)";
@@ -113,7 +113,7 @@ impl OwnerTable<'_> {
                 (class.name.as_deref().unwrap_or(ANONYMOUS_CLASS), kind)
             }
             Owner::Variables(module) => (self.modules[module].name.as_str(), OwnerKind::Library),
-            Owner::Locals => ("(thread-local variables)", OwnerKind::Thread),
+            Owner::Locals => (THREAD_LOCALS, OwnerKind::Thread),
             Owner::Stacks => ("(stacks)", OwnerKind::Thread),
             Owner::Jit => ("(JIT)", OwnerKind::Internal),
             Owner::HeapPages => ("(heap pages)", OwnerKind::Internal),

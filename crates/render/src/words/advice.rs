@@ -1,5 +1,5 @@
 use diagnosis::{
-    BACKGROUND_THREAD, JEMALLOC, TWO_ARENAS, Variable, is_mostly_glibcs, retaining_few,
+    BACKGROUND_THREAD, JEMALLOC, NativeHolder, TWO_ARENAS, Variable, native_holder, retaining_few,
 };
 use formats::{
     Action, Advice, CaptureMethod, KeptBy, LargeGem, Maker, Owner, ProcessSummary, Report,
@@ -271,9 +271,12 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             format!(
                 "Find the code that fills this memory: variables of libraries or threads hold it, not Ruby objects, so the GC cannot \
                  free it. While it grows, `rbloat who` names the line that calls the library. {}",
-                match is_mostly_glibcs(report) {
-                    true => "Old values of ENV are freed by a restart only: assign to it less often.",
-                    false => "Empty what it fills, or close it.",
+                match native_holder(report) {
+                    NativeHolder::Glibc => {
+                        "Old values of ENV are freed by a restart only: assign to it less often."
+                    }
+                    NativeHolder::ThreadLocals => "Each thread has its own: run fewer threads, or let them end.",
+                    NativeHolder::Libraries => "Empty what it fills, or close it.",
                 }
             ),
             format!("rbloat who {process}"),

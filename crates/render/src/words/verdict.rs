@@ -2,7 +2,7 @@ mod objects;
 
 use std::cmp::Reverse;
 
-use diagnosis::{FREE, MIN_BYTES, MIN_SHARE, is_mostly_glibcs};
+use diagnosis::{FREE, MIN_BYTES, MIN_SHARE, NativeHolder, native_holder};
 use formats::{
     Action, Advice, Arena, CaptureMethod, FindingKind, KeptStacks, MappedFile, Memsize, Owner,
     Report, UnknownRow, Unread,
@@ -355,22 +355,25 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             owned(Cause::NativeHeld),
             "freeing or closing these objects should lower the memory in use.".into(),
         ),
-        Cause::NativeGlobal if is_mostly_glibcs(report) => (
-            format!(
-                "{size} of native memory are held by variables of libraries and by threads, most of it by the C library, which \
-                 for example keeps every value that ENV has had."
-            ),
-            owned(Cause::NativeGlobal),
-            "if these are old values of ENV, `rbloat who` names the code that assigns to it while this grows. Only a restart frees them."
-                .into(),
-        ),
-        Cause::NativeGlobal => (
-            format!(
-                "{size} of native memory are held by variables of libraries and by threads, not by Ruby objects."
-            ),
-            owned(Cause::NativeGlobal),
-            "emptying the library's caches, followed by malloc_trim, should lower RSS.".into(),
-        ),
+        Cause::NativeGlobal => {
+            let (holder, check) = match native_holder(report) {
+                NativeHolder::Glibc => (
+                    "most of it by the C library, which for example keeps every value that ENV has had.",
+                    "if these are old values of ENV, `rbloat who` names the code that assigns to it while this grows. Only a restart \
+                     frees them.",
+                ),
+                NativeHolder::ThreadLocals => (
+                    "most of it by thread-local variables: each thread has its own.",
+                    "native.global should fall when threads end.",
+                ),
+                NativeHolder::Libraries => (
+                    "not by Ruby objects.",
+                    "emptying the library's caches, followed by malloc_trim, should lower RSS.",
+                ),
+            };
+            let held = "native memory are held by variables of libraries and by threads";
+            (format!("{size} of {held}, {holder}"), owned(Cause::NativeGlobal), check.into())
+        }
         Cause::NativeUnreachable => (
             format!(
                 "{size} of native memory are in use, but nothing points to them: a leak in a C extension, a library or Ruby itself."
