@@ -171,6 +171,10 @@ impl ObjectGraph<'_> {
                 }
             }
         }
+        // A message has values only. Other words are those of earlier owners.
+        if self.ractor_queues.contains(&node) {
+            return;
+        }
         for edge in self.pointers.edges(node) {
             let to = edge.to();
             // Ractors are in a list, and threads refer to theirs.
