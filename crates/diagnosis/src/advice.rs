@@ -5,7 +5,7 @@ use formats::{Action, Advice, LargeGem, Report, ThreadStarter};
 use image::Origin;
 use ledger::{
     ArenaAccount, Cause, Gem, InterpreterAccount, InterpreterKind, Ledger, Libc, OwnerAccount,
-    OwnerKind, Retainer, RubyAccount, SpareAccount, SpareKind, percent,
+    OwnerKind, Retainer, SpareAccount, SpareKind, percent,
 };
 
 use crate::path::{class_of_hidden, is_hidden, root_of};
@@ -267,18 +267,9 @@ fn compact(ledger: &Ledger) -> Option<Advice> {
     let freed = slots_beyond(kept, ruby.slots_free, slots);
     let freed = freed.min(ruby.slots_free.saturating_sub(ruby.initial_slot_count()));
     let bytes = free_slot_bytes(ledger, freed);
-    // Up to 2.7 heap pages are malloc'ed, and malloc keeps them.
-    let returns = ruby.version.as_str() >= "3" && !may_be_pinned(ruby, freed, slots);
-    let saves_bytes = returns.then_some(bytes);
-    is_worth(ledger, bytes).then_some(Advice { action: Action::Compact, saves_bytes })
-}
-
-/// Returns true if objects that compaction does not move may lie on many of the pages that would be freed: those that structures of C
-/// refer to, as the string of a `StringIO`. An interpreter has some 200 such structures, which pin little.
-fn may_be_pinned(ruby: &RubyAccount, freed: u64, slots: u64) -> bool {
-    let pages = ruby.heap_pages as f64 * freed as f64 / slots.max(1) as f64;
-    let structures = ruby.objects.get("T_DATA").copied().unwrap_or_default();
-    structures as f64 > pages / 4.0
+    // Objects that structures of C refer to do not move, nor do the keys of `compare_by_identity`, so nobody knows how many pages get
+    // empty.
+    is_worth(ledger, bytes).then(|| step(Action::Compact))
 }
 
 /// Returns the part of all slots that the GC keeps free. It ignores values that are out of bounds, as `get_envparam_double` does.
@@ -405,7 +396,7 @@ fn size_of(interpreter: &InterpreterAccount, kind: InterpreterKind) -> u64 {
     parts.map(|part| part.size.resident_bytes).sum()
 }
 
-/// Bytecode of one name that takes so much was compiled many times: a file with 16 MiB of it would have some 50,000 lines.
+/// Bytecode of one name that takes so much was probably compiled many times: a file with 16 MiB of it would have some 50,000 lines.
 fn define_code_once(ledger: &Ledger) -> Option<Advice> {
     let files = ledger.interpreter.as_ref()?.files.as_ref()?;
     let largest = files.iter().find(|file| file.path.is_some())?;
@@ -480,7 +471,14 @@ fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Advice> {
     // A freed mapping leaves RSS at once. Other memory stays in malloc's lists, and whether its pages return depends on the blocks
     // beside it.
     let returns = spare.mapped_bytes >= bytes / 100 * RETURNED_PERCENT;
-    let saves_bytes = returns.then_some(spare.mapped_bytes);
+    // What is in use is allocated again. The room of a new table is the next power of two.
+    let again = match spare.kind {
+        SpareKind::Hashes => spare.used.checked_next_power_of_two().unwrap_or(spare.room),
+        _ => spare.used,
+    };
+    let part = again as f64 / spare.room.max(1) as f64;
+    let saved = (spare.mapped_bytes as f64 * (1.0 - part).max(0.0)) as u64;
+    let saves_bytes = returns.then_some(saved);
     is_worth(ledger, bytes).then_some(Advice { action, saves_bytes })
 }
 
@@ -550,7 +548,8 @@ fn limit_jit(ledger: &Ledger) -> Option<Advice> {
 
 fn run_fewer_threads(ledger: &Ledger) -> Option<Advice> {
     let threads = ledger.process.threads;
-    let bytes = ledger.causes[Cause::StackThreads] - ledger.kept_stacks.resident_thread_bytes;
+    let kept = ledger.kept_stacks.resident_thread_bytes;
+    let bytes = ledger.causes[Cause::StackThreads].saturating_sub(kept);
     is_main(ledger, bytes)
         .then(|| step(Action::RunFewerThreads { threads, starter: starter(ledger) }))
 }

@@ -49,8 +49,12 @@ pub fn report_group(
 /// Adds the account of the process's control group to a report, and the step against files in memory, which are in no cause.
 pub fn add_group(report: &mut Report, group: Option<ReportGroup>) {
     let step = group.as_ref().and_then(close_files);
-    // It explains more than a process that is healthy.
-    let at = if report.verdict.cause.is_none() { 0 } else { report.advice.len() };
+    // It explains more than a process that is healthy. Only a GC that is disabled comes first.
+    let is_first = |step: &Advice| matches!(step.action, Action::EnableGc { .. });
+    let at = match report.verdict.cause {
+        None => report.advice.iter().take_while(|step| is_first(step)).count(),
+        Some(_) => report.advice.len(),
+    };
     report.advice.splice(at..at, step);
     report.group = group;
 }

@@ -216,15 +216,15 @@ impl Rubies {
             if let Ok(command) = proc::command_line(*pid) {
                 ruby.command = command;
             }
-            let group = proc::group_memory(*pid);
-            ruby.is_limit_unknown = matches!(group, Err(linux::Error::UnknownGroup { .. }));
-            ruby.group = match group {
-                Ok(group) => group,
+            (ruby.group, ruby.is_limit_unknown) = match proc::group_memory(*pid) {
+                Ok(group) => (group, false),
                 Err(error) => {
-                    if ruby.is_limit_unknown && !std::mem::replace(&mut self.is_blind, true) {
-                        (self.complain)(*pid, error.into());
+                    let error = Error::from(error);
+                    let is_news = !error.is_end();
+                    if is_news && !std::mem::replace(&mut self.is_blind, true) {
+                        (self.complain)(*pid, error);
                     }
-                    None
+                    (None, is_news)
                 }
             };
         }

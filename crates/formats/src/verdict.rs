@@ -169,7 +169,7 @@ pub enum Action {
         #[serde(with = "names::interpreter_kind")]
         #[schemars(schema_with = "names::interpreter_kind::schema")]
         table: InterpreterKind,
-        /// The bytes of the table, and of the names that a table of symbols retains.
+        /// The bytes of the table; if objects of one root are most of it, of them.
         bytes: u64,
     },
     /// Define code once that is defined again and again.
@@ -203,7 +203,7 @@ pub enum Action {
     },
     /// Run fewer fibers at the same time.
     RunFewerFibers {
-        /// The resident bytes of stacks of fibers that have ended.
+        /// The resident bytes of stacks that no fiber has any more.
         bytes: u64,
     },
     /// End fibers, or release them.

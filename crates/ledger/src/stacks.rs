@@ -1,5 +1,7 @@
 //! Stacks that no thread and no fiber has, which are kept for new ones.
 
+use std::ops::Range;
+
 use image::ProcessState;
 use linux::Address;
 
@@ -16,9 +18,10 @@ pub struct KeptStacks {
     pub thread_bytes: u64,
     /// The resident ones of these bytes.
     pub resident_thread_bytes: u64,
-    /// The fibers that have a stack; `None` if owners were not traced.
+    /// The fibers that have a stack; `None` likewise.
     pub fibers: Option<u64>,
-    /// The resident bytes of stacks that Ruby keeps: of fibers that have ended. `None` if owners were not traced.
+    /// The resident bytes of stacks that no fiber has: it has ended, or was collected. `None` if owners were not traced, or fibers are not
+    /// recognized.
     pub resident_fiber_bytes: Option<u64>,
 }
 
@@ -35,14 +38,63 @@ impl KeptStacks {
             running.get(after).is_none_or(|at| *at >= stack.end)
         });
         let kept: Vec<_> = kept.collect();
-        let of_fibers = facts.graph.as_ref().map(PointerGraph::fiber_stacks);
-        let in_use = |stacks: &[_]| stacks.iter().map(|stack| pages.resident_bytes(stack)).sum();
-        let kept_by_ruby = |stacks| causes[Cause::StackFibers].saturating_sub(in_use(stacks));
+        // Without them no object is known to be a Fiber.
+        let knows_types = !facts.objects().data_types.is_empty();
+        let graph = facts.graph.as_ref().filter(|_| knows_types);
+        let of_fibers = graph.map(PointerGraph::fiber_stacks);
+        let resident = |stack: &Range<Address>| pages.resident_bytes(stack);
+        let kept_by_ruby = |stacks: &[Range<Address>]| {
+            causes[Cause::StackFibers].saturating_sub(stacks.iter().map(resident).sum())
+        };
         Self {
             thread_bytes: kept.iter().map(|stack| stack.end - stack.start).sum(),
-            resident_thread_bytes: kept.iter().map(|stack| pages.resident_bytes(stack)).sum(),
+            // Stacks that overlap others are booked once.
+            resident_thread_bytes: kept
+                .iter()
+                .map(|stack| resident(stack))
+                .fold(0, u64::saturating_add)
+                .min(causes[Cause::StackThreads]),
             fibers: of_fibers.map(|stacks| stacks.len() as u64),
             resident_fiber_bytes: of_fibers.map(kept_by_ruby),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use image::{Image, Memory, Source};
+    use linux::{Mapping, Mappings, PageRun, PageState, Pages};
+
+    use super::*;
+
+    struct Nothing;
+
+    impl Memory for Nothing {
+        fn read(&self, _: Address, _: &mut [u8]) -> usize {
+            0
+        }
+    }
+
+    impl Source for Nothing {}
+
+    /// A stack that overlaps one of a fiber is not booked, and a report on such memory ended in an overflow.
+    #[test]
+    fn stacks_that_are_not_booked_have_no_bytes() {
+        let stacks = [0x1000, 0x3000, 0x5000].map(|at| Address(at)..Address(at + 0x2000));
+        let all = Address(0x1000)..Address(0x7000);
+        let run = PageRun { range: all.clone(), state: PageState::Anonymous, huge: false };
+        let state = ProcessState {
+            mappings: Mappings::new(vec![Mapping::anonymous(all)]),
+            pages: Some(Pages::new(vec![run])),
+            ..ProcessState::default()
+        };
+        let mut facts = Facts::unread(&Image::new(state.clone(), Nothing), Vec::new());
+        facts.stacks = stacks.to_vec();
+        let mut causes = Causes::default();
+        for (booked, kept) in [(0x6000, 0x6000), (0x5000, 0x5000), (0, 0)] {
+            causes[Cause::StackThreads] = booked;
+            let found = KeptStacks::find(&state, &facts, &causes);
+            assert_eq!((found.thread_bytes, found.resident_thread_bytes), (0x6000, kept));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Advice carried out: an advised setting leaves less memory. The savings of a trim and of a compaction are tested with every scenario, too.
+//! Advice carried out: an advised setting leaves less memory. The saving of a trim is tested with every scenario, too.
 
 use std::time::{Duration, Instant};
 
@@ -167,18 +167,11 @@ fn compaction_frees_most_of_the_free_slots() {
     );
     let before = report(target.pid());
     assert_eq!(before.verdict.cause, Some(Cause::RubyFreeSlots));
-    let Advice { action: Action::Compact, saves_bytes } = before.advice[0] else {
-        panic!("{:?}", before.advice)
-    };
-    let words = render::words::advice(&before.advice[0], &before);
+    // 300,000 keys of a Hash that compares by identity do not move: 197.9 MiB were predicted, and 2.7 MiB fell.
+    assert_eq!(before.advice[0], Advice { action: Action::Compact, saves_bytes: None });
     target.tell("compact");
     target.next_truth();
     let after = report(target.pid());
-    let fallen = before.process.rss_bytes.saturating_sub(after.process.rss_bytes);
-    match saves_bytes {
-        Some(claim) => assert!(fallen.abs_diff(claim) * 10 <= claim, "{fallen} of {claim}"),
-        None => assert!(words.action.ends_with("so RSS need not fall."), "{words:?}"),
-    }
     let [before, after] = [before, after].map(|report| bytes(&report, "ruby.free_slots"));
     assert!(after < before / 2, "{before} {after}");
     assert!(target.finish());

@@ -13,7 +13,7 @@ const SCALE_OF_STACKS: [&str; 2] = ["--scale", "0.3"];
 /// Reports on a stopped scenario, and compares the report with the figures of the scenario and of the kernel.
 fn judge(name: &str) {
     let scale = if name == "stacks" { SCALE_OF_STACKS } else { SCALE };
-    let mut target = Target::scenario(name, &scale);
+    let target = Target::scenario(name, &scale);
     target.stop_asleep();
     let truth = target.rss_bytes();
     let report = report(target.pid());
@@ -63,10 +63,6 @@ fn judge(name: &str) {
                     .output()
                     .unwrap();
                 assert!(trim.status.success(), "{}", String::from_utf8_lossy(&trim.stderr));
-            }
-            Action::Compact => {
-                target.tell("compact");
-                target.next_truth();
             }
             _ => panic!("{name}: the test cannot carry out {step:?}"),
         }

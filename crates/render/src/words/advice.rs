@@ -123,7 +123,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
         ),
         Action::AllowFullMark { garbage_bytes } => (
             format!(
-                "Let the GC collect old objects, too, or call GC.start when the program is idle: old garbage stays because of \
+                "Let the GC collect old objects, too, or call GC.start when the program is idle: old garbage may stay because of \
                  GC.config(rgengc_allow_full_mark: false).{}",
                 collected(*garbage_bytes)
             ),
@@ -145,16 +145,14 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                     "Compact Ruby's heap, so that empty heap pages can be freed. This Ruby has its pages from malloc, which keeps \
                      them for reuse, so RSS need not fall."
                 }
-                _ if advice.saves_bytes.is_none() => {
-                    "Compact Ruby's heap, so that empty heap pages can be freed. How many depends on the C extensions, whose objects may \
-                     pin others."
+                _ => {
+                    "Compact Ruby's heap, so that empty heap pages can be freed. How many depends on the objects that cannot move: those \
+                     that C extensions refer to, and keys of Hashes that compare by identity."
                 }
-                _ => "Compact Ruby's heap, so that empty heap pages can be freed.",
             }
             .into(),
             "GC.compact, then GC.start five times".into(),
-            "pauses of the whole process. Objects that C extensions pin do not move, and the pages return when the \
-             load needs the slots.",
+            "pauses of the whole process, and the pages return when the load needs the slots.",
         ),
         Action::ReleaseObjects { class, bytes, path, are_garbage, garbage_bytes } => {
             let owner = report.owners.iter().flatten().find(|owner| owner.owner == *class);
@@ -315,8 +313,8 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
         }
         Action::DefineCodeOnce { path, iseqs, bytes } => (
             format!(
-                "Define the code of {path} once, and call it again: {} methods and blocks of this name take {}, more than one \
-                 file has. While it grows, `rbloat who` names the line that defines it.",
+                "Find out whether the code of {path} is defined again and again: {} of its methods and blocks take {}. If they are the \
+                 same, define them once, and call them again. While it grows, `rbloat who` names the line that defines them.",
                 Count(*iseqs),
                 Size(*bytes)
             ),
@@ -344,7 +342,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
         ),
         Action::RunFewerFibers { bytes } => (
             format!(
-                "Run fewer fibers at the same time: {} are stacks of fibers that have ended, which Ruby keeps for as many new ones.",
+                "Run fewer fibers at the same time: {} are stacks that no fiber has any more, which Ruby keeps for as many new ones.",
                 Size(*bytes)
             ),
             "a limit for fibers that exist at once, such as Async::Semaphore".into(),
@@ -449,13 +447,18 @@ fn limit_table(table: InterpreterKind, size: Size) -> (String, &'static str) {
         ),
         InterpreterKind::Finalizers => (
             format!(
-                "Define fewer finalizers: the table with one entry for each object takes {size}."
+                "Define fewer finalizers: the table with one entry for each object, and its entries, take {size}."
             ),
             "a method that closes, and ObjectSpace.undefine_finalizer in it",
         ),
-        _ => {
-            (format!("Find the code that fills this table, which takes {size}."), "rbloat who PID")
-        }
+        InterpreterKind::Bytecode
+        | InterpreterKind::Methods
+        | InterpreterKind::Caches
+        | InterpreterKind::Classes
+        | InterpreterKind::Other => (
+            format!("Find the code that fills this memory, which takes {size}."),
+            "`rbloat who`, while it grows",
+        ),
     }
 }
 

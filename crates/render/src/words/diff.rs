@@ -172,9 +172,9 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
         ),
         (DiffKind::Growth, Some(Doubt::NothingInUse)) => (
             format!(
-                "Too early to tell: RSS rose by {}, {subject} by {size}; memory in use changed by {}.",
+                "Too early to tell: RSS rose by {}, {subject} by {size}; memory in use {}.",
                 Size(rss.unsigned_abs()),
-                signed(in_use)
+                changed(in_use)
             ),
             "another snapshot, later, should have no higher RSS.",
         ),
@@ -244,18 +244,14 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
         ),
         (DiffKind::Stable, _) => (
             format!(
-                "Nothing grew: memory in use changed by {}, RSS by {}.",
-                signed(verdict.bytes),
-                signed(rss)
+                "Nothing grew: memory in use {}, and RSS {}.",
+                changed(verdict.bytes),
+                changed(rss)
             ),
             "a later snapshot should have no more memory in use.",
         ),
         (DiffKind::Shrank, _) => (
-            format!(
-                "RSS fell by {}; memory in use changed by {}.",
-                Size(rss.unsigned_abs()),
-                signed(in_use)
-            ),
+            format!("RSS fell by {}; memory in use {}.", Size(rss.unsigned_abs()), changed(in_use)),
             "a later snapshot should have no more memory in use than the first.",
         ),
     };
@@ -477,6 +473,14 @@ fn steps(values: &Trajectory, points: &[&DiffPoint], shown: fn(i64) -> String) -
 pub(crate) fn signed_count(change: i64) -> String {
     let sign = if change < 0 { "-" } else { "+" };
     format!("{sign}{}", Count(change.unsigned_abs()))
+}
+
+/// "changed by +3.0 MiB".
+fn changed(bytes: i64) -> String {
+    match bytes {
+        0 => "did not change".into(),
+        _ => format!("changed by {}", signed(bytes)),
+    }
 }
 
 /// A change of bytes with its sign.

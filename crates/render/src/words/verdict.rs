@@ -371,8 +371,10 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                     "emptying the library's caches, followed by malloc_trim, should lower RSS.",
                 ),
             };
-            let held = "native memory are held by variables of libraries and by threads";
-            (format!("{size} of {held}, {holder}"), owned(Cause::NativeGlobal), check.into())
+            let sentence = format!(
+                "{size} of native memory are held by variables of libraries and by threads, {holder}"
+            );
+            (sentence, owned(Cause::NativeGlobal), check.into())
         }
         Cause::NativeUnreachable => (
             format!(
@@ -404,12 +406,12 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
     }
 }
 
-/// The fibers that have stacks, and the stacks that Ruby keeps of those that have ended.
+/// The fibers that have stacks, and the stacks that Ruby keeps of others, which have ended or were collected.
 fn fiber_evidence(report: &Report) -> Vec<String> {
     let words = |stacks: KeptStacks| {
         let (fibers, kept) = (stacks.fibers?, stacks.resident_fiber_bytes?);
         let kept = format!(
-            "{} are stacks of fibers that have ended, which Ruby keeps for new ones",
+            "{} are stacks that no fiber has any more, which Ruby keeps for new ones",
             Size(kept)
         );
         Some(match fibers {

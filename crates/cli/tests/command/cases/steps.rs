@@ -85,7 +85,7 @@ fn stacks_of_ended_fibers_have_no_fiber_to_be_released() {
     assert!(kept.resident_fiber_bytes.unwrap() * 10 > all * 9, "{kept:?} of {all}");
     assert!(!before.advice.iter().any(|it| matches!(it.action, Action::EndFibers { .. })));
     let step = advice(&before, |it| matches!(it, Action::RunFewerFibers { .. }));
-    assert!(step.action.contains("stacks of fibers that have ended"), "{step:?}");
+    assert!(step.action.contains("stacks that no fiber has any more"), "{step:?}");
     target.tell("step");
     target.next_truth();
     let again = bytes(&report(target.pid()), "stack.fibers");
