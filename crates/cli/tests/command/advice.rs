@@ -192,7 +192,7 @@ fn compaction_around_pinned_objects_is_not_predicted() {
     let step = report.advice.iter().find(|it| it.action == Action::Compact);
     let step = step.unwrap_or_else(|| panic!("{:?}", report.advice));
     let words = render::words::advice(step, &report);
-    let is_right = words.action.contains("may pin others") || words.action.contains("from malloc");
+    let is_right = words.action.contains("cannot move") || words.action.contains("from malloc");
     assert!(step.saves_bytes.is_none() && is_right, "{words:?}");
     assert!(target.finish());
 }
