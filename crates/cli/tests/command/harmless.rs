@@ -156,7 +156,7 @@ fn ways(folder: &Path) -> Vec<Vec<String>> {
         &["trim", "--max-pause", "10s", "--dry-run"],
         &["why", "--max-pause", "10s", "PID", "String"],
         &["who", "--max-pause", "10s", "--for", "2s"],
-        &["who", "--kept", "--max-pause", "10s", "--for", "2s"],
+        &["who", "--kept", "--max-pause", "10s", "--for", "2s", "--older-than", "1s"],
         // On a terminal, with a report.
         &["top"],
         // Causes and owners of each, several times.

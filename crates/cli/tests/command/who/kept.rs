@@ -358,7 +358,8 @@ fn native_memory_that_grows_is_reported_without_a_line() {
 fn without_collections_nothing_is_said() {
     let target = Target::ruby("4.times { GC.start }; puts 'ready {}'; $stdout.flush; $stdin.read");
     let output = rbloat()
-        .args(["who", &target.pid().to_string(), "--kept", "--for", "1s", "--max-pause", "10s"])
+        .args(["who", &target.pid().to_string(), "--kept", "--for", "2s", "--older-than", "1s"])
+        .args(["--max-pause", "10s"])
         .output()
         .unwrap();
     assert!(is_possible(&output));
