@@ -179,9 +179,9 @@ fn metrics_of_a_process_are_those_of_the_kernel_and_of_a_report() {
     let metric = |name| agent.samples(name, role).into_values().next().unwrap();
     assert_eq!(metric("rbloat_resident_bytes"), bytes("Rss:"));
     assert_eq!(metric("rbloat_swap_bytes"), bytes("Swap:"));
-    // Other processes begin and end to share its libraries, and for a moment a forked copy shares the rest.
+    // Other processes begin and end to share its libraries, and for a moment a forked copy has half of the rest.
     let proportional = metric("rbloat_proportional_bytes");
-    let bounds = bytes("Anonymous:")..=bytes("Rss:");
+    let bounds = bytes("Anonymous:") / 2.0..=bytes("Rss:");
     assert!(bounds.contains(&proportional), "{proportional}, {bounds:?}");
     assert!(
         agent.samples("rbloat_captures_total", "outcome=\"forked\"").values().sum::<f64>() > 0.0
