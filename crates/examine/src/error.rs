@@ -248,8 +248,7 @@ impl Error {
     /// Returns true if the process has ended.
     #[must_use]
     pub fn is_end(&self) -> bool {
-        use linux::Error as E;
-        matches!(self, Self::Capture(E::NoSuchProcess { .. } | E::Ended { .. } | E::Zombie { .. }))
+        matches!(self, Self::Capture(error) if error.is_end())
     }
 
     /// Returns true if it is no news about a process of a list: it has ended, or is one of those without memory.

@@ -219,10 +219,9 @@ impl Rubies {
             (ruby.group, ruby.is_limit_unknown) = match proc::group_memory(*pid) {
                 Ok(group) => (group, false),
                 Err(error) => {
-                    let error = Error::from(error);
                     let is_news = !error.is_end();
                     if is_news && !std::mem::replace(&mut self.is_blind, true) {
-                        (self.complain)(*pid, error);
+                        (self.complain)(*pid, error.into());
                     }
                     (None, is_news)
                 }

@@ -18,10 +18,9 @@ pub struct KeptStacks {
     pub thread_bytes: u64,
     /// The resident ones of these bytes.
     pub resident_thread_bytes: u64,
-    /// The fibers that have a stack; `None` likewise.
+    /// The fibers that have a stack; `None` if owners were not traced, or fibers are not recognized.
     pub fibers: Option<u64>,
-    /// The resident bytes of stacks that no fiber has: it has ended, or was collected. `None` if owners were not traced, or fibers are not
-    /// recognized.
+    /// The resident bytes of stacks that no fiber has any more, because it has ended or was collected; `None` as for `fibers`.
     pub resident_fiber_bytes: Option<u64>,
 }
 
@@ -37,23 +36,19 @@ impl KeptStacks {
             let after = running.partition_point(|at| *at < stack.start);
             running.get(after).is_none_or(|at| *at >= stack.end)
         });
-        let kept: Vec<_> = kept.collect();
+        let kept: Vec<_> = kept.cloned().collect();
         // Without them no object is known to be a Fiber.
         let knows_types = !facts.objects().data_types.is_empty();
         let graph = facts.graph.as_ref().filter(|_| knows_types);
         let of_fibers = graph.map(PointerGraph::fiber_stacks);
-        let resident = |stack: &Range<Address>| pages.resident_bytes(stack);
-        let kept_by_ruby = |stacks: &[Range<Address>]| {
-            causes[Cause::StackFibers].saturating_sub(stacks.iter().map(resident).sum())
+        let resident = |stacks: &[Range<Address>]| -> u64 {
+            stacks.iter().map(|stack| pages.resident_bytes(stack)).sum()
         };
+        let kept_by_ruby = |stacks| causes[Cause::StackFibers].saturating_sub(resident(stacks));
         Self {
             thread_bytes: kept.iter().map(|stack| stack.end - stack.start).sum(),
             // Stacks that overlap others are booked once.
-            resident_thread_bytes: kept
-                .iter()
-                .map(|stack| resident(stack))
-                .fold(0, u64::saturating_add)
-                .min(causes[Cause::StackThreads]),
+            resident_thread_bytes: resident(&kept).min(causes[Cause::StackThreads]),
             fibers: of_fibers.map(|stacks| stacks.len() as u64),
             resident_fiber_bytes: of_fibers.map(kept_by_ruby),
         }

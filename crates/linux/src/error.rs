@@ -147,3 +147,10 @@ pub enum Error {
         source: io::Error,
     },
 }
+impl Error {
+    /// Returns true if the process has ended.
+    #[must_use]
+    pub fn is_end(&self) -> bool {
+        matches!(self, Self::NoSuchProcess { .. } | Self::Ended { .. } | Self::Zombie { .. })
+    }
+}

@@ -7,12 +7,18 @@ use formats::{
 use ledger::{Cause, Size};
 use render::words;
 
+/// A report on a process of which a cause has 100 MiB.
+fn report_of(cause: Cause) -> Report {
+    let mut report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
+    report.verdict.cause = Some(cause);
+    report.verdict.rows = vec![cause];
+    report.verdict.bytes = 100 << 20;
+    report
+}
+
 /// Renders the verdict of a report on native memory of which the first of two owners has `percent`.
 fn native(percent: u64) -> words::VerdictWords {
-    let mut report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
-    report.verdict.cause = Some(Cause::NativeHeld);
-    report.verdict.rows = vec![Cause::NativeHeld];
-    report.verdict.bytes = 100 << 20;
+    let mut report = report_of(Cause::NativeHeld);
     let owner = |name: &str, bytes| Owner {
         owner: name.into(),
         cause: Some(Cause::NativeHeld),
@@ -39,10 +45,7 @@ fn most_native_memory_is_held_by_a_class_only_if_it_has_more_than_half() {
 /// The step was to empty the library's caches: memory of `__thread` buffers is freed when threads end.
 #[test]
 fn memory_of_thread_local_variables_ends_with_threads() {
-    let mut report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
-    report.verdict.cause = Some(Cause::NativeGlobal);
-    report.verdict.rows = vec![Cause::NativeGlobal];
-    report.verdict.bytes = 100 << 20;
+    let mut report = report_of(Cause::NativeGlobal);
     let owner = |name: &str, bytes| Owner {
         owner: name.into(),
         cause: Some(Cause::NativeGlobal),

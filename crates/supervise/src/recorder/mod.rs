@@ -309,9 +309,7 @@ impl<'a> Recorder<'a> {
 
     /// Writes once that the recording has no limit because none was found.
     fn write_unknown_limit(&mut self, error: linux::Error) -> Result<(), Error> {
-        use linux::Error as E;
-        let is_end = matches!(error, E::NoSuchProcess { .. } | E::Ended { .. } | E::Zombie { .. });
-        if is_end || std::mem::replace(&mut self.is_blind, true) {
+        if error.is_end() || std::mem::replace(&mut self.is_blind, true) {
             return Ok(());
         }
         let (t_ms, pid, what) = (self.t_ms(), self.pid, error.to_string());

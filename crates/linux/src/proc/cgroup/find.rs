@@ -11,8 +11,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use super::{ControlGroup, GroupId, HIERARCHIES, Hierarchy, PROCESSES};
-use super::{folders_in, is_short_of_files, open_folder};
+use super::{
+    ControlGroup, GroupId, HIERARCHIES, Hierarchy, PROCESSES, folders_in, is_short_of_files,
+    open_folder,
+};
 use crate::Error;
 use crate::proc::memory::number_after;
 use crate::proc::{read, refusal};
