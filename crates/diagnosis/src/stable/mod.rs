@@ -114,11 +114,15 @@ impl StablePoint {
     #[must_use]
     pub fn of(points: &[(f64, f64)]) -> Self {
         let mut series: Vec<(f64, f64)> = Vec::with_capacity(points.len());
+        let mut begin = None;
         for &(time, value) in points.iter().filter(|it| it.0.is_finite() && it.1.is_finite()) {
-            if series.last().is_none_or(|last| time > last.0) {
+            // Later times have fewer digits for differences.
+            let time = time - *begin.get_or_insert(time);
+            if time.is_finite() && series.last().is_none_or(|last| time > last.0) {
                 series.push((time, value));
             }
         }
+        let begin = begin.unwrap_or(0.0);
         let teeth = teeth::find(&series);
         let envelope = envelope(&series, teeth.as_ref());
         let (from_seconds, shape, confidence) = judge(&series, &envelope, teeth);
@@ -133,8 +137,8 @@ impl StablePoint {
         Self {
             shape,
             confidence,
-            from_seconds,
-            to_seconds: series.last().map_or(0.0, |last| last.0),
+            from_seconds: begin + from_seconds,
+            to_seconds: begin + series.last().map_or(0.0, |last| last.0),
             last_bytes,
             top_bytes,
         }
