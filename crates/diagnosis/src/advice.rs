@@ -323,9 +323,9 @@ fn against_interpreter(ledger: &Ledger, is_verdict: bool) -> Vec<Option<Advice>>
 
 /// The tables that grow with what the program does, and not with its code.
 fn limit_table(ledger: &Ledger) -> Option<Advice> {
-    use InterpreterKind::{Finalizers, GenericVariables, ObjectIds, Symbols};
+    use InterpreterKind::{Finalizers, GenericVariables, ObjectIds, Symbols, VmStacks};
     let interpreter = ledger.interpreter.as_ref()?;
-    let tables = [ObjectIds, Symbols, GenericVariables, Finalizers];
+    let tables = [ObjectIds, Symbols, GenericVariables, Finalizers, VmStacks];
     let table = tables.into_iter().max_by_key(|table| size_of(interpreter, *table))?;
     let bytes = size_of(interpreter, table);
     // The same step with the entries counts more.

@@ -163,7 +163,7 @@ pub enum Action {
         /// The gems with most bytecode, the largest first.
         gems: Vec<LargeGem>,
     },
-    /// Let the program make fewer entries of a table of the interpreter.
+    /// Let the program make fewer entries of a table of the interpreter, or recurse less deeply in the main thread.
     LimitTable {
         /// The table.
         #[serde(with = "names::interpreter_kind")]

@@ -26,13 +26,15 @@ pub enum InterpreterKind {
     GenericVariables,
     /// The table of finalizers.
     Finalizers,
+    /// VM stacks from malloc: that of the main thread.
+    VmStacks,
     /// All other memory of the interpreter.
     Other,
 }
 
 impl InterpreterKind {
     /// All kinds, in display order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Bytecode,
         Self::Methods,
         Self::Caches,
@@ -41,6 +43,7 @@ impl InterpreterKind {
         Self::ObjectIds,
         Self::GenericVariables,
         Self::Finalizers,
+        Self::VmStacks,
         Self::Other,
     ];
 
@@ -56,6 +59,7 @@ impl InterpreterKind {
             Self::ObjectIds => "object_ids",
             Self::GenericVariables => "generic_variables",
             Self::Finalizers => "finalizers",
+            Self::VmStacks => "vm_stacks",
             Self::Other => "other",
         }
     }

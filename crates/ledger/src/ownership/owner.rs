@@ -22,6 +22,8 @@ pub(crate) enum Owner {
     Jit,
     /// Ruby's object space, which had its heap pages from malloc up to 2.7.
     HeapPages,
+    /// VM stacks that Ruby has from malloc: that of the main thread.
+    VmStacks,
     /// No known owner.
     Nobody,
 }

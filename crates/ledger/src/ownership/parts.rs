@@ -89,6 +89,7 @@ impl<'a> Parts<'a> {
                     }
                 })
             }
+            Owner::VmStacks => InterpreterKind::VmStacks,
             _ => InterpreterKind::Other,
         }
     }

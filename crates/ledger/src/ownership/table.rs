@@ -24,7 +24,7 @@ impl OwnerTable<'_> {
             Owner::Class(_) => Cause::RubyMalloc,
             Owner::Data(class) => self.cause_of_data(class),
             Owner::Jit => Cause::RubyJit,
-            Owner::HeapPages => Cause::RubyVm,
+            Owner::HeapPages | Owner::VmStacks => Cause::RubyVm,
             Owner::Variables(module) if self.is_interpreter(module) => Cause::RubyVm,
             Owner::Variables(_) | Owner::Locals | Owner::Stacks => Cause::NativeGlobal,
             Owner::Nobody if self.is_traced => Cause::NativeUnreachable,
@@ -117,6 +117,7 @@ impl OwnerTable<'_> {
             Owner::Stacks => ("(stacks)", OwnerKind::Thread),
             Owner::Jit => ("(JIT)", OwnerKind::Internal),
             Owner::HeapPages => ("(heap pages)", OwnerKind::Internal),
+            Owner::VmStacks => ("(VM stacks)", OwnerKind::Internal),
             Owner::Nobody => ("(nobody)", OwnerKind::None),
         };
         OwnerAccount {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use allocator::{Block, BlockState, HeapMap};
 use image::SparseRows;
 use image::elf::Module;
-use linux::both;
+use linux::{Address, both};
 use ruby::{ObjectSpace, Slot, SlotType};
 
 use crate::Cause;
@@ -104,6 +104,7 @@ impl Trace {
     fn new(heap: &HeapMap, graph: &PointerGraph, table: &OwnerTable<'_>, temporary: &Bits) -> Self {
         let mut tracer = Tracer::new(heap, graph, table);
         tracer.claim_heap_pages();
+        let vm_stacks = tracer.claim_vm_stacks();
         let is_interpreters =
             |root: &Root| matches!(root, Root::Variables(module) if table.is_interpreter(*module));
         if let Some(root) = graph.roots.iter().position(is_interpreters) {
@@ -132,6 +133,8 @@ impl Trace {
         tracer.follow_doubtful_interior();
         // A word on a stack may be long out of use, so stacks hold only memory without another owner.
         tracer.shares = false;
+        tracer.exact.extend(vm_stacks.into_iter().map(|stack| (stack, 0)));
+        tracer.follow_exact();
         for (index, root) in graph.roots.iter().enumerate() {
             if root.is_stack() {
                 tracer.start_from_root(index);
@@ -209,6 +212,7 @@ impl Trace {
                 Some(Root::Stacks | Root::Values) => Owner::Stacks,
                 None if root == self.jit() => Owner::Jit,
                 None if root == self.heap_pages() => Owner::HeapPages,
+                None if root == self.vm_stacks() => Owner::VmStacks,
                 None => Owner::Nobody,
             },
         }
@@ -223,8 +227,12 @@ impl Trace {
         self.jit() + 1
     }
 
-    fn nobody(&self) -> u32 {
+    fn vm_stacks(&self) -> u32 {
         self.jit() + 2
+    }
+
+    fn nobody(&self) -> u32 {
+        self.jit() + 3
     }
 
     /// The code of the objects like the one in this slot; `None` if it has no class.
@@ -323,13 +331,29 @@ impl<'a> Tracer<'a> {
     fn claim_heap_pages(&mut self) {
         let heap_pages = self.trace.heap_pages();
         for page in &self.space.pages {
-            let after = self.heap.blocks.count_to(page.range.start);
-            let Some(number) = after.checked_sub(1) else { continue };
-            let block = self.heap.block(number).filter(|block| block.state().is_in_use());
-            if block.is_some_and(|block| hosts_heap_page(self.space, block)) {
+            if let Some((number, block)) = self.block_with(page.range.start)
+                && hosts_heap_page(self.space, block)
+            {
                 self.trace.codes.set(number, heap_pages);
             }
         }
+    }
+
+    /// Claims the VM stacks that are blocks of their own, and returns these.
+    fn claim_vm_stacks(&mut self) -> Vec<u32> {
+        let starts = self.space.vm_stacks.iter().map(|stack| stack.start);
+        let blocks = starts.filter_map(|start| self.block_with(start)).map(|(number, _)| number);
+        let blocks: Vec<usize> = blocks.collect();
+        let owner = self.trace.vm_stacks();
+        blocks.iter().for_each(|&block| self.trace.codes.set(block, owner));
+        blocks.into_iter().map(|block| block as u32).collect()
+    }
+
+    /// The block in use with `address`, and its number.
+    fn block_with(&self, address: Address) -> Option<(usize, Block)> {
+        let number = self.heap.blocks.count_to(address).checked_sub(1)?;
+        let is_it = |block: &Block| block.state().is_in_use() && address < block.end();
+        Some((number, self.heap.block(number).filter(is_it)?))
     }
 
     fn start_from_slots<'e>(
@@ -419,8 +443,10 @@ impl<'a> Tracer<'a> {
     /// Gives `node`, to which `depth` pointers lead, to `owner` if it has no owner yet; otherwise marks it as shared.
     fn reach(&mut self, node: u32, owner: u32, is_shared: bool, depth: u32) {
         let Some(known) = self.trace.codes.get(node as usize) else { return };
-        // Bytecode and the interpreter's variables refer to the JIT compiler's tables, but only for its use.
-        let is_part = known == self.trace.jit() && self.is_of_ruby(owner);
+        // Bytecode and the interpreter's variables refer to the JIT compiler's tables, but only for its use, as threads and fibers to their
+        // VM stacks.
+        let is_part =
+            known == self.trace.jit() && self.is_of_ruby(owner) || known == self.trace.vm_stacks();
         if known == self.trace.nobody() {
             self.trace.codes.set(node as usize, owner);
             if is_shared {

@@ -451,6 +451,12 @@ fn limit_table(table: InterpreterKind, size: Size) -> (String, &'static str) {
             ),
             "a method that closes, and ObjectSpace.undefine_finalizer in it",
         ),
+        InterpreterKind::VmStacks => (
+            format!(
+                "Recurse less deeply in the main thread: its VM stack keeps all pages that calls have used once, which take {size}."
+            ),
+            "a loop and an Array instead of recursion. Without RUBY_THREAD_VM_STACK_SIZE, a recursion that is too deep ends with SystemStackError",
+        ),
         InterpreterKind::Bytecode
         | InterpreterKind::Methods
         | InterpreterKind::Caches

@@ -43,6 +43,23 @@ fn an_allocator_that_was_not_loaded_is_named_first() {
     assert!(target.finish());
 }
 
+/// The VM stack of the main thread was memory of its Fiber, which the step was to release.
+#[test]
+fn the_vm_stack_of_the_main_thread_is_the_interpreters() {
+    let (target, report) = case("deep_recursion", "1");
+    assert_eq!(report.verdict.cause, Some(Cause::RubyVm), "{:#?}", report.causes);
+    let kinds = &report.interpreter.as_ref().unwrap().kinds;
+    let stack = kinds.iter().find(|part| part.kind == InterpreterKind::VmStacks).unwrap();
+    assert!(stack.resident_bytes > 16 << 20, "{kinds:?}");
+    assert!(stack.resident_bytes <= target.number("stack_bytes"), "{kinds:?}");
+    let (table, bytes) = (InterpreterKind::VmStacks, stack.resident_bytes);
+    let actions: Vec<&Action> = report.advice.iter().map(|it| &it.action).collect();
+    assert_eq!(actions, [&Action::LimitTable { table, bytes }]);
+    let words = verdict(&report);
+    assert!(words.contains("the VM stack of the main thread"), "{words}");
+    assert!(target.finish());
+}
+
 /// A trim returns the top of the main arena only.
 #[test]
 fn tops_of_arenas_stay_after_a_trim() {
