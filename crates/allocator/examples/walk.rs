@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let have_modules = Instant::now();
     let found = allocator::find_allocator(frozen.image(), &modules, None);
     let have_allocator = Instant::now();
-    let heap = allocator::walk(frozen.image(), &found)?;
+    let heap = allocator::walk(frozen.image(), &found, &[])?;
     println!(
         "modules {:?}, allocator {:?}, walk {:?}",
         have_modules - begun,

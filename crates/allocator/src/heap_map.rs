@@ -37,6 +37,9 @@ pub struct HeapMap {
     pub trim_call: Option<TrimCall>,
     /// The sums over all arenas and mapped blocks, counted as the allocator's own statistics count.
     pub totals: Totals,
+    /// The bytes of free blocks in the thread caches of threads that a forked process does not have, because only its parent runs them.
+    /// No thread can use them, and nothing frees them.
+    pub abandoned_bytes: u64,
     /// The tuning of the allocator; `None` if its parameters were not found.
     pub tuning: Option<Tuning>,
     /// The bytes between the addresses that are keys of the allocator's caches of lookups, which each thread has among its

@@ -7,7 +7,8 @@
 //! let frozen = image::freeze(4242, linux::PATIENCE)?;
 //! let modules = image::elf::modules(frozen.image());
 //! let found = allocator::find_allocator(frozen.image(), &modules, None);
-//! let heap = allocator::walk(frozen.image(), &found)?;
+//! let stacks = allocator::thread_stacks(frozen.image(), &modules);
+//! let heap = allocator::walk(frozen.image(), &found, &stacks)?;
 //! println!("{} bytes are in use", heap.totals.in_use_bytes);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -1,4 +1,7 @@
+use std::ops::Range;
+
 use image::Image;
+use linux::Address;
 
 use crate::{Allocator, HeapMap, ServingAllocator, glibc, jemalloc, musl};
 
@@ -24,14 +27,20 @@ pub enum Error {
     Musl(#[from] musl::Error),
 }
 
-/// Walks the heap of the allocator that [`find_allocator`](crate::find_allocator) found in `image`.
+/// Walks the heap of the allocator that [`find_allocator`](crate::find_allocator) found in `image`. `stacks` are the
+/// [`thread_stacks`](crate::thread_stacks): without them, blocks in the thread caches of threads that a forked process does not have
+/// count as in use.
 ///
 /// # Errors
 /// If nothing can be known of the heap.
-pub fn walk(image: &Image<'_>, found: &ServingAllocator<'_>) -> Result<HeapMap, Error> {
+pub fn walk(
+    image: &Image<'_>,
+    found: &ServingAllocator<'_>,
+    stacks: &[Range<Address>],
+) -> Result<HeapMap, Error> {
     let module = found.module.ok_or(Error::NoAllocator)?;
     let mut heap = match &found.allocator {
-        Allocator::Glibc { .. } => glibc::walk(image, module)?,
+        Allocator::Glibc { .. } => glibc::walk(image, module, stacks)?,
         Allocator::Jemalloc => jemalloc::walk(image, module)?,
         Allocator::Musl => musl::walk(image, module)?,
         other => return Err(Error::Unsupported(other.clone())),

@@ -53,7 +53,7 @@ fn walk(target: &Target) -> (HeapMap, ProcessState) {
     let modules = elf::modules(frozen.image());
     let found = allocator::find_allocator(frozen.image(), &modules, None);
     assert_eq!(found.allocator, Allocator::Jemalloc);
-    let heap = allocator::walk(frozen.image(), &found).unwrap();
+    let heap = allocator::walk(frozen.image(), &found, &[]).unwrap();
     (heap, frozen.thaw().unwrap().state)
 }
 

@@ -19,7 +19,7 @@ fn walk(memory: SyntheticMemory) -> Result<HeapMap, Error> {
     let image = memory.image();
     let modules = elf::modules(&image);
     let found = allocator::find_allocator(&image, &modules, None);
-    allocator::walk(&image, &found)
+    allocator::walk(&image, &found, &[])
 }
 
 /// An extent in a form that walks and truths can be converted to.

@@ -22,7 +22,7 @@ fn walk(target: &Target) -> (HeapMap, ProcessState) {
     let frozen = image::freeze(target.pid(), linux::PATIENCE).unwrap();
     let modules = elf::modules(frozen.image());
     let found = allocator::find_allocator(frozen.image(), &modules, None);
-    let malloc = allocator::walk(frozen.image(), &found).unwrap();
+    let malloc = allocator::walk(frozen.image(), &found, &[]).unwrap();
     (malloc, frozen.thaw().unwrap().state)
 }
 

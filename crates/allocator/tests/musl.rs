@@ -37,7 +37,7 @@ fn walk(target: &Target) -> HeapMap {
     let modules = elf::modules(frozen.image());
     let found = allocator::find_allocator(frozen.image(), &modules, None);
     assert_eq!(found.allocator, Allocator::Musl);
-    let heap = allocator::walk(frozen.image(), &found).unwrap();
+    let heap = allocator::walk(frozen.image(), &found, &[]).unwrap();
     frozen.thaw().unwrap();
     heap
 }

@@ -57,8 +57,9 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
     if is_preload_broken(ledger) || is_pinned(ledger) {
         malloc.swap(0, 1);
     }
-    let groups: [(&[Cause], Vec<Option<Advice>>); 14] = [
+    let groups: [(&[Cause], Vec<Option<Advice>>); 15] = [
         (&[MallocUnreturned, MallocFragmented], malloc),
+        (&[Cause::MallocCached], vec![disable_thread_caches(ledger)]),
         (&[Cause::RubyFreeSlots], vec![unset_initial_slots(ledger), compact(ledger)]),
         (
             &[RubyLiveSlots, RubyMalloc],
@@ -128,6 +129,7 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         Action::ChangeCode { of, .. } => sum(&[*of]),
         Action::UseLessSharedMemory { bytes, .. }
         | Action::EndThread { bytes }
+        | Action::DisableThreadCaches { bytes }
         | Action::RunFewerFibers { bytes } => *bytes,
         Action::EnableGc { .. }
         | Action::EndFibers { .. }
@@ -541,6 +543,11 @@ fn end_thread(ledger: &Ledger) -> Option<Advice> {
     let minor: u32 = version.strip_prefix("2.")?.parse().ok()?;
     let frees = minor <= LAST_THAT_FREES && stacks.thread_bytes > MAX_KEPT_STACKS;
     (frees && is_worth(ledger, bytes)).then(|| step(Action::EndThread { bytes }))
+}
+
+fn disable_thread_caches(ledger: &Ledger) -> Option<Advice> {
+    let bytes = ledger.kept_stacks.cached_bytes;
+    is_worth(ledger, bytes).then(|| step(Action::DisableThreadCaches { bytes }))
 }
 
 fn run_fewer_fibers(ledger: &Ledger) -> Option<Advice> {

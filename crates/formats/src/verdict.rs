@@ -201,6 +201,11 @@ pub enum Action {
         /// The resident bytes of these stacks.
         bytes: u64,
     },
+    /// Turn the thread caches of malloc off in the process that forks.
+    DisableThreadCaches {
+        /// The bytes that are free, but only for threads that the process does not have.
+        bytes: u64,
+    },
     /// Run fewer fibers at the same time.
     RunFewerFibers {
         /// The resident bytes of stacks that no fiber has any more.

@@ -166,8 +166,9 @@ impl Facts {
         let read_malloc = || {
             let caller = interpreter.as_ref().and_then(|it| it.module_among(&modules));
             let found = allocator::find_allocator(image, &modules, caller);
-            let malloc = allocator::walk(image, &found).map_err(Finding::from);
-            ((found.allocator, found.finding), malloc, allocator::thread_stacks(image, &modules))
+            let stacks = allocator::thread_stacks(image, &modules);
+            let malloc = allocator::walk(image, &found, &stacks).map_err(Finding::from);
+            ((found.allocator, found.finding), malloc, stacks)
         };
         let (((allocator, finding), malloc, stacks), ruby) = both(read_malloc, read_ruby);
         let collector = match (&malloc, &ruby) {

@@ -22,6 +22,9 @@ pub struct KeptStacks {
     pub fibers: Option<u64>,
     /// The resident bytes of stacks that no fiber has any more, because it has ended or was collected; `None` as for `fibers`.
     pub resident_fiber_bytes: Option<u64>,
+    /// The bytes that are free, but only for threads of these stacks, which the process does not have because it was forked: they stay
+    /// in the caches of these threads.
+    pub cached_bytes: u64,
 }
 
 impl KeptStacks {
@@ -51,6 +54,7 @@ impl KeptStacks {
             resident_thread_bytes: resident(&kept).min(causes[Cause::StackThreads]),
             fibers: of_fibers.map(|stacks| stacks.len() as u64),
             resident_fiber_bytes: of_fibers.map(kept_by_ruby),
+            cached_bytes: facts.heap().abandoned_bytes.min(causes[Cause::MallocCached]),
         }
     }
 }

@@ -4,6 +4,9 @@
 //! A thread finds its cache through a thread-local variable without a symbol. It is one of some dozen words of the C
 //! library: the word that leads to a chunk of a cache's size in every thread that has a cache.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
+
 use image::elf::Module;
 use image::{Image, Memory};
 use linux::{Address, Thread};
@@ -14,12 +17,13 @@ use crate::glibc::lists;
 use crate::glibc::parameters::Parameters;
 use crate::{BlockState, Finding, HeapMap};
 
-/// Marks the chunks of `heap` that are in a thread cache.
+/// Marks the chunks of `heap` that are in a thread cache. `stacks` are those of threads, also of threads that this process does not have.
 pub(crate) fn mark(
     image: &Image<'_>,
     glibc: &Module,
     layouts: &Layouts,
     parameters: Option<&Parameters>,
+    stacks: &[Range<Address>],
     heap: &mut HeapMap,
 ) {
     let threads = &image.state.threads;
@@ -42,16 +46,61 @@ pub(crate) fn mark(
             return;
         }
     };
-    for (thread, pointer) in threads.iter().zip(variables.pointers) {
-        let Some(pointer) = pointer else { continue };
+    for (thread, pointer) in threads.iter().zip(&variables.pointers) {
+        let Some(pointer) = *pointer else { continue };
         let marked = mark_cache(image, &variables.layout, parameters, thread.tid, pointer, heap);
         heap.findings.extend(marked.err());
     }
+    let left = left_by_fork(image, &variables, stacks, heap);
+    if left.is_empty() {
+        return;
+    }
+    let cached = cached_bytes(heap);
+    for pointer in left {
+        // It is not in order if a thread changed it during the fork. Then the rest is memory in use, as for the process itself.
+        let _ = mark_cache(image, &variables.layout, parameters, 0, pointer, heap);
+    }
+    heap.abandoned_bytes = cached_bytes(heap) - cached;
+}
+
+fn cached_bytes(heap: &HeapMap) -> u64 {
+    let cached = heap.blocks.iter().filter(|block| block.state() == BlockState::Tcache);
+    cached.map(|block| block.bytes()).sum()
+}
+
+/// The caches of threads that only the parent of this process had when it forked: fork(2) leaves them as they were. A thread that
+/// has ended has no cache.
+fn left_by_fork(
+    image: &Image<'_>,
+    variables: &Variables,
+    stacks: &[Range<Address>],
+    heap: &HeapMap,
+) -> BTreeSet<Address> {
+    let cpu = image.state.machine.cpu;
+    let runs = |stack: &Range<Address>| {
+        image.state.threads.iter().any(|it| stack.contains(&it.descriptor_base()))
+    };
+    // The descriptor of a thread is at the end of its stack, in a place that depends on the release.
+    let pointers = |stack: &Range<Address>| {
+        let first = stack.end.0.saturating_sub(cpu.pthread_bytes());
+        let thread_pointers = (first..=stack.end.0).step_by(HEADER as usize);
+        thread_pointers
+            .filter_map(|it| {
+                image.read_address(Address(it.wrapping_add_signed(variables.offset))).ok()
+            })
+            .collect::<Vec<_>>()
+    };
+    let is_living = |at: &Address| variables.pointers.contains(&Some(*at));
+    let is_cache = |at: &Address| fit_of(image, heap, &variables.layout, *at) == Some(Fit::Cache);
+    let left = stacks.iter().filter(|stack| !runs(stack)).flat_map(pointers);
+    left.filter(|at| at.0 != 0 && !is_living(at) && is_cache(at)).collect()
 }
 
 /// The thread-local variables that lead to the caches.
 struct Variables {
     layout: CacheLayout,
+    /// Where they are, from the thread pointer.
+    offset: i64,
     /// Their values; `None` for a thread that has no cache.
     pointers: Vec<Option<Address>>,
 }
@@ -105,7 +154,7 @@ fn find_variables(
                 }
                 _ => {
                     let pointers = pointers.clone();
-                    best = Some((fitting, Variables { layout: *layout, pointers }));
+                    best = Some((fitting, Variables { layout: *layout, offset, pointers }));
                 }
             }
         }

@@ -17,7 +17,7 @@ use crate::{Allocator, BlockState, Error, Finding, HeapMap, Totals, find_allocat
 fn walk(image: &Image<'_>) -> Result<HeapMap, Error> {
     let modules = elf::modules(image);
     let glibc = glibc_module(&modules).ok_or(Error::NoAllocator)?;
-    Ok(super::walk(image, glibc)?)
+    Ok(super::walk(image, glibc, &[])?)
 }
 
 /// A damaged core may have a mapping of any size. The search for arenas outside of the list took hours.
@@ -261,7 +261,7 @@ fn the_library_says_its_version() {
 fn without_a_library_there_is_nothing_to_walk() {
     let image = SyntheticMemory::default().image();
     let found = find_allocator(&image, &[], None);
-    assert_eq!(crate::walk(&image, &found).unwrap_err(), Error::NoAllocator);
+    assert_eq!(crate::walk(&image, &found, &[]).unwrap_err(), Error::NoAllocator);
 }
 
 #[test]
@@ -548,7 +548,7 @@ fn a_wrong_layout_is_no_other_result() {
         let modules = elf::modules(&image);
         let glibc = glibc_module(&modules).unwrap();
         for (name, layouts) in mutations() {
-            let walked = walk_with(&image, glibc, &layouts);
+            let walked = walk_with(&image, glibc, &layouts, &[]);
             let walked = walked.map_err(Error::from);
             assert!(is_honest(&walked, &truth), "{name} for {release:?}: {walked:?}");
             let findings = findings_of(&truth);

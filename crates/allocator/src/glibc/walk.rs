@@ -16,12 +16,16 @@ use crate::module_data::ModuleData;
 use crate::{ArenaProblem, Blocks, Extent, Finding, Header, HeapMap};
 
 /// Walks the heap of the GNU C library `glibc`. The caller chooses the module, since a process may have
-/// loaded the library twice (dlmopen(3)).
+/// loaded the library twice (dlmopen(3)). `stacks` are those of threads, also of threads that have ended.
 ///
 /// # Errors
 /// If the library's data cannot be read, or no known layout fits an arena in it.
-pub(crate) fn walk(image: &Image<'_>, glibc: &Module) -> Result<HeapMap, Error> {
-    walk_with(image, glibc, &Layouts::default())
+pub(crate) fn walk(
+    image: &Image<'_>,
+    glibc: &Module,
+    stacks: &[Range<Address>],
+) -> Result<HeapMap, Error> {
+    walk_with(image, glibc, &Layouts::default(), stacks)
 }
 
 /// Walks with the layouts given.
@@ -29,6 +33,7 @@ pub(crate) fn walk_with(
     image: &Image<'_>,
     glibc: &Module,
     layouts: &Layouts,
+    stacks: &[Range<Address>],
 ) -> Result<HeapMap, Error> {
     let data = ModuleData::read(image, glibc)
         .map_err(|source| Error::Data { module: glibc.name.clone(), source })?;
@@ -69,7 +74,7 @@ pub(crate) fn walk_with(
         None => heap.findings.push(Finding::MmappedUnknown),
     }
     join(&mut heap, drafts);
-    tcache::mark(image, glibc, layouts, parameters, &mut heap);
+    tcache::mark(image, glibc, layouts, parameters, stacks, &mut heap);
     let break_ = Break {
         at: find_break(image, glibc).ok().flatten(),
         unit: parameters.map_or(0, |found| found.thp_pagesize).max(image.page_size()),

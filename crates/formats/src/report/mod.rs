@@ -92,6 +92,8 @@ pub struct KeptStacks {
     pub resident_thread_bytes: u64,
     pub fibers: Option<u64>,
     pub resident_fiber_bytes: Option<u64>,
+    #[serde(default)]
+    pub cached_bytes: u64,
 }
 
 impl From<ledger::KeptStacks> for KeptStacks {
@@ -101,8 +103,9 @@ impl From<ledger::KeptStacks> for KeptStacks {
             resident_thread_bytes,
             fibers,
             resident_fiber_bytes,
+            cached_bytes,
         } = stacks;
-        Self { thread_bytes, resident_thread_bytes, fibers, resident_fiber_bytes }
+        Self { thread_bytes, resident_thread_bytes, fibers, resident_fiber_bytes, cached_bytes }
     }
 }
 

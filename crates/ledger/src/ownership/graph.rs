@@ -445,7 +445,7 @@ mod tests {
         }
         let image = memory.image();
         let found = allocator::find_allocator(&image, &modules, None);
-        let heap = allocator::walk(&image, &found).unwrap();
+        let heap = allocator::walk(&image, &found, &[]).unwrap();
         let mut space = ObjectSpace::default();
         space.interpreter.version = "4.0.0".to_owned();
         PointerGraph::read_within(

@@ -337,7 +337,7 @@ mod tests {
         let image = memory.image();
         let modules = image::elf::modules(&image);
         let found = allocator::find_allocator(&image, &modules, None);
-        let heap = allocator::walk(&image, &found).unwrap();
+        let heap = allocator::walk(&image, &found, &[]).unwrap();
         let mut space = ObjectSpace::default();
         space.interpreter.version = version.to_owned();
         let addresses = AddressIndex::new(&heap, &space, &[]);
@@ -401,7 +401,7 @@ mod tests {
         let image = memory.image();
         let modules = image::elf::modules(&image);
         let found = allocator::find_allocator(&image, &modules, None);
-        let mut heap = allocator::walk(&image, &found).unwrap();
+        let mut heap = allocator::walk(&image, &found, &[]).unwrap();
         let space = ObjectSpace::default();
         for (lookup_span, expected) in [(None, 3), (Some(first), 1), (Some(1 << 40), 3)] {
             heap.lookup_span = lookup_span;

@@ -150,6 +150,7 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
         }
         Action::UnsetInitialSlots { .. }
         | Action::UnsetMallocLimits { .. }
+        | Action::DisableThreadCaches { .. }
         | Action::LimitJit { .. } => {
             vec![Block::new("Where the process's environment is set:", [command.into()])]
         }
@@ -258,6 +259,7 @@ fn check(action: &Action) -> &'static str {
         Action::EndFibers { .. } | Action::RunFewerFibers { .. } => {
             "`rbloat diff PID --every 60s` shows whether stack.fibers still grows."
         }
+        Action::DisableThreadCaches { .. } => "`rbloat report PID` shows less malloc.cached.",
         Action::LimitJit { .. } => "after the same load, `rbloat report PID` shows less ruby.jit.",
         Action::RunFewerThreads { .. } => {
             "the first line of `rbloat report PID` has the number of threads, and stack.threads is lower."

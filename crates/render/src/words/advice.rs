@@ -340,6 +340,15 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "Thread.new {}.join".into(),
             "nothing. Ruby keeps its native thread for some seconds.",
         ),
+        Action::DisableThreadCaches { bytes } => (
+            format!(
+                "Fork this process from one that has no other threads yet, or turn glibc's thread caches off in the process that forks it: {} \
+                 are free, but only for threads that this process does not have.",
+                Size(*bytes)
+            ),
+            "GLIBC_TUNABLES=glibc.malloc.tcache_count=0".into(),
+            "a restart. Without thread caches, malloc and free take longer.",
+        ),
         Action::RunFewerFibers { bytes } => (
             format!(
                 "Run fewer fibers at the same time: {} are stacks that no fiber has any more, which Ruby keeps for as many new ones.",

@@ -1,6 +1,6 @@
 mod objects;
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 
 use diagnosis::{FREE, MIN_BYTES, MIN_SHARE, NativeHolder, native_holder};
 use formats::{
@@ -241,13 +241,27 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             arena_evidence(report),
             format!("`rbloat trim {pid}` should free about {}.", Size(trim_yield(report))),
         ),
-        Cause::MallocTop | Cause::MallocCached => (
-            format!(
-                "{size} are free at the top of arenas or in {allocator}'s caches, where a trim does not reach them."
-            ),
-            arena_evidence(report),
-            "the next work in the process should use this memory first.".into(),
-        ),
+        Cause::MallocTop | Cause::MallocCached => {
+            let abandoned = report.kept_stacks.map_or(0, |it| it.cached_bytes);
+            match (abandoned * 2).cmp(&report.verdict.bytes) {
+                Ordering::Greater => (
+                    format!(
+                        "{} are free, but in {allocator}'s caches of threads that this process does not have: it was forked, and \
+                         only its parent has them. Nothing here uses or frees this memory.",
+                        Size(abandoned)
+                    ),
+                    arena_evidence(report),
+                    "a report on the process that forked it shows this memory in malloc.cached, too, while these threads run.".into(),
+                ),
+                _ => (
+                    format!(
+                        "{size} are free at the top of arenas or in {allocator}'s caches, where a trim does not reach them."
+                    ),
+                    arena_evidence(report),
+                    "the next work in the process should use this memory first.".into(),
+                ),
+            }
+        }
         Cause::RubyLiveSlots | Cause::RubyMalloc => (
             of_objects(report, size),
             class_evidence(report),

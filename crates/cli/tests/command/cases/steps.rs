@@ -75,6 +75,39 @@ fn stacks_of_the_parents_threads_are_freed_by_the_end_of_a_thread() {
     assert!(parent.finish());
 }
 
+/// "69.3 MiB of native memory are in use, but nothing points to them: a leak": they are free, in the caches of threads that only the
+/// parent has.
+#[test]
+fn thread_caches_of_the_parents_threads_are_no_leak() {
+    if testkit::preload().is_some() {
+        return testkit::skip("another allocator has no such caches");
+    }
+    let start = |tunables: &str| {
+        let mut command = testkit::scenario("cases/forked_caches");
+        Target::start(command.env("GLIBC_TUNABLES", tunables))
+    };
+    let parent = start("");
+    let before = report(parent.number("pid") as i32);
+    assert_eq!(before.verdict.cause, Some(Cause::MallocCached), "{:#?}", before.causes);
+    let cached = parent.number("cached_bytes");
+    let found = before.kept_stacks.unwrap().cached_bytes;
+    assert!(found > cached / 10 * 9 && found < cached / 10 * 11, "{found} of {cached}");
+    assert!(bytes(&before, "native.unreachable") < cached / 10, "{:#?}", before.causes);
+    let words = render::words::verdict(&before);
+    assert!(words.summary.contains("threads that this process does not have"), "{words:?}");
+    let of_parent = bytes(&report(parent.pid()), "malloc.cached");
+    assert!(of_parent > found / 10 * 9, "{of_parent} {found}");
+    let step = advice(&before, |it| matches!(it, Action::DisableThreadCaches { .. }));
+    let tunables = step.command.strip_prefix("GLIBC_TUNABLES=").unwrap();
+    assert!(parent.finish());
+
+    let without = start(tunables);
+    let after = report(without.number("pid") as i32);
+    let saved = before.process.rss_bytes.saturating_sub(after.process.rss_bytes);
+    assert!(saved > found / 2, "{saved} of {found}");
+    assert!(without.finish());
+}
+
 /// The advice was to release "1 Fiber", the root of the main thread's, which was said to keep the stacks.
 #[test]
 fn stacks_of_ended_fibers_have_no_fiber_to_be_released() {
