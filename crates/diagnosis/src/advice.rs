@@ -77,7 +77,14 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
         (&[Cause::Unknown], vec![find_mapper(ledger)]),
         (&[Cause::RubyVm], against_interpreter(ledger, cause == Some(Cause::RubyVm))),
         (&[Cause::RubyJit], vec![limit_jit(ledger)]),
-        (&[Cause::StackThreads], vec![run_fewer_threads(ledger), end_thread(ledger)]),
+        (
+            &[Cause::StackThreads],
+            vec![
+                run_fewer_threads(ledger),
+                end_thread(ledger),
+                recurse_less(ledger).filter(|_| !stack_is_less(ledger)),
+            ],
+        ),
         (&[Cause::StackFibers], vec![end_fibers(ledger), run_fewer_fibers(ledger)]),
         (&[Cause::FileShmem], vec![use_less_shared_memory(ledger)]),
         (&[Cause::FileShared, Cause::FilePrivate], vec![watch_pss(ledger)]),
@@ -129,6 +136,7 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         Action::ChangeCode { of, .. } => sum(&[*of]),
         Action::UseLessSharedMemory { bytes, .. }
         | Action::EndThread { bytes }
+        | Action::RecurseLess { bytes }
         | Action::DisableThreadCaches { bytes }
         | Action::RunFewerFibers { bytes } => *bytes,
         Action::EnableGc { .. }
@@ -186,7 +194,12 @@ fn is_preload_broken(ledger: &Ledger) -> bool {
 /// never has that thread.
 fn decay_in_background(ledger: &Ledger) -> Option<Advice> {
     let decay = ledger.malloc.as_ref()?.tuning?.decay?;
-    let helps = decay.dirty_ms < 0 || !decay.in_background;
+    // A forked process does not have that thread, whatever is set.
+    let is_set = ledger
+        .process
+        .variable("MALLOC_CONF")
+        .is_some_and(|it| it.contains("background_thread:true"));
+    let helps = decay.dirty_ms < 0 || !decay.in_background && !is_set;
     (helps && is_worth(ledger, ledger.causes[Cause::MallocUnreturned]))
         .then(|| step(Action::DecayInBackground))
 }
@@ -306,11 +319,11 @@ fn raises(value: &str, most: u64) -> bool {
 
 /// The steps against the interpreter's memory. The first one is against its largest part if this is the verdict's memory.
 fn against_interpreter(ledger: &Ledger, is_verdict: bool) -> Vec<Option<Advice>> {
-    use InterpreterKind::{Bytecode, Classes, Methods};
+    use InterpreterKind::{Bytecode, Classes, Methods, VmStacks};
     let kinds = ledger.interpreter.iter().flat_map(|it| &it.kinds);
     let largest = kinds.max_by_key(|part| part.size.resident_bytes).map(|part| part.kind);
     if !is_verdict {
-        return vec![limit_table(ledger)];
+        return vec![limit_table(ledger), recurse_less(ledger).filter(|_| stack_is_less(ledger))];
     }
     match largest {
         Some(Classes) => {
@@ -319,15 +332,17 @@ fn against_interpreter(ledger: &Ledger, is_verdict: bool) -> Vec<Option<Advice>>
         Some(Bytecode | Methods) => {
             vec![define_code_once(ledger), release_classes(ledger), load_less_code(ledger)]
         }
+        Some(VmStacks) => vec![recurse_less(ledger).filter(|_| stack_is_less(ledger))],
         _ => vec![limit_table(ledger), release_classes(ledger), define_code_once(ledger)],
     }
 }
 
 /// The tables that grow with what the program does, and not with its code.
 fn limit_table(ledger: &Ledger) -> Option<Advice> {
-    use InterpreterKind::{Finalizers, GenericVariables, ObjectIds, Symbols, VmStacks};
+    use InterpreterKind::{Finalizers, GenericVariables, ObjectIds};
     let interpreter = ledger.interpreter.as_ref()?;
-    let tables = [ObjectIds, Symbols, GenericVariables, Finalizers, VmStacks];
+    // Of symbols and deduplicated strings, only those that the table of symbols retains can be fewer.
+    let tables = [ObjectIds, GenericVariables, Finalizers];
     let table = tables.into_iter().max_by_key(|table| size_of(interpreter, *table))?;
     let bytes = size_of(interpreter, table);
     // The same step with the entries counts more.
@@ -493,7 +508,8 @@ fn limit_jit(ledger: &Ledger) -> Option<Advice> {
 
 fn run_fewer_threads(ledger: &Ledger) -> Option<Advice> {
     let threads = ledger.process.threads;
-    let kept = ledger.kept_stacks.resident_thread_bytes;
+    let stacks = ledger.kept_stacks;
+    let kept = stacks.resident_thread_bytes + stacks.main_bytes;
     let bytes = ledger.causes[Cause::StackThreads].saturating_sub(kept);
     is_main(ledger, bytes)
         .then(|| step(Action::RunFewerThreads { threads, starter: starter(ledger) }))
@@ -543,6 +559,25 @@ fn end_thread(ledger: &Ledger) -> Option<Advice> {
     let minor: u32 = version.strip_prefix("2.")?.parse().ok()?;
     let frees = minor <= LAST_THAT_FREES && stacks.thread_bytes > MAX_KEPT_STACKS;
     (frees && is_worth(ledger, bytes)).then(|| step(Action::EndThread { bytes }))
+}
+
+/// The bytes of the main thread's VM stack, and of its other stack as far as no call uses them. Both keep the pages of a deep recursion.
+fn main_stacks(ledger: &Ledger) -> (u64, u64) {
+    let vm_stack =
+        ledger.interpreter.as_ref().map_or(0, |it| size_of(it, InterpreterKind::VmStacks));
+    (vm_stack, ledger.kept_stacks.main_bytes)
+}
+
+fn recurse_less(ledger: &Ledger) -> Option<Advice> {
+    let (vm_stack, stack) = main_stacks(ledger);
+    let bytes = vm_stack + stack;
+    is_worth(ledger, bytes).then(|| step(Action::RecurseLess { bytes }))
+}
+
+/// Returns true if the step to recurse less is one against the interpreter's memory.
+fn stack_is_less(ledger: &Ledger) -> bool {
+    let (vm_stack, stack) = main_stacks(ledger);
+    stack < vm_stack
 }
 
 fn disable_thread_caches(ledger: &Ledger) -> Option<Advice> {

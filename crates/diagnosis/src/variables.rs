@@ -4,14 +4,13 @@ use linux::WantedVariables;
 /// The environment variables of a process that advice and the deployment depend on. No other variable is ever read into a document.
 pub const VARIABLES: WantedVariables = WantedVariables {
     // They select the allocator, and start parts of the gem.
-    with_value: &["LD_PRELOAD", "RBLOAT_AUTO_TRIM", "RBLOAT_NATIVE_PRESSURE"],
+    with_value: &["LD_PRELOAD", "MALLOC_CONF", "RBLOAT_AUTO_TRIM", "RBLOAT_NATIVE_PRESSURE"],
     // Some are set by the platform that started the process. A change of the others must not lose their present values.
     without_value: &[
         "DYNO",
         "INVOCATION_ID",
         "KUBERNETES_SERVICE_HOST",
         "MALLOC_ARENA_MAX",
-        "MALLOC_CONF",
         "PS",
         "RUBYOPT",
         "container",

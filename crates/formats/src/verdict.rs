@@ -163,7 +163,7 @@ pub enum Action {
         /// The gems with most bytecode, the largest first.
         gems: Vec<LargeGem>,
     },
-    /// Let the program make fewer entries of a table of the interpreter, or recurse less deeply in the main thread.
+    /// Let the program make fewer entries of a table of the interpreter.
     LimitTable {
         /// The table.
         #[serde(with = "names::interpreter_kind")]
@@ -204,6 +204,11 @@ pub enum Action {
     /// Turn the thread caches of malloc off in the process that forks.
     DisableThreadCaches {
         /// The bytes that are free, but only for threads that the process does not have.
+        bytes: u64,
+    },
+    /// Recurse less deeply in the main thread.
+    RecurseLess {
+        /// The resident bytes of its VM stack, and of its other stack as far as no call uses them.
         bytes: u64,
     },
     /// Run fewer fibers at the same time.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use image::ProcessState;
-use linux::Address;
+use linux::{Address, Backing};
 
 use crate::cause::{Cause, Causes};
 use crate::facts::Facts;
@@ -18,6 +18,8 @@ pub struct KeptStacks {
     pub thread_bytes: u64,
     /// The resident ones of these bytes.
     pub resident_thread_bytes: u64,
+    /// The resident bytes of the main thread's stack that no call uses any more: a recursion was deep, and the kernel keeps them.
+    pub main_bytes: u64,
     /// The fibers that have a stack; `None` if owners were not traced, or fibers are not recognized.
     pub fibers: Option<u64>,
     /// The resident bytes of stacks that no fiber has any more, because it has ended or was collected; `None` as for `fibers`.
@@ -52,11 +54,20 @@ impl KeptStacks {
             thread_bytes: kept.iter().map(|stack| stack.end - stack.start).sum(),
             // Stacks that overlap others are booked once.
             resident_thread_bytes: resident(&kept).min(causes[Cause::StackThreads]),
+            main_bytes: unused_main_stack(state).map_or(0, |unused| pages.resident_bytes(&unused)),
             fibers: of_fibers.map(|stacks| stacks.len() as u64),
             resident_fiber_bytes: of_fibers.map(kept_by_ruby),
             cached_bytes: facts.heap().abandoned_bytes.min(causes[Cause::MallocCached]),
         }
     }
+}
+
+/// The part of the main thread's stack beyond its stack pointer; `None` while the thread runs on another stack.
+fn unused_main_stack(state: &ProcessState) -> Option<Range<Address>> {
+    let main = state.threads.iter().find(|thread| thread.tid == state.process.pid)?;
+    let mapping = state.mappings.find(main.stack_pointer)?;
+    let is_kernels = mapping.backing == Backing::Stack;
+    is_kernels.then(|| mapping.range.start..main.stack_floor())
 }
 
 #[cfg(test)]

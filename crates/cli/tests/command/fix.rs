@@ -171,7 +171,7 @@ fn has_thread(pid: i32, name: &str) -> bool {
 #[test]
 fn a_forked_worker_has_no_background_thread_of_jemalloc() {
     let source = "
-        pid = fork { puts %(ready {\"worker\": #{$$}}); $stdout.flush; $stdin.read; exit!(0) }
+        pid = fork { Array.new(200_000) { 'x' * 600 }.clear; 4.times { GC.start }; puts %(ready {\"worker\": #{$$}}); $stdout.flush; $stdin.read; exit!(0) }
         Process.wait(pid)";
     let mut ruby = testkit::ruby();
     let target = Target::start(ruby.args(["-e", source]).envs(pairs(&diagnosis::JEMALLOC)));
@@ -180,6 +180,9 @@ fn a_forked_worker_has_no_background_thread_of_jemalloc() {
     }
     let worker = i32::try_from(target.number("worker")).unwrap();
     assert!(!has_thread(worker, "jemalloc_bg_thd"));
+    // The variable is set, and no such thread runs: setting it once more would not help.
+    let report = crate::report(worker);
+    assert!(!report.advice.iter().any(|it| it.action == formats::Action::DecayInBackground));
     assert!(target.finish());
 }
 

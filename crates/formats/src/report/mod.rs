@@ -90,6 +90,8 @@ pub struct Report {
 pub struct KeptStacks {
     pub thread_bytes: u64,
     pub resident_thread_bytes: u64,
+    #[serde(default)]
+    pub main_bytes: u64,
     pub fibers: Option<u64>,
     pub resident_fiber_bytes: Option<u64>,
     #[serde(default)]
@@ -101,11 +103,19 @@ impl From<ledger::KeptStacks> for KeptStacks {
         let ledger::KeptStacks {
             thread_bytes,
             resident_thread_bytes,
+            main_bytes,
             fibers,
             resident_fiber_bytes,
             cached_bytes,
         } = stacks;
-        Self { thread_bytes, resident_thread_bytes, fibers, resident_fiber_bytes, cached_bytes }
+        Self {
+            thread_bytes,
+            resident_thread_bytes,
+            main_bytes,
+            fibers,
+            resident_fiber_bytes,
+            cached_bytes,
+        }
     }
 }
 

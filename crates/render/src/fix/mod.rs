@@ -173,6 +173,7 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
         Action::ReleaseObjects { .. }
         | Action::EndFibers { .. }
         | Action::EndThread { .. }
+        | Action::RecurseLess { .. }
         | Action::RunFewerFibers { .. }
         | Action::LookForNative
         | Action::Rehash { .. }
@@ -255,6 +256,9 @@ fn check(action: &Action) -> &'static str {
             "`rbloat diff PID --every 60s` shows whether native.global still grows."
         }
         Action::LookForNative => "`rbloat report PID` names the owners of this memory.",
+        Action::RecurseLess { .. } => {
+            "after a restart, `rbloat report PID` shows less stack.threads and ruby.vm."
+        }
         Action::EndThread { .. } => "`rbloat report PID` shows less stack.threads.",
         Action::EndFibers { .. } | Action::RunFewerFibers { .. } => {
             "`rbloat diff PID --every 60s` shows whether stack.fibers still grows."

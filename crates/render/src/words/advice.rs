@@ -340,6 +340,15 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "Thread.new {}.join".into(),
             "nothing. Ruby keeps its native thread for some seconds.",
         ),
+        Action::RecurseLess { bytes } => (
+            format!(
+                "Recurse less deeply in the main thread: its stacks keep all pages that calls have used once, {} of them.",
+                Size(*bytes)
+            ),
+            "a loop and an Array instead of recursion".into(),
+            "a change of the program. With the usual limits (RUBY_THREAD_VM_STACK_SIZE, ulimit -s), a recursion so deep ends with \
+             SystemStackError.",
+        ),
         Action::DisableThreadCaches { bytes } => (
             format!(
                 "Fork this process from one that has no other threads yet, or turn glibc's thread caches off in the process that forks it: {} \
@@ -460,16 +469,11 @@ fn limit_table(table: InterpreterKind, size: Size) -> (String, &'static str) {
             ),
             "a method that closes, and ObjectSpace.undefine_finalizer in it",
         ),
-        InterpreterKind::VmStacks => (
-            format!(
-                "Recurse less deeply in the main thread: its VM stack keeps all pages that calls have used once, which take {size}."
-            ),
-            "a loop and an Array instead of recursion. Without RUBY_THREAD_VM_STACK_SIZE, a recursion that is too deep ends with SystemStackError",
-        ),
         InterpreterKind::Bytecode
         | InterpreterKind::Methods
         | InterpreterKind::Caches
         | InterpreterKind::Classes
+        | InterpreterKind::VmStacks
         | InterpreterKind::Other => (
             format!("Find the code that fills this memory, which takes {size}."),
             "`rbloat who`, while it grows",

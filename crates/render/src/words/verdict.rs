@@ -287,12 +287,14 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 0 => String::new(),
                 bytes => format!(", {} of {whose}", Size(bytes)),
             };
+            let main = report.kept_stacks.map_or(0, |it| it.main_bytes).min(threads - kept);
             let others = part(kept, "threads that do not run");
+            let returned = part(main, "the main thread that no call uses any more");
             let fibers = part(bytes(report, Cause::StackFibers), "fibers");
             (
                 format!(
-                    "{size} are stacks: {} of {}{others}{fibers}.",
-                    Size(threads - kept),
+                    "{size} are stacks: {} of {}{returned}{others}{fibers}.",
+                    Size(threads - kept - main),
                     counted(count, "thread")
                 ),
                 match cause {
@@ -302,9 +304,12 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                          its parent's threads"
                             .into(),
                     ],
+                    _ if main > threads / 2 => vec![
+                        "a recursion of the main thread was once deep: the kernel keeps the pages that it used".into(),
+                    ],
                     _ => vec![format!(
                         "{} of stack are resident for each thread on average",
-                        Size((threads - kept) / count.max(1))
+                        Size((threads - kept - main) / count.max(1))
                     )],
                 },
                 match cause {
@@ -312,6 +317,9 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                         "stack.fibers should not grow while the number of Fiber objects stays the same."
                     }
                     _ if kept > threads / 2 => "new threads should use these stacks, so that stack.threads does not grow.",
+                    _ if main > threads / 2 => {
+                        "a process that has not run this code yet should have less in stack.threads."
+                    }
                     _ => "RSS should fall when threads end.",
                 }
                 .into(),
@@ -340,7 +348,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 Cause::FilePrivate => {
                     "Private_Dirty and Anonymous in /proc/PID/smaps should have these pages, at the mappings of these files."
                 }
-                _ => "PSS and anonymous memory in /proc/PID/smaps_rollup should be well below RSS.",
+                _ => "RssFile in /proc/PID/status should be about as much: it counts no memory of the program's own.",
             }
             .into(),
         ),

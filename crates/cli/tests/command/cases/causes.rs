@@ -52,11 +52,57 @@ fn the_vm_stack_of_the_main_thread_is_the_interpreters() {
     let stack = kinds.iter().find(|part| part.kind == InterpreterKind::VmStacks).unwrap();
     assert!(stack.resident_bytes > 16 << 20, "{kinds:?}");
     assert!(stack.resident_bytes <= target.number("stack_bytes"), "{kinds:?}");
-    let (table, bytes) = (InterpreterKind::VmStacks, stack.resident_bytes);
+    let main = report.kept_stacks.unwrap().main_bytes;
     let actions: Vec<&Action> = report.advice.iter().map(|it| &it.action).collect();
-    assert_eq!(actions, [&Action::LimitTable { table, bytes }]);
+    assert_eq!(actions, [&Action::RecurseLess { bytes: stack.resident_bytes + main }]);
     let words = verdict(&report);
     assert!(words.contains("the VM stack of the main thread"), "{words}");
+    assert!(target.finish());
+}
+
+/// "360.1 MiB of 2 threads", and the step to run fewer: the stack of the main thread keeps what a recursion used.
+#[test]
+fn the_stack_of_a_deep_recursion_is_no_reason_for_fewer_threads() {
+    let (target, report) = case("deep_calls", "1");
+    assert_eq!(report.verdict.cause, Some(Cause::StackThreads), "{:#?}", report.causes);
+    let main = report.kept_stacks.unwrap().main_bytes;
+    assert!(main * 10 > report.verdict.bytes * 9, "{main} {:?}", report.verdict);
+    let steps: Vec<&Action> = report.advice.iter().map(|it| &it.action).collect();
+    let [Action::RecurseLess { bytes }] = steps[..] else { panic!("{steps:?}") };
+    assert!(*bytes >= main, "{bytes} {main}");
+    let (summary, _) = words(&report);
+    assert!(summary.contains(" of the main thread that no call uses any more"), "{summary}");
+    assert!(target.finish());
+}
+
+/// "Make fewer symbols: 50.6 MiB": they were deduplicated strings, the keys of a Hash.
+#[test]
+fn deduplicated_strings_are_no_reason_for_fewer_symbols() {
+    let target = Target::bare_ruby(
+        "KEYS = {}; 900_000.times { |at| KEYS[%(/pages/#{at})] = at }
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)",
+    );
+    let report = report(target.pid());
+    let kinds = &report.interpreter.as_ref().unwrap().kinds;
+    let table = kinds.iter().find(|part| part.kind == InterpreterKind::Symbols).unwrap();
+    assert!(table.resident_bytes > 16 << 20, "{kinds:?}");
+    let is_table = |it: &formats::Advice| matches!(it.action, Action::LimitTable { .. });
+    assert!(!report.advice.iter().any(is_table), "{:?}", report.advice);
+    assert!(target.finish());
+}
+
+/// "the virtual machine, the GC's records, and other tables" were syntax trees.
+#[test]
+fn memory_of_no_listed_kind_has_its_owner() {
+    let target = Target::bare_ruby(
+        "code = 'x = [' + (1..4_000).map { |at| %(foo(#{at})) }.join(',') + ']'
+         KEPT = Array.new(60) { RubyVM::AbstractSyntaxTree.parse(code) }
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)",
+    );
+    let report = report(target.pid());
+    let words = verdict(&report);
+    let clause = "of no listed kind; the largest owner of such memory is (imemo_ast) with ";
+    assert!(words.contains(clause), "{words}");
     assert!(target.finish());
 }
 
