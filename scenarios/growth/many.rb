@@ -92,6 +92,10 @@ module Programs
     MANY.times { Kept::LIST << text(10).tap { |it| it.instance_variable_set(:@data, text) } }
   end
   leak(:native_objects) { 20.times { Kept::LIST << Zlib::Deflate.new } }
+  leak(:behind_large_lists) do |step|
+    4.times { |it| Kept.const_set("STATIC_#{it}", Array.new(12_000 - it * 1_000) { text(1_000) }) } if step == 1
+    4_000.times { Kept::LIST << text(600) }
+  end
   leak(:lost_native_memory) { 5_000.times { Fiddle.malloc(1_000) } }
 
   no_leak(:cache_that_fills) { |step| Kept::TABLE.store(step, Array.new(MANY) { text }) if step == 1 }

@@ -33,6 +33,8 @@ const MAX_RETAINED: usize = 5;
 /// Smaller owners have no retaining paths: in bytes, and as a fraction of RSS.
 const MIN_RETAINED_BYTES: u64 = 1 << 20;
 const MIN_RETAINED_FRACTION: u64 = 50;
+/// The number of roots that are listed for each class.
+const MAX_PATHS: usize = 3;
 /// A path is shown if it retains at least this fraction of the owner's memory.
 const MIN_PATH_FRACTION: u64 = 20;
 /// Dominators that are shown at the top and below each other, at most.
@@ -436,7 +438,7 @@ fn write_retaining_paths(
     for owner in large {
         let retained = words::total(owner.kept_by.iter().map(|retainer| retainer.bytes));
         let is_main = |retainer: &&KeptBy| retainer.bytes >= retained / MIN_PATH_FRACTION;
-        for retainer in owner.kept_by.iter().filter(is_main) {
+        for retainer in owner.kept_by.iter().filter(is_main).take(MAX_PATHS) {
             let path = match &retainer.path {
                 Some(path) => path.clone(),
                 None => format!("nothing (garbage until the GC runs) → {}", owner.owner),

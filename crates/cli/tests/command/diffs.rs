@@ -284,6 +284,16 @@ fn no_leak_is_missed_after_three_snapshots() {
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
+/// The first three roots by size were listed, so that the one that grew was not, and a list that never changed was the leak.
+#[test]
+fn a_list_that_grows_is_named_behind_larger_ones_that_do_not() {
+    let target = Target::scenario("growth/many", &["behind_large_lists"]);
+    let diff = diff(&looks_at(target, 4, |_| false)[1..]);
+    let words = render::words::diff_verdict(&diff).summary;
+    let leak = "Managed leak: String retained by Kept::LIST grows";
+    assert!(words.starts_with(leak), "{words}");
+}
+
 #[test]
 fn nothing_else_is_called_a_leak() {
     let more = testkit::is_nightly("a fourth snapshot of programs without a leak");

@@ -237,8 +237,9 @@ impl Amount {
 }
 
 /// Returns the root that retains more of a class's objects than before: the one that gained most bytes, with its path
-/// in the last report and the bytes of its gain, or [`MANY_ROOTS`] if that is a small part; `None` if most of the gain is not retained. If none
-/// gained any, because a buffer is filled that had room, it is the root that retains most.
+/// in the last report and the bytes of its gain, or [`MANY_ROOTS`] if that is a small part, or none that a report lists gained any; `None` if
+/// most of the gain is not retained. If the class gained no objects, because a buffer is filled that had room, it is the root that
+/// retains most.
 fn retainer(reports: &[ByClass<'_>], class: &str) -> (Option<String>, u64) {
     let (Some(first), Some(last)) = (reports.first(), reports.last()) else { return (None, 0) };
     let kept = |report: &ByClass<'_>| {
@@ -264,15 +265,23 @@ fn retainer(reports: &[ByClass<'_>], class: &str) -> (Option<String>, u64) {
     if sum(&garbage).bytes > sum(&retained).bytes {
         return (None, 0);
     }
-    let Some((gain, path)) = retained.into_iter().max_by_key(|(gain, _)| gain.bytes) else {
-        let all = last.owners(class).flat_map(|owner| &owner.kept_by);
-        return (all.max_by_key(|kept| kept.bytes).and_then(|kept| kept.path.clone()), 0);
-    };
+    let listed = || last.owners(class).flat_map(|owner| &owner.kept_by);
     let all = of_class(last, class).beyond(of_class(first, class)).beyond(sum(&garbage));
-    if gain.has_part_of(all) { (path, gain.bytes) } else { (Some(MANY_ROOTS.into()), 0) }
+    let Some((gain, path)) = retained.into_iter().max_by_key(|(gain, _)| gain.bytes) else {
+        let most = listed().filter(|_| all.objects == 0).max_by_key(|kept| kept.bytes);
+        return (most.map_or_else(|| Some(MANY_ROOTS.into()), |kept| kept.path.clone()), 0);
+    };
+    // A root lacks the bytes behind the blocks of its objects. If there are hardly any, the bytes decide alone.
+    let bytes = listed().fold(0, |sum: u64, kept| sum.saturating_add(kept.bytes));
+    let are_known = bytes >= of_class(last, class).bytes / 2;
+    let has_part = match are_known {
+        true => gain.bytes >= all.bytes / LEAST_PART,
+        false => gain.has_part_of(all),
+    };
+    if has_part { (path, gain.bytes) } else { (Some(MANY_ROOTS.into()), 0) }
 }
 
-/// All bytes and objects of a class. A root lacks the bytes behind the blocks of its objects.
+/// All bytes and objects of a class.
 fn of_class(report: &ByClass<'_>, class: &str) -> Amount {
     report.classes(class).fold(Amount::default(), |sum, it| {
         let bytes = it.slot_bytes.saturating_add(it.malloc_bytes);

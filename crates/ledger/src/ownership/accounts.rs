@@ -28,7 +28,7 @@ const MAX_RETAINED_CLASSES: usize = 20;
 /// A class of C extensions holds much if it holds more than one part in this many of the memory in use.
 const MUCH_NATIVE: u64 = 64;
 /// The number of retainers that are listed for each of them.
-const MAX_RETAINERS: usize = 3;
+const MAX_RETAINERS: usize = 8;
 const _: () = assert!(MAX_RETAINED_CLASSES <= MAX_GROUPS);
 
 /// The index of each owner's account.

@@ -110,8 +110,8 @@ impl<'a> Retainers<'a> {
         Self { graph, paths }
     }
 
-    /// For each of `groups` groups of objects, the `max` roots that retain most of their bytes. `group_of` returns the
-    /// group of an object.
+    /// For each of `groups` groups of objects, the `max` roots that retain most of their bytes, and always the garbage among them.
+    /// `group_of` returns the group of an object.
     pub(crate) fn of_groups(
         &self,
         groups: usize,
@@ -199,7 +199,12 @@ impl<'a> Retainers<'a> {
             objects: kept.objects,
             bytes: kept.bytes,
         };
-        kept.into_iter().take(max).map(retainer).collect()
+        let mut roots = 0;
+        kept.retain(|(root, _)| {
+            roots += usize::from(root.is_some());
+            root.is_none() || roots <= max
+        });
+        kept.into_iter().map(retainer).collect()
     }
 
     /// The path that most of these objects have.
