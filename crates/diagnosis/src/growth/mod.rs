@@ -82,6 +82,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
         Changes {
             points: &points,
             is_unread: !can_leave_out && !unread.is_empty(),
+            leaves_out: !unread.is_empty(),
             same_process,
             seconds,
             rss_bytes: &rss_bytes,

@@ -57,9 +57,9 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
         None => matches!(verdict.kind, DiffKind::Stable | DiffKind::Shrank),
     };
     let verdict = kept.filter(|_| is_about_the_rest).unwrap_or(verdict);
-    // What roots keep might have another verdict.
+    // What roots keep might have another verdict, and so might the snapshots that were left out.
     let has_aged = diff.points.iter().filter(|point| point.has_ages()).count() >= MIN_SNAPSHOTS;
-    match has_aged || diff.points.len() < MIN_SNAPSHOTS {
+    match has_aged || diff.points.len() < MIN_SNAPSHOTS && !diff.leaves_out {
         true => verdict,
         false => DiffVerdict { confidence: Confidence::Low, ..verdict },
     }

@@ -271,9 +271,9 @@ fn the_headline_explains_the_growth_of_rss() {
 /// pause.
 #[test]
 fn a_snapshot_that_was_not_read_is_left_out() {
-    let looks = |unread: &[u64]| -> Vec<_> {
+    let looks_at = |each_hour: u64, unread: &[u64]| -> Vec<_> {
         let look = |hour| {
-            let (name, mut snapshot) = roots::look_behind(hour, hour * 4_000, 0);
+            let (name, mut snapshot) = roots::look_behind(hour, hour * each_hour, 0);
             if unread.contains(&hour) {
                 let report = &mut snapshot.report;
                 let all = report.process.rss_bytes;
@@ -292,6 +292,7 @@ fn a_snapshot_that_was_not_read_is_left_out() {
         };
         (1..5).map(look).collect()
     };
+    let looks = |unread| looks_at(4_000, unread);
     let diff = growth(&looks(&[4]));
     assert_eq!((diff.points.len(), diff.unread.len()), (3, 1));
     assert_eq!(diff.verdict.kind, DiffKind::ManagedLeak);
@@ -299,6 +300,10 @@ fn a_snapshot_that_was_not_read_is_left_out() {
     let told = "look at 4 was not read: a forked copy would pause the process for about 81 ms, and the limit is 50 ms. Allow more with \
                 --max-pause 130ms";
     assert!(words.evidence.iter().any(|it| it == told), "{words:?}");
+    // "Nothing grew … High confidence", after two of four snapshots.
+    let diff = growth(&looks_at(0, &[1, 4]));
+    assert_eq!((diff.points.len(), diff.unread.len()), (2, 2));
+    assert_eq!((diff.verdict.kind, diff.verdict.confidence), (DiffKind::Stable, Confidence::Low));
     let diff = growth(&looks(&[1, 2, 4]));
     assert_eq!((diff.points.len(), diff.verdict.doubt), (4, Some(Doubt::Unread)));
     let words = diff_verdict(&diff);

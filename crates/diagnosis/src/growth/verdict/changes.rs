@@ -52,6 +52,8 @@ pub(crate) struct Changes<'a> {
     pub(crate) points: &'a [DiffPoint],
     /// True if fewer than two snapshots have the process's memory.
     pub(crate) is_unread: bool,
+    /// True if a snapshot without it was left out.
+    pub(crate) leaves_out: bool,
     pub(crate) same_process: bool,
     pub(crate) seconds: f64,
     pub(crate) rss_bytes: &'a Trajectory,
@@ -67,6 +69,7 @@ impl<'a> From<&'a Diff> for Changes<'a> {
         Self {
             points: &diff.points,
             is_unread: diff.verdict.doubt == Some(Doubt::Unread),
+            leaves_out: !diff.unread.is_empty(),
             same_process: diff.same_process,
             seconds: diff.seconds,
             rss_bytes: &diff.rss_bytes,
