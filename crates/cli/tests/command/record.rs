@@ -39,8 +39,16 @@ impl Recorder {
 
     /// Returns the recording as soon as it is `enough`.
     pub(crate) fn wait_for(&self, enough: impl Fn(&Recording) -> bool) -> Recording {
+        let mut seen = None;
         loop {
             let has_ended = self.has_ended();
+            // To read a recording takes processor time.
+            let length = fs::metadata(&self.path).ok().map(|it| it.len());
+            if length == seen && !has_ended {
+                std::thread::sleep(Duration::from_millis(5));
+                continue;
+            }
+            seen = length;
             let bytes = fs::read(&self.path).unwrap_or_default();
             if let Ok(recording) = Recording::read(&bytes[..])
                 && enough(&recording)
