@@ -3,6 +3,8 @@
 # Calls are kept that nobody finishes, each with an arena of the library (grpc/grpc#25877, grpc/grpc#12493,
 # googleapis/google-cloud-ruby#1421). The request "step" starts more of them.
 
+# Its library is a gem, and tests start scenarios without RubyGems.
+require "rubygems"
 require "grpc"
 require_relative "../lib/scenario"
 

@@ -3,6 +3,8 @@
 # Prepared statements that nobody closes: SQLite lists them in their database, so it has their memory when they are garbage, too.
 # (sparklemotion/sqlite3-ruby#392: up to 1.6, the objects free nothing but their own structure.)
 
+# Its library is a gem, and tests start scenarios without RubyGems.
+require "rubygems"
 require "sqlite3"
 require_relative "../lib/scenario"
 

@@ -2,6 +2,8 @@
 
 # A repository that stays open maps its packs (libgit2/rugged#695, affromero/gitpane#65), also if `git gc` has replaced them.
 
+# Its library is a gem, and tests start scenarios without RubyGems.
+require "rubygems"
 require "rugged"
 require "tmpdir"
 require_relative "../lib/scenario"

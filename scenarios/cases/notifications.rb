@@ -3,6 +3,8 @@
 # Each request subscribes to an event of ActiveSupport and never unsubscribes (aserafin/grape_logging#7, lipanski/sql-spy#1). The
 # block keeps the request's object.
 
+# Its library is a gem, and tests start scenarios without RubyGems.
+require "rubygems"
 require "active_support"
 require "active_support/notifications"
 require_relative "../lib/scenario"

@@ -3,6 +3,8 @@
 # A small part of a decoded message keeps the memory of all of it, which the GC does not count (protocolbuffers/protobuf#9467). The
 # request "step" loads more lists.
 
+# Its library is a gem, and tests start scenarios without RubyGems.
+require "rubygems"
 require "google/protobuf"
 require_relative "../lib/scenario"
 

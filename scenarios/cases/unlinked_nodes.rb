@@ -3,6 +3,8 @@
 # Nodes that were made for a document and never added to it. Only the end of the document frees them.
 # (sparklemotion/nokogiri#1703)
 
+# Its library is a gem, and tests start scenarios without RubyGems.
+require "rubygems"
 require "nokogiri"
 require_relative "../lib/scenario"
 

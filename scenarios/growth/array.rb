@@ -11,8 +11,11 @@ end
 PER_STEP = 20_000
 
 def step
-  PER_STEP.times { |number| Audit::LOG << ("x" * (100 + (number % 400))) }
+  @per_step.times { |number| Audit::LOG << ("x" * (100 + (number % 400))) }
   { objects: Audit::LOG.size }
 end
 
-Scenario.run(expect: "managed_leak", commands: { "step" => method(:step) }) { step }
+Scenario.run(expect: "managed_leak", commands: { "step" => method(:step) }) do |scale|
+  @per_step = (PER_STEP * scale).ceil
+  step
+end

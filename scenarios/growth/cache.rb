@@ -13,8 +13,11 @@ PER_STEP = 20_000
 def step
   first = Cache::STORE.size
   # With more than eight pairs a hash has its own table.
-  PER_STEP.times { |number| Cache::STORE[first + number] = (0..11).to_h { |field| [field, number] } }
+  @per_step.times { |number| Cache::STORE[first + number] = (0..11).to_h { |field| [field, number] } }
   { objects: Cache::STORE.size }
 end
 
-Scenario.run(expect: "managed_leak", commands: { "step" => method(:step) }) { step }
+Scenario.run(expect: "managed_leak", commands: { "step" => method(:step) }) do |scale|
+  @per_step = (PER_STEP * scale).ceil
+  step
+end

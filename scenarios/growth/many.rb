@@ -22,7 +22,7 @@ module Programs
   end
 end
 
-MANY = 20_000
+MANY = 10_000
 BYTES = 150
 
 def text(bytes = BYTES)

@@ -13,8 +13,11 @@ PER_STEP = 50_000
 
 def step
   first = Params::SEEN.size
-  PER_STEP.times { |number| Params::SEEN[:"parameter_of_a_request_#{first + number}"] = true }
+  @per_step.times { |number| Params::SEEN[:"parameter_of_a_request_#{first + number}"] = true }
   { objects: Params::SEEN.size }
 end
 
-Scenario.run(expect: "managed_leak", commands: { "step" => method(:step) }) { step }
+Scenario.run(expect: "managed_leak", commands: { "step" => method(:step) }) do |scale|
+  @per_step = (PER_STEP * scale).ceil
+  step
+end

@@ -3,6 +3,8 @@
 # Results of PostgreSQL, which libpq keeps in memory of its own, and strings of Ruby that are copied from them. libpq finds the
 # server by PGHOST (the folder of its socket), PGUSER and PGDATABASE. The function that waits for a result runs without the GVL.
 
+# Its library is a gem, and tests start scenarios without RubyGems.
+require "rubygems"
 require "pg"
 require_relative "truth"
 

@@ -269,7 +269,7 @@ fn threads_that_begin_later_and_those_of_forked_children_are_listed() {
         child = Thread.new { fork { Thread.new { sleep }; $stdin.read } }.value
         sleep 0.01 while Dir.children(\"/proc/#{child}/task\").size < 2
         puts \"ready {\\\"child\\\": #{child}}\"; $stdout.flush; $stdin.read";
-    let mut target = Target::ruby(program);
+    let mut target = Target::bare_ruby(program);
     let frozen = image::freeze(target.pid(), linux::PATIENCE).unwrap();
     let mut list = ThreadList::derive(frozen.image()).unwrap();
     let known: Vec<Address> =

@@ -25,7 +25,7 @@ fn thread_states(pid: i32) -> Vec<char> {
 
 #[test]
 fn the_resident_pages_are_the_rss_of_the_stopped_process() {
-    let target = Target::ruby(THREADS);
+    let target = Target::bare_ruby(THREADS);
     for _ in 0..20 {
         let frozen = freeze(target.pid(), PATIENCE).unwrap();
         let truth = target.rss_bytes();
@@ -43,7 +43,7 @@ fn the_resident_pages_are_the_rss_of_the_stopped_process() {
 /// A report counted guard pages, which every thread's stack has from glibc 2.42 on, as swapped.
 #[test]
 fn guard_pages_of_a_process_are_neither_swapped_nor_read() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "require 'fiddle'
          pointer, long, int = Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, Fiddle::TYPE_INT
          libc = Fiddle.dlopen(nil)
@@ -71,7 +71,7 @@ fn guard_pages_of_a_process_are_neither_swapped_nor_read() {
 
 #[test]
 fn reading_maps_no_page_into_the_target() {
-    let target = Target::ruby(THREADS);
+    let target = Target::bare_ruby(THREADS);
     let frozen = freeze(target.pid(), PATIENCE).unwrap();
     let before = target.rss_bytes();
     let image = frozen.image();
@@ -129,7 +129,7 @@ fn a_thread_that_ends_during_a_look_leaves_none_running() {
 
 #[test]
 fn a_stopped_process_stays_stopped() {
-    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let target = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     target.stop();
     let frozen = freeze(target.pid(), PATIENCE).unwrap();
     assert!(target.status("State:").starts_with('t'));
@@ -141,7 +141,7 @@ fn a_stopped_process_stays_stopped() {
 
 #[test]
 fn a_target_that_dies_while_it_is_looked_at_is_an_error() {
-    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let target = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let frozen = freeze(target.pid(), PATIENCE).unwrap();
     target.signal(9);
     while thread_states(target.pid()).contains(&'t') {
@@ -219,7 +219,7 @@ fn a_process_whose_threads_make_execs_hangs_neither_itself_nor_us() {
 
 #[test]
 fn a_thread_is_no_process() {
-    let target = Target::ruby(THREADS);
+    let target = Target::bare_ruby(THREADS);
     let mut tasks = fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap();
     let tid = tasks
         .find_map(|task| {
@@ -233,7 +233,7 @@ fn a_thread_is_no_process() {
 
 #[test]
 fn a_process_that_is_traced_already_is_an_error_and_not_a_hang() {
-    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let target = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let frozen = freeze(target.pid(), PATIENCE).unwrap();
     let pid = target.pid();
     let second = std::thread::spawn(move || freeze(pid, PATIENCE).map(drop).unwrap_err());
@@ -247,7 +247,7 @@ fn a_process_that_is_traced_already_is_an_error_and_not_a_hang() {
 
 #[test]
 fn symbols_and_thread_local_offsets_come_from_the_targets_memory() {
-    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let target = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let image = look(target.pid()).unwrap();
     let modules = elf::modules(&image);
     let module = |prefix: &str| modules.iter().find(|module| module.name.starts_with(prefix));
@@ -326,7 +326,7 @@ fn copied_variables_are_cut_out_of_the_executables() {
 
 #[test]
 fn a_thread_whose_name_is_no_text_is_stopped_too() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "thread = Thread.new { Thread.current.name = 'a' * 14 + 'é'; s = nil; loop { s = 'x' * rand(4096) } }
          Thread.pass until thread.name
          puts 'ready {}'; $stdout.flush; $stdin.read",

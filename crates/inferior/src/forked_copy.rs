@@ -490,7 +490,7 @@ mod tests {
     /// A child of the target's own that had got the number of a copy was reaped, and the target waited for it in vain (ECHILD).
     #[test]
     fn a_child_of_the_targets_own_is_left_to_it() {
-        let mut target = testkit::Target::ruby(
+        let mut target = testkit::Target::bare_ruby(
             "Thread.new { sleep }
              child = fork { exit!(7) }
              sleep 0.01 until File.read(\"/proc/#{child}/stat\").include?(') Z ')

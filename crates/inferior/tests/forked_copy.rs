@@ -69,7 +69,7 @@ const EXECS: &str = "
 
 #[test]
 fn a_process_that_became_another_program_since_it_was_looked_at_is_not_touched() {
-    let mut target = Target::ruby(EXECS);
+    let mut target = Target::bare_ruby(EXECS);
     let (examined, plan) = plan(&target).unwrap();
     let call = harmless_call(examined.image());
     target.tell("");
@@ -85,7 +85,7 @@ fn a_process_that_became_another_program_since_it_was_looked_at_is_not_touched()
 /// The end of a thread is a reason to try again, the end of the process is not.
 #[test]
 fn the_wait_for_a_safe_point_ends_with_the_process() {
-    let target = Target::ruby(WAITING);
+    let target = Target::bare_ruby(WAITING);
     let image = look(target.pid()).unwrap();
     let call = harmless_call(&image);
     let status = format!("/proc/{}/status", target.pid());
@@ -101,7 +101,7 @@ fn the_wait_for_a_safe_point_ends_with_the_process() {
 /// The system call that reaps the copy was made at an address of the program before.
 #[test]
 fn a_process_that_becomes_another_program_while_its_copy_is_read_runs_on() {
-    let mut target = Target::ruby(EXECS);
+    let mut target = Target::bare_ruby(EXECS);
     let forked = fork(&target);
     target.tell("");
     target.next_truth();
@@ -114,7 +114,7 @@ fn a_process_that_becomes_another_program_while_its_copy_is_read_runs_on() {
 /// The kernel goes on with poll(2), and with waits that have a timeout, by another system call. An earlier freeze is such a stop.
 #[test]
 fn a_process_that_was_stopped_while_it_waited_is_copied() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "require 'fiddle'
          int = Fiddle::TYPE_INT
          poll = Fiddle::Function.new(Fiddle::Handle::DEFAULT['poll'], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, int], int)
@@ -138,7 +138,7 @@ fn a_process_that_was_stopped_while_it_waited_is_copied() {
 
 #[test]
 fn a_copy_keeps_what_the_target_changes_meanwhile() {
-    let mut target = Target::ruby(
+    let mut target = Target::bare_ruby(
         "require 'fiddle'
          $text = 'a' * (1 << 20)
          Thread.new { sleep }
@@ -167,7 +167,7 @@ fn a_copy_keeps_what_the_target_changes_meanwhile() {
 
 #[test]
 fn the_pages_of_a_copy_are_those_of_the_target() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "4.times { Thread.new { Array.new(10_000) { 'x' * 3000 }; nil }.join }
          GC.start
          Thread.new { sleep }
@@ -187,7 +187,7 @@ fn the_pages_of_a_copy_are_those_of_the_target() {
 
 #[test]
 fn what_is_copied_for_the_target_is_counted() {
-    let mut target = Target::ruby(
+    let mut target = Target::bare_ruby(
         "text = 'a' * (8 << 20)
          Thread.new { sleep }
          puts 'ready {}'; $stdout.flush
@@ -207,7 +207,7 @@ fn what_is_copied_for_the_target_is_counted() {
 #[test]
 fn the_target_does_not_notice_its_copy() {
     // It closes a pipe, takes and releases locks, and waits for children, all with the same results as without a copy.
-    let mut target = Target::ruby(
+    let mut target = Target::bare_ruby(
         "$heard = 0
          trap('CHLD') { $heard += 1 }
          at_exit { puts 'ready {\"hook\": 1}' }
@@ -260,7 +260,7 @@ fn a_call_that_waits_goes_on_without_a_sign_of_the_copy() {
 
 #[test]
 fn a_copy_that_is_killed_is_an_error_and_leaves_nothing() {
-    let target = Target::ruby(WAITING);
+    let target = Target::bare_ruby(WAITING);
     let forked = fork(&target);
     let children = || {
         let tasks = fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap();
@@ -280,7 +280,7 @@ fn a_copy_that_is_killed_is_an_error_and_leaves_nothing() {
 
 #[test]
 fn a_target_that_is_stopped_is_not_touched() {
-    let target = Target::ruby(WAITING);
+    let target = Target::bare_ruby(WAITING);
     target.stop();
     assert_eq!(refusal(&target), Refusal::Suspended);
     target.go_on();
@@ -298,7 +298,7 @@ fn a_process_without_the_handler_is_not_touched() {
 /// The kernel kills a process that writes to a copied huge page if it has no other one for it. The memory was read as zeros.
 #[test]
 fn private_memory_of_hugetlbfs_is_read_but_not_copied() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "require 'fiddle'
          pointer, long, int = Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, Fiddle::TYPE_INT
          map = Fiddle::Function.new(Fiddle.dlopen(nil)['mmap'], [pointer, long, int, int, int, long], pointer)
@@ -360,7 +360,7 @@ const FILTERED_WORKER: &str = r#"
 #[test]
 fn a_thread_with_a_filter_of_its_own_neither_makes_nor_reaps_a_copy() {
     for killed in [libc::SYS_clone, libc::SYS_wait4] {
-        let target = Target::ruby(&FILTERED_WORKER.replace("KILLED", &killed.to_string()));
+        let target = Target::bare_ruby(&FILTERED_WORKER.replace("KILLED", &killed.to_string()));
         let filtered = |task: &fs::DirEntry| {
             let status = fs::read_to_string(task.path().join("status")).unwrap();
             status.contains("Seccomp:\t2")
@@ -381,7 +381,7 @@ fn a_limit_of_processes_is_reported_as_the_kernels_reason() {
     if fs::create_dir(&folder).is_err() {
         return testkit::skip("not root, or no control groups of version 1");
     }
-    let target = Target::ruby(WAITING);
+    let target = Target::bare_ruby(WAITING);
     fs::write(format!("{folder}/cgroup.procs"), target.pid().to_string()).unwrap();
     let now = fs::read_to_string(format!("{folder}/pids.current")).unwrap();
     fs::write(format!("{folder}/pids.max"), now).unwrap();
@@ -396,7 +396,7 @@ fn a_limit_of_processes_is_reported_as_the_kernels_reason() {
 #[test]
 fn a_memory_limit_without_room_is_a_refusal_before_the_target_is_stopped() {
     let Some(group) = testkit::ControlGroup::make() else { return };
-    let target = Target::ruby(WAITING);
+    let target = Target::bare_ruby(WAITING);
     group.limit(1_150_000);
     group.adopt(target.pid());
     let refused = refusal(&target);
@@ -410,7 +410,7 @@ fn a_thread_that_does_not_stop_is_detached_before_we_end() {
     if fs::create_dir(&folder).is_err() {
         return testkit::skip("not root, or no control groups of version 1");
     }
-    let target = Target::ruby(WAITING);
+    let target = Target::bare_ruby(WAITING);
     let tasks = fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap();
     let tids = tasks.map(|task| task.unwrap().file_name().into_string().unwrap());
     let others: Vec<_> = tids.filter(|tid| *tid != target.pid().to_string()).collect();
@@ -520,7 +520,7 @@ fn requests_to_end_wait_until_the_copy_has_ended() {
         let set = u64::from_str_radix(set.trim(), 16).unwrap();
         [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].map(|signal| set & 1 << (signal - 1) != 0)
     };
-    let target = Target::ruby(WAITING);
+    let target = Target::bare_ruby(WAITING);
     let forked = fork(&target);
     assert_eq!(blocked(), [true; 3]);
     forked.end().unwrap();

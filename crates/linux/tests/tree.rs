@@ -19,7 +19,7 @@ const LIBRARY: &str = "
 ";
 
 fn ruby(source: &str) -> Target {
-    Target::ruby(&format!("{LIBRARY}{source}"))
+    Target::bare_ruby(&format!("{LIBRARY}{source}"))
 }
 
 fn pids(tree: &mut Tree) -> BTreeSet<i32> {

@@ -103,17 +103,21 @@ pub fn outside(path: &Path) -> PathBuf {
 #[must_use]
 pub fn captures() -> u32 {
     let count = env::var("RBLOAT_TEST_CAPTURES").ok().and_then(|count| count.parse().ok());
-    count.unwrap_or(6)
+    count.unwrap_or(4)
 }
 
 pub(crate) fn ruby_name() -> OsString {
     env::var_os("RBLOAT_TEST_RUBY").unwrap_or_else(|| "ruby".into())
 }
 
-/// A command to run a Ruby program from `scenarios/` where the targets run.
+/// A command to run a Ruby program from `scenarios/` where the targets run, without RubyGems as `Target::bare_ruby`, except for those
+/// that may need gems.
 #[must_use]
 pub fn scenario(name: &str) -> Command {
     let mut command = ruby();
+    if !name.starts_with("owners/") && !name.starts_with("rails/") {
+        command.arg("--disable-gems");
+    }
     command.arg(workspace().join("scenarios").join(name).with_extension("rb"));
     command
 }

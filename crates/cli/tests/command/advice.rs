@@ -77,7 +77,9 @@ fn jemalloc_helps_against_pinned_memory_if_sizes_differ() {
         3.times { GC.start }
         puts 'ready {}'; $stdout.flush; $stdin.read";
     let start = |variables: &[(&str, &str)]| {
-        Target::start(testkit::ruby().args(["-e", source]).envs(variables.iter().copied()))
+        Target::start(
+            testkit::ruby().args(["--disable-gems", "-e", source]).envs(variables.iter().copied()),
+        )
     };
     let is_pinned = |report: &Report| {
         let pinned = Action::PreloadJemalloc { is_broken: false, is_pinned: true };
@@ -240,14 +242,14 @@ fn a_path_to_native_memory_is_blamed_only_if_it_retains_more_than_half() {
         ));
         let report = report(target.pid());
         let step = report.advice.iter().find(|it| matches!(it.action, Action::FreeNative { .. }));
-        let words = render::words::advice(step.expect("they hold 100 MiB"), &report);
+        let words = render::words::advice(step.expect("they hold 66 MiB"), &report);
         assert_eq!(words.command, "deflate.close");
         assert!(target.finish());
         words.action
     };
-    let half = advice([250, 250]);
-    assert!(half.starts_with("Free the memory of 500 objects of class Zlib::Deflate"), "{half}");
-    let most = advice([150, 350]);
+    let half = advice([130, 130]);
+    assert!(half.starts_with("Free the memory of 260 objects of class Zlib::Deflate"), "{half}");
+    let most = advice([80, 180]);
     assert!(most.contains("most of which are retained by OTHER → Array → Zlib::Deflate"), "{most}");
 }
 
@@ -275,7 +277,8 @@ fn auto_trim_is_not_advised_if_it_runs() {
         let source = format!("Thread.new {{ sleep }}.name = '{thread}'; $0 = ARGV.shift; load $0");
         let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/burst.rb");
         let mut ruby = testkit::ruby();
-        let target = Target::start(ruby.args(["-e", &source, scenario, "--scale", "0.2"]));
+        let target =
+            Target::start(ruby.args(["--disable-gems", "-e", &source, scenario, "--scale", "0.2"]));
         let report = report(target.pid());
         assert!(target.finish());
         is_advised(&report, |action| *action == Action::AutoTrim)
@@ -300,7 +303,9 @@ fn garbage_that_the_gc_does_not_know_of_needs_native_pressure() {
              puts 'ready {{}}'; $stdout.flush; $stdin.read; exit!(0)"
         );
         let mut ruby = testkit::ruby();
-        let target = Target::start(ruby.args(["-e", &source]).envs(variables.iter().copied()));
+        let target = Target::start(
+            ruby.args(["--disable-gems", "-e", &source]).envs(variables.iter().copied()),
+        );
         let report = report(target.pid());
         assert!(target.finish());
         let class = "OpenSSL::BN".to_owned();

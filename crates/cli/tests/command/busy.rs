@@ -30,7 +30,7 @@ fn ruby_under_jemalloc() {
     let Some(library) = testkit::jemalloc() else { return };
     let mut ruby = testkit::ruby();
     ruby.env("LD_PRELOAD", library).env("MALLOC_CONF", SETTINGS);
-    let target = Target::start(ruby.args(["-e", PROGRAM]));
+    let target = Target::start(ruby.args(["--disable-gems", "-e", PROGRAM]));
     let mut found = Vec::new();
     for _ in 0..testkit::captures() {
         let arguments = ["report", &target.pid().to_string(), "--max-pause", "10s", "--json"];

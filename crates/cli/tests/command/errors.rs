@@ -112,7 +112,7 @@ fn a_process_is_named_by_a_word_that_only_its_command_line_has() {
     let (unique, common) = (own("unique"), own("common"));
     let start = |words: &str| {
         let source = format!("puts 'ready {{}}'; $stdout.flush; $stdin.read # {words}");
-        Target::start(testkit::ruby().args(["-e", &source]))
+        Target::start(testkit::ruby().args(["--disable-gems", "-e", &source]))
     };
     let (one, other) = (start(&format!("{unique} {common}")), start(&common));
     let run = |verb: &str, word: &str| rbloat().args([verb, word, "--json"]).output().unwrap();
@@ -219,7 +219,9 @@ fn the_same_user_needs_no_root() {
     }
     // A report on a process that never collected garbage has a note about that.
     let source = format!("GC.start; {WAITING}");
-    let target = Target::start(testkit::ruby().args(["-e", &source]).uid(NOBODY).gid(NOBODY));
+    let target = Target::start(
+        testkit::ruby().args(["--disable-gems", "-e", &source]).uid(NOBODY).gid(NOBODY),
+    );
     let (_folder, path) = installed();
     let output = Command::new(path)
         .args(["report", &target.pid().to_string(), "--json"])
@@ -289,7 +291,9 @@ fn undumpable() -> Target {
         prctl = Fiddle::Function.new(Fiddle.dlopen(nil)['prctl'], types, Fiddle::TYPE_INT)
         prctl.call(4, 0) == 0 or raise 'PR_SET_DUMPABLE'
         puts 'ready {}'; $stdout.flush; $stdin.read";
-    Target::start(testkit::ruby().args(["-e", UNDUMPABLE]).uid(NOBODY).gid(NOBODY))
+    Target::start(
+        testkit::ruby().args(["--disable-gems", "-e", UNDUMPABLE]).uid(NOBODY).gid(NOBODY),
+    )
 }
 
 #[test]
@@ -311,7 +315,9 @@ fn a_ruby_whose_memory_alone_is_refused_is_not_taken_for_another_program() {
     if !is_root() {
         return testkit::skip("only root can mount, and start another user's process");
     }
-    let target = Target::start(testkit::ruby().args(["-e", WAITING]).uid(NOBODY).gid(NOBODY));
+    let target = Target::start(
+        testkit::ruby().args(["--disable-gems", "-e", WAITING]).uid(NOBODY).gid(NOBODY),
+    );
     let folder = tempfile::tempdir().unwrap();
     let prepare = format!(
         "touch {folder}/closed; chmod 0 {folder}/closed
@@ -400,8 +406,9 @@ fn an_arena_that_cannot_be_read_makes_a_report_incomplete() {
 
 #[test]
 fn another_allocator_leaves_rubys_side() {
-    let target =
-        Target::start(testkit::ruby().args(["-e", WAITING]).env("LD_PRELOAD", foreign_malloc()));
+    let target = Target::start(
+        testkit::ruby().args(["--disable-gems", "-e", WAITING]).env("LD_PRELOAD", foreign_malloc()),
+    );
     let output = run(target.pid(), &["--json"]);
     assert_eq!(output.status.code(), Some(6));
     let report: formats::Report = crate::document(&output.stdout);

@@ -174,7 +174,9 @@ fn a_forked_worker_has_no_background_thread_of_jemalloc() {
         pid = fork { Array.new(200_000) { 'x' * 600 }.clear; 4.times { GC.start }; puts %(ready {\"worker\": #{$$}}); $stdout.flush; $stdin.read; exit!(0) }
         Process.wait(pid)";
     let mut ruby = testkit::ruby();
-    let target = Target::start(ruby.args(["-e", source]).envs(pairs(&diagnosis::JEMALLOC)));
+    let target = Target::start(
+        ruby.args(["--disable-gems", "-e", source]).envs(pairs(&diagnosis::JEMALLOC)),
+    );
     if !has_thread(target.pid(), "jemalloc_bg_thd") {
         return testkit::skip("libjemalloc2 is not installed where targets run");
     }
@@ -212,8 +214,16 @@ fn the_gem_is_in_effect() {
     }
     let mut variables = pairs(&diagnosis::GEM);
     variables.insert("GEM_PATH".into(), folder.path().to_str().unwrap().into());
-    let target = burst("0.3", &variables);
+    let mut command = testkit::scenario("burst");
+    // The gem needs RubyGems.
+    command.args(["--scale", "0.2"]).envs(&variables).env("RUBYOPT", "-rrubygems -rrbloat");
+    let target = Target::start(&mut command);
     assert!(has_thread(target.pid(), "rbloat-trim"));
+    // A look at its RSS is cheaper than a report.
+    let (most, started) = (target.number("rss_bytes"), Instant::now());
+    while target.rss_bytes() > most / 2 && started.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(200));
+    }
     let report = report_until(target.pid(), "AutoTrim trims", |report| {
         bytes(report, "malloc.unreturned") < 16 << 20
     });
@@ -263,15 +273,23 @@ fn what_cannot_be_fixed_has_the_exit_status_of_a_report() {
 
 /// Reports on a Ruby program that loads libraries first; `None` if they are not installed.
 fn deployment_of(library: &str, program: &str) -> Option<formats::Deployment> {
-    let can =
-        testkit::ruby().args([&format!("-r{library}"), "-e", ""]).stderr(Stdio::null()).status();
-    if !can.is_ok_and(|status| status.success()) {
+    let target = Target::ruby(&format!(
+        "require 'logger'
+         has_library = begin
+           require '{library}'
+           true
+         rescue LoadError
+           false
+         end
+         if has_library
+           {program}
+         end
+         puts \"ready {{\\\"has_library\\\": #{{has_library}}}}\"; $stdout.flush; $stdin.read; exit!(0)"
+    ));
+    if target.truth["has_library"] == false {
         testkit::skip(&format!("{library} is not installed where targets run"));
         return None;
     }
-    let target = Target::ruby(&format!(
-        "{program}\nputs 'ready {{}}'; $stdout.flush; $stdin.read; exit!(0)"
-    ));
     let deployment = report(target.pid()).process.deployment;
     assert!(target.finish());
     Some(deployment)

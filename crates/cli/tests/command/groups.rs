@@ -126,7 +126,7 @@ fn an_unknown_limit_is_reported_and_no_forked_copy_is_made() {
     for script in ["umount -R -l /sys/fs/cgroup", &covered] {
         let script = format!("set -e\n{script}");
         let mut ruby = testkit::ruby();
-        ruby.args(["-e", PROGRAM]);
+        ruby.args(["--disable-gems", "-e", PROGRAM]);
         let namespaces = ["-m", "-p", "--fork", "--kill-child", "--mount-proc"];
         let target = Target::start(&mut within(&group, &namespaces, &script, &ruby));
         let outside = target.pid().to_string();

@@ -88,7 +88,7 @@ const FAMILY: &str = r##"
 
 fn family(megabytes: u32, kind: &str) -> Command {
     let mut command = testkit::ruby();
-    command.args(["-e", FAMILY, &megabytes.to_string(), kind]);
+    command.args(["--disable-gems", "-e", FAMILY, &megabytes.to_string(), kind]);
     command
 }
 

@@ -26,7 +26,7 @@ fn after_call(function: &str, number: u32) -> (tempfile::TempDir, Target) {
          $stdout.syswrite(ready)
          sleep"
     );
-    let target = Target::start(testkit::ruby().args(["-e", &source]));
+    let target = Target::start(testkit::ruby().args(["--disable-gems", "-e", &source]));
     (folder, target)
 }
 

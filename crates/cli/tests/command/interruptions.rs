@@ -39,8 +39,7 @@ fn interrupted(arguments: &str, when: &str, folder: &Path) -> (Option<i32>, Stri
 /// The line of progress remained, so that the shell's prompt followed it, and the capture went on to its end.
 #[test]
 fn an_interrupted_command_leaves_the_process_the_folder_and_the_terminal_as_they_were() {
-    let strings =
-        "$kept = Array.new(1_000_000) { |i| 'a string that malloc has to store ' + i.to_s }
+    let strings = "$kept = Array.new(500_000) { |i| 'a string that malloc has to store ' + i.to_s }
                    puts 'ready {}'; $stdout.flush; $stdin.read";
     let target = Target::bare_ruby(strings);
     let pid = target.pid();

@@ -14,7 +14,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Starts a Ruby under jemalloc; `None` if it is not installed where targets run.
 fn start(arguments: &[&str], conf: &str) -> Option<Target> {
     let mut command = testkit::ruby();
-    command.args(arguments).env("LD_PRELOAD", JEMALLOC).env("MALLOC_CONF", conf);
+    command
+        .arg("--disable-gems")
+        .args(arguments)
+        .env("LD_PRELOAD", JEMALLOC)
+        .env("MALLOC_CONF", conf);
     let target = Target::start(&mut command);
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", target.pid())).unwrap();
     if maps.contains("libjemalloc") {

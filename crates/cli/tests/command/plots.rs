@@ -14,7 +14,7 @@ use crate::{complaint, rbloat};
 /// Records `steps` steps of a scenario, and returns a series with a sample after each. The samples are two seconds
 /// apart, because steps take longer on a busy machine, and growth would seem to slow down.
 fn record_steps(scenario: &str, steps: usize) -> MemorySeries {
-    let mut target = Target::scenario(scenario, &[]);
+    let mut target = Target::scenario(scenario, &["--scale", "0.5"]);
     let recorder = Recorder::of(&target, &["--every", "20ms", "--causes-every", "0"]);
     recorder.wait_for(|recording| recording.samples().count() >= 2);
     let mut series = MemorySeries::default();

@@ -13,7 +13,9 @@ const SCALE_OF_STACKS: [&str; 2] = ["--scale", "0.3"];
 /// Reports on a stopped scenario, and compares the report with the figures of the scenario and of the kernel.
 fn judge(name: &str) {
     let scale = if name == "stacks" { SCALE_OF_STACKS } else { SCALE };
-    let target = Target::scenario(name, &scale);
+    // With RubyGems, as users start them.
+    let mut command = testkit::scenario(name);
+    let target = Target::start(command.args(scale).env("RUBYOPT", "-rrubygems"));
     target.stop_asleep();
     let truth = target.rss_bytes();
     let report = report(target.pid());
@@ -76,7 +78,7 @@ fn judge(name: &str) {
 fn is_advised(command: &str, variables: &[(&str, &str)]) -> bool {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/burst.rb");
     let mut ruby = testkit::ruby();
-    ruby.arg(path).args(SCALE).envs(variables.iter().copied());
+    ruby.args(["--disable-gems", path]).args(["--scale", "0.2"]).envs(variables.iter().copied());
     let target = Target::start(&mut ruby);
     let report = report(target.pid());
     let mut steps = report.advice.iter();

@@ -135,7 +135,10 @@ fn no_data_of_the_process_is_in_the_file() {
          puts 'ready {{}}'; $stdout.flush; gets"
     );
     let mut command = testkit::ruby();
-    command.args(["-e", &program]).env("API_KEY", SECRETS[3]).env("DYNO", SECRETS[3]);
+    command
+        .args(["--disable-gems", "-e", &program])
+        .env("API_KEY", SECRETS[3])
+        .env("DYNO", SECRETS[3]);
     let target = Target::start(&mut command);
     let memory = fs::read(format!("/proc/{}/environ", target.pid())).unwrap();
     assert!(contains(&memory, SECRETS[3]), "the secret is there to be found");
@@ -246,7 +249,7 @@ fn what_is_no_regular_file_is_written_to_and_not_replaced() {
 
 #[test]
 fn a_snapshot_has_less_than_a_hundredth_of_rss() {
-    let target = Target::scenario("objects", &["--scale", "0.5"]);
+    let target = Target::scenario("objects", &["--scale", "0.2"]);
     let kept = Kept::of(target.pid());
     let rss = kept.read().report.process.rss_bytes;
     let bytes = fs::metadata(kept.path()).unwrap().len();

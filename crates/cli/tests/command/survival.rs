@@ -58,7 +58,7 @@ fn busy_with_natives_named(word: &str) -> (tempfile::TempDir, Target) {
     let folder = tempfile::tempdir().unwrap();
     let library = compile("natives", folder.path(), &["-shared", "-fPIC", "-pthread"]);
     let mut command = testkit::ruby();
-    command.args(["-e", BUSY, word]).env("LD_PRELOAD", library);
+    command.args(["--disable-gems", "-e", BUSY, word]).env("LD_PRELOAD", library);
     (folder, Target::start(&mut command))
 }
 
@@ -414,8 +414,8 @@ fn a_target_that_becomes_another_program_all_the_time_is_never_mixed_up() {
     let source = "puts 'ready {}' if ARGV.size == 1
                   $stdout.flush
                   sleep rand / 5
-                  exec 'ruby', '-e', ARGV[0], ARGV[0], 'again'";
-    let target = Target::start(testkit::ruby().args(["-e", source, source]));
+                  exec 'ruby', '--disable-gems', '-e', ARGV[0], ARGV[0], 'again'";
+    let target = Target::start(testkit::ruby().args(["--disable-gems", "-e", source, source]));
     let (mut tries, mut reports) = (0, 0);
     // On a slow machine, few reports take no longer than a program.
     while tries < 3 * testkit::captures() || reports == 0 && tries < 1000 {

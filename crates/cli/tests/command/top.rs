@@ -179,7 +179,7 @@ fn a_family_is_a_tree_with_the_figures_of_the_kernel() {
          children = Array.new(2) { |at| fork { $own = 'y' * ((at + 1) << 22); $stdin.close; writer.close; ready.write('.'); reader.read } }
          grown.read(2)
          puts \"ready {\\\"children\\\": #{children}}\"; $stdout.flush; $stdin.read";
-    let target = Target::start(command.args(["-e", source, &word]));
+    let target = Target::start(command.args(["--disable-gems", "-e", source, &word]));
     let children = target.truth["children"].as_array().unwrap();
     let pids: Vec<i32> = std::iter::once(target.pid())
         .chain(children.iter().map(|pid| pid.as_i64().unwrap() as i32))
@@ -226,7 +226,7 @@ fn a_trim_asks_first_and_frees_what_it_predicted() {
     let word = word("burst");
     let source = "x = Array.new(40_000) { 'x' * 2000 }; x = nil; GC.start
                   puts 'ready {}'; $stdout.flush; $stdin.read";
-    let target = Target::start(testkit::ruby().args(["-e", source, &word]));
+    let target = Target::start(testkit::ruby().args(["--disable-gems", "-e", source, &word]));
     let mut top = Top::start(&word, (80, 24));
     top.wait(|screen| screen.contains("LIMIT %"));
     let before = target.rss_bytes();
@@ -261,6 +261,7 @@ fn a_trim_asks_first_and_frees_what_it_predicted() {
 fn a_process_that_cannot_be_read_shows_why() {
     let word = word("traced");
     let target = Target::start(testkit::ruby().args([
+        "--disable-gems",
         "-e",
         "puts 'ready {}'; $stdout.flush; $stdin.read",
         &word,
@@ -390,7 +391,7 @@ fn keys_work_while_a_process_is_read() {
     let word = word("large");
     let source =
         "$kept = Array.new(1_000_000) { 'x' * 50 }; puts 'ready {}'; $stdout.flush; $stdin.read";
-    let target = Target::start(testkit::ruby().args(["-e", source, &word]));
+    let target = Target::start(testkit::ruby().args(["--disable-gems", "-e", source, &word]));
     let mut top = Top::start(&word, (80, 24));
     top.wait(|screen| screen.contains("LIMIT %"));
     top.press("\r");

@@ -181,7 +181,7 @@ mod tests {
     /// rbloat waited for a minute for a process that was killed while its first thread ran and the others were stopped.
     #[test]
     fn the_end_of_the_first_thread_is_noticed_before_those_of_stopped_threads() {
-        let target = testkit::Target::ruby(
+        let target = testkit::Target::bare_ruby(
             "Thread.new { sleep }; puts 'ready {}'; $stdout.flush; $stdin.read",
         );
         let pid = target.pid();

@@ -133,7 +133,7 @@ fn labels(backtrace: &Backtrace) -> Vec<&str> {
 
 #[test]
 fn threads_are_where_they_say() {
-    let target = Target::ruby(PROGRAM);
+    let target = Target::bare_ruby(PROGRAM);
     let frozen = freeze(target.pid(), PATIENCE).unwrap();
     let space = ruby::read(frozen.image()).unwrap();
     let paths = ruby::code_paths(frozen.image(), &space).unwrap();
@@ -204,7 +204,7 @@ fn threads_are_where_they_say() {
 /// The methods at the lowest addresses were taken for a sample of all. On aarch64 most of them were aliases.
 #[test]
 fn many_aliases_in_a_row_keep_their_original_names() {
-    let target = Target::ruby(
+    let target = Target::bare_ruby(
         "600.times { |number| Kernel.alias_method(\"doze#{number}\", :sleep) }
          thread = Thread.new { doze7 }
          Thread.pass until thread.stop?
@@ -222,7 +222,7 @@ fn many_aliases_in_a_row_keep_their_original_names() {
 
 #[test]
 fn stacks_of_a_running_process_equal_those_of_the_paused_one() {
-    let target = Target::ruby(PROGRAM);
+    let target = Target::bare_ruby(PROGRAM);
     let frozen = freeze(target.pid(), PATIENCE).unwrap();
     let image = frozen.image();
     let space = ruby::read(image).unwrap();
@@ -262,7 +262,7 @@ fn code_that_takes_the_slot_of_other_code_is_noticed() {
           Thread.pass until thread.stop?
           puts 'ready {}'; $stdout.flush; $stdin.gets
         end";
-    let mut target = Target::ruby(program);
+    let mut target = Target::bare_ruby(program);
     let mut stacks: Option<RunningStacks> = None;
     for number in 0..25 {
         let frozen = freeze(target.pid(), PATIENCE).unwrap();
@@ -306,7 +306,7 @@ fn one_thread_suffices_to_find_stacks() {
         format!("Fiber.new {{ {ready} }}.resume"),
         format!("Thread.new {{}}.join; {ready}"),
     ] {
-        let target = Target::ruby(&program);
+        let target = Target::bare_ruby(&program);
         let labels = loop {
             let frozen = freeze(target.pid(), PATIENCE).unwrap();
             let labels = running_methods(frozen.image());
@@ -368,7 +368,7 @@ impl Source for Damaged<'_> {}
 
 #[test]
 fn damaged_stacks_end_as_fewer_frames_and_never_in_a_panic() {
-    let target = Target::ruby(PROGRAM);
+    let target = Target::bare_ruby(PROGRAM);
     let frozen = freeze(target.pid(), PATIENCE).unwrap();
     let image = frozen.image();
     let space = ruby::read(image).unwrap();

@@ -29,7 +29,7 @@ fn leak(group: &ControlGroup, limit: u64, more: &Path) -> Target {
          loop {{ leak(200_000); sleep 0.02 }}",
         more.display()
     );
-    Target::start(&mut group.command(testkit::ruby().args(["-e", &code])))
+    Target::start(&mut group.command(testkit::ruby().args(["--disable-gems", "-e", &code])))
 }
 
 /// The files in a folder whose names contain these words.

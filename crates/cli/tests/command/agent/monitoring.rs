@@ -102,7 +102,8 @@ fn every_panel_of_the_dashboard_has_data_in_a_real_prometheus() {
     let Some(group) = ControlGroup::make() else { return };
     let code = "Process.setproctitle('agentpanels '); $kept = []; puts 'ready {}'; $stdout.flush
                 loop { $kept << 'x' * 100_000; sleep 0.1 }";
-    let target = Target::start(&mut group.command(testkit::ruby().args(["-e", code])));
+    let target =
+        Target::start(&mut group.command(testkit::ruby().args(["--disable-gems", "-e", code])));
     group.limit(8 << 30);
     let agent =
         Agent::start(&group, &["--every", "1s", "--causes-every", "1s", "--owners-every", "1s"]);
@@ -145,7 +146,8 @@ fn what_is_deployed_has_the_rights_to_copy_processes_of_other_users() {
         return testkit::skip("only root can start another user's process");
     }
     let code = "Thread.new { sleep }; puts 'ready {}'; $stdout.flush; $stdin.read";
-    let target = Target::start(testkit::ruby().args(["-e", code]).uid(NOBODY).gid(NOBODY));
+    let target =
+        Target::start(testkit::ruby().args(["--disable-gems", "-e", code]).uid(NOBODY).gid(NOBODY));
     let mut seen = 0;
     for (name, marks) in [
         ("systemd/rbloat-agent.service", ["CapabilityBoundingSet=", ""]),

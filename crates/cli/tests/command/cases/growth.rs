@@ -11,7 +11,7 @@ use crate::report;
 /// Code that is defined again and again was called a warm-up.
 #[test]
 fn code_that_is_defined_again_and_again_is_a_leak() {
-    let target = Target::scenario("cases/inline_templates", &["--scale", "12"]);
+    let target = Target::scenario("cases/inline_templates", &["--scale", "13"]);
     let before = report(target.pid());
     assert_eq!(before.verdict.cause, Some(Cause::RubyVm), "{:?}", before.causes);
     let Action::DefineCodeOnce { path, iseqs, bytes } = &before.advice[0].action else {

@@ -17,7 +17,7 @@ fn every_frame_counts_once() {
     if !is_root() {
         return testkit::skip("only root sees the numbers of frames");
     }
-    let words = ["idle", "write", "collect", "grow", "idle", "objects", "load", "idle"];
+    let words = ["idle", "write", "collect", "grow", "objects", "load"];
     let target = family(&words);
     // The first capture may add four pages of stack to a thread (docs/effects.md).
     account(target.pid(), &["--owners", "0"]);

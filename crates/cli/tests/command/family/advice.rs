@@ -139,8 +139,8 @@ fn a_puma_cluster_is_advised_to_preload_unless_it_does() {
         |it: &FamilyStep| matches!(it, FamilyStep::LoadBeforeFork { has_application: true, .. });
     assert!(account.steps.iter().any(is_preload), "{:?} {:?}", account.steps, account.late_code);
     assert!(text.contains("preload_app!"), "{text}");
-    let (account, text) = cluster(8, true);
-    assert_eq!(account.members.len(), 9);
+    let (account, text) = cluster(5, true);
+    assert_eq!(account.members.len(), 6);
     assert!(!account.steps.iter().any(is_preload), "{:?} {:?}", account.steps, account.late_code);
     assert!(!text.contains("preload_app!"), "{text}");
 }

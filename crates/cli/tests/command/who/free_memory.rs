@@ -113,7 +113,8 @@ fn the_code_that_left_free_memory_is_named() {
 
 /// Runs [`BURST`], and checks that all three methods are among those that grow, and little code is unknown.
 fn watch_burst(command: &mut Command, work: &str) -> (Target, Output) {
-    let mut target = Target::start(command.args(["-e", &BURST.replace("WORK", work)]));
+    let mut target =
+        Target::start(command.args(["--disable-gems", "-e", &BURST.replace("WORK", work)]));
     let (output, _) = watch_work(&mut target);
     let found = document_of(&output);
     assert_adds_up(&found);
@@ -132,7 +133,8 @@ fn bytes_by(row: &MadeBy, method: &str) -> u64 {
 
 #[test]
 fn ractors_are_followed() {
-    let can = testkit::ruby().args(["-e", "Ractor"]).output().unwrap().status.success();
+    let can =
+        testkit::ruby().args(["--disable-gems", "-e", "Ractor"]).output().unwrap().status.success();
     if !can {
         return testkit::skip("Ruby has Ractors from 3.0 on");
     }

@@ -281,7 +281,7 @@ fn huge_pages_count_with_their_size() {
 /// Stacks and growth do not depend on the allocator.
 fn assert_design_under(library: &str) {
     let mut command = testkit::ruby();
-    command.env("LD_PRELOAD", library).args(["-e", &format!("{GROWTH}; grow")]);
+    command.env("LD_PRELOAD", library).args(["--disable-gems", "-e", &format!("{GROWTH}; grow")]);
     let target = Target::start(&mut command);
     let maps = fs::read_to_string(format!("/proc/{}/maps", target.pid())).unwrap();
     if !maps.contains(library) {
@@ -414,7 +414,7 @@ fn requests_and_jobs_are_named() {
 const RETAINS_OR_NOT: &str = r##"
     KEPT = []
     def retain; KEPT.concat(Array.new(4000) { |i| "kept #{i}" }); end
-    def waste; 40.times { Array.new(4000) { |i| "garbage #{i}" * 9 } }; end
+    def waste; 10.times { Array.new(4000) { |i| "garbage #{i}" * 9 } }; end
     GC.start
     puts 'ready {}'; $stdout.flush
     $stdin.gets

@@ -329,7 +329,7 @@ fn a_program_that_does_not_keep_more_and_more_has_no_line() {
 /// No line of a leak of native memory was named, and no word was said of it.
 #[test]
 fn native_memory_that_grows_is_reported_without_a_line() {
-    let mut target = Target::ruby(
+    let mut target = Target::bare_ruby(
         r#"
         require "fiddle"
         MALLOC = Fiddle::Function.new(Fiddle::Handle::DEFAULT["malloc"], [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_VOIDP)
@@ -356,7 +356,8 @@ fn native_memory_that_grows_is_reported_without_a_line() {
 
 #[test]
 fn without_collections_nothing_is_said() {
-    let target = Target::ruby("4.times { GC.start }; puts 'ready {}'; $stdout.flush; $stdin.read");
+    let target =
+        Target::bare_ruby("4.times { GC.start }; puts 'ready {}'; $stdout.flush; $stdin.read");
     let output = rbloat()
         .args(["who", &target.pid().to_string(), "--kept", "--for", "2s", "--older-than", "1s"])
         .args(["--max-pause", "10s"])
