@@ -4,15 +4,16 @@
 # to 20,000 of the strings, `same` writes what they have already, `objects` changes all objects, `collect` collects
 # garbage three times, `compact` compacts the heap, `load` loads the code of 100 files of a gem, `refork` loads it and
 # then makes a child, `free` frees most of 80 MB, `grow` makes 20 MB of its own and then a child, and `erode` writes to
-# 100 strings and makes 50 kB each second. With the word `young`, the parent does not prepare its heap before it forks;
-# with `sparse`, it has 100,000 more objects with free slots between them; with `loaded`, it loads the code itself; with
-# `puma`, it has the name of a Puma cluster.
+# 100 strings and makes 50 kB each second. With the word `small`, the parent has half as many strings and objects; with
+# `young`, it does not prepare its heap before it forks; with `sparse`, it has 100,000 more objects with free slots
+# between them; with `loaded`, it loads the code itself; with `puma`, it has the name of a Puma cluster.
 #
 # Usage: ruby scenarios/family.rb idle write collect grow
 
-KEPT = Array.new(60_000) { |i| "x" * (1000 + (i % 8)) }
+SIZE = ARGV.delete("small") ? 0.5 : 1
+KEPT = Array.new(60_000 * SIZE) { |i| "x" * (1000 + (i % 8)) }
 GC.disable
-OBJECTS = Array.new(200_000) { Object.new }
+OBJECTS = Array.new(200_000 * SIZE) { Object.new }
 load_code = lambda do
   methods = Array.new(50) do |i|
     "def run#{i}(a, b = 1, *c); c.map { |d| [a.to_s, b + d.size, d.inspect] }.sort.first; end"

@@ -3,6 +3,7 @@
 # RUBY_GC_HEAP_INIT_SLOTS of millions makes Ruby keep free slots that never held an object (ruby/ruby#18433). From 3.3 on there is
 # a variable for each size of slots, and the slots exist once garbage has filled them. The request "compact" compacts the heap.
 
+require "rbconfig"
 require_relative "../lib/scenario"
 
 SLOTS = 3_000_000

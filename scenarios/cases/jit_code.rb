@@ -2,6 +2,7 @@
 
 # YJIT (Ruby 3.1 or newer) compiles many methods, because all of them are called often.
 
+require "rbconfig"
 require_relative "../lib/scenario"
 
 exec({ "RUBYOPT" => "--yjit" }, RbConfig.ruby, $PROGRAM_NAME, *ARGV) unless ENV["RUBYOPT"].to_s.include?("--yjit")

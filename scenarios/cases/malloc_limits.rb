@@ -2,6 +2,7 @@
 
 # RUBY_GC_MALLOC_LIMIT and its like let garbage grow to gigabytes before it is collected.
 
+require "rbconfig"
 require_relative "../lib/scenario"
 
 LIMITS = %w[RUBY_GC_MALLOC_LIMIT RUBY_GC_MALLOC_LIMIT_MAX RUBY_GC_OLDMALLOC_LIMIT RUBY_GC_OLDMALLOC_LIMIT_MAX].freeze

@@ -3,6 +3,7 @@
 # The limits of malloc that services raise (code-dot-org/code-dot-org#18123) do not delay the GC of objects that lie in their slots: no
 # malloc'ed memory belongs to them.
 
+require "rbconfig"
 require_relative "../lib/scenario"
 
 LIMITS = %w[RUBY_GC_OLDMALLOC_LIMIT RUBY_GC_OLDMALLOC_LIMIT_MAX].freeze

@@ -152,7 +152,7 @@ extern uintptr_t rb_cObject;
  * pseudorandom address in there; 3: zero, 4: a small number; 5: pseudorandom bits. The process never goes on. */
 int fake_object(int kind)
 {
-    size_t count = (64 << 20) / 8;
+    size_t count = (16 << 20) / 8;
     uintptr_t *words = mmap(NULL, count * 8, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     uint64_t state = 1;
     for (size_t i = 0; i < count; i++) {

@@ -19,7 +19,7 @@ fn code_that_workers_load_is_named() {
         assert!(target.finish());
         account
     };
-    let late = report(&["puma", "load", "load", "objects"]);
+    let late = report(&["small", "puma", "load", "load", "objects"]);
     let code = late.late_code.as_ref().unwrap();
     let gem = &code.gems[0];
     assert_eq!((&gem.name[..], gem.version.as_deref(), gem.files), ("late", Some("1.0"), 100));
@@ -40,7 +40,7 @@ fn code_that_workers_load_is_named() {
         panic!("{:?}", late.steps)
     };
     // The other one of the two that load, if it had been forked from this one: as it is with the child of one that loads.
-    let reforked = report(&["load", "refork"]);
+    let reforked = report(&["small", "load", "refork"]);
     let [parent, loads, forks, child] = &reforked.members[..] else { panic!("{reforked:?}") };
     assert_eq!((loads.parent, child.parent), (Some(parent.pid), Some(forks.pid)));
     let saved = loads.private_bytes - child.private_bytes;
@@ -49,7 +49,7 @@ fn code_that_workers_load_is_named() {
     assert!(late.members.iter().any(|it| it.pid == worker && it.parent == Some(parent.pid)));
     // No known server, so no line that would fork again.
     assert!(reforked.steps.iter().all(|it| !matches!(it, FamilyStep::Refork { .. })));
-    let early = report(&["puma", "loaded", "load", "idle"]);
+    let early = report(&["small", "puma", "loaded", "load", "idle"]);
     assert!(early.late_code.as_ref().is_some_and(|code| code.files == 0), "{early:?}");
     assert_eq!(early.steps, []);
 }

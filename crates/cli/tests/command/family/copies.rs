@@ -134,7 +134,7 @@ fn an_account_breaks_no_sharing_and_is_one_capture_of_each_member() {
     if !is_root() {
         return testkit::skip("only root sees the numbers of frames");
     }
-    let target = family(&["write", "collect", "grow"]);
+    let target = family(&["small", "write", "collect", "grow"]);
     let members = pids(&account(target.pid(), &["--identical"]));
     assert_eq!(members.len(), 5);
     // The kernel may move pages meanwhile: in place of a frame, the first page that has it.
@@ -182,7 +182,7 @@ fn the_map_of_a_member_shows_who_shares_its_pages() {
     if !is_root() {
         return testkit::skip("only root sees the numbers of frames");
     }
-    let target = family(&["write", "idle"]);
+    let target = family(&["small", "write", "idle"]);
     account(target.pid(), &[]);
     let folder = tempfile::tempdir().unwrap();
     let [page, picture] = ["a.html", "a.png"].map(|name| folder.path().join(name));

@@ -22,7 +22,7 @@ fn keep(pid: i32, path: &Path) -> Family {
 /// The snapshot of a family has its account. Other commands name the option that reads it.
 #[test]
 fn a_family_is_kept_in_a_file() {
-    let target = family(&["idle", "write", "load"]);
+    let target = family(&["small", "idle", "write", "load"]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("family.rbloat");
     account(target.pid(), &[]);
@@ -191,7 +191,7 @@ fn the_erosion_of_workers_has_a_rate_and_reasons() {
 /// One command takes the accounts by itself, and the limit of growth holds for the whole family.
 #[test]
 fn a_family_is_compared_with_itself_later() {
-    let target = family(&["idle", "write"]);
+    let target = family(&["small", "idle", "write"]);
     let run = |words: &[&str]| {
         let mut command = rbloat();
         command.args(["diff", "--tree", "--json", "--max-pause", "10s"]).args(words);
