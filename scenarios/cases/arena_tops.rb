@@ -3,6 +3,8 @@
 # Threads fill buffers and empty all of them, which leaves free memory at the top of their arenas. glibc keeps up to twice as much
 # there as the largest block with a mapping of its own that was freed, and malloc_trim does not return it.
 
+# Tests start scenarios without RubyGems. Then a trim returns a fourth of this memory.
+require "rubygems"
 require_relative "../lib/scenario"
 
 THREADS = 4

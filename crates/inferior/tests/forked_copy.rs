@@ -65,6 +65,7 @@ fn harmless_call(image: &Image<'_>) -> FunctionCall<'static> {
 const EXECS: &str = "
   Thread.new { sleep }
   puts 'ready {}'; $stdout.flush; $stdin.gets
+  require 'rbconfig'
   exec RbConfig.ruby, '-e', %q(Thread.new { sleep }; puts 'ready {}'; $stdout.flush; $stdin.read)";
 
 #[test]

@@ -356,8 +356,7 @@ fn native_memory_that_grows_is_reported_without_a_line() {
 
 #[test]
 fn without_collections_nothing_is_said() {
-    let target =
-        Target::bare_ruby("4.times { GC.start }; puts 'ready {}'; $stdout.flush; $stdin.read");
+    let target = Target::ruby("4.times { GC.start }; puts 'ready {}'; $stdout.flush; $stdin.read");
     let output = rbloat()
         .args(["who", &target.pid().to_string(), "--kept", "--for", "2s", "--older-than", "1s"])
         .args(["--max-pause", "10s"])
