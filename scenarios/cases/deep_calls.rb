@@ -2,6 +2,7 @@
 
 # A recursion through blocks was once deep in the main thread, and `ulimit -s` lets it be: the kernel keeps the pages of its stack.
 
+require "rbconfig"
 require_relative "../lib/scenario"
 
 NAME = "RUBY_THREAD_VM_STACK_SIZE"

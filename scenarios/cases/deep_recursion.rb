@@ -2,6 +2,7 @@
 
 # A recursion of the main thread was once deep, and RUBY_THREAD_VM_STACK_SIZE lets it be: the VM stack keeps its pages.
 
+require "rbconfig"
 require_relative "../lib/scenario"
 
 NAME = "RUBY_THREAD_VM_STACK_SIZE"
