@@ -240,7 +240,7 @@ mod tests {
     /// The part of comparisons in which the only setting is found that differs, by a factor.
     fn power(factor: f64, part: f64, runs: usize) -> f64 {
         // Those of many runs take longest.
-        let comparisons = if runs > 10 { 40 } else { 80 };
+        let comparisons = if runs > 10 { 40 } else { 200 };
         let mut random = Random(fastrand::Rng::with_seed(2));
         let found = (0..comparisons).filter(|_| {
             let mut values = |middle| random.values(Noise::Normal, middle, part, runs);
