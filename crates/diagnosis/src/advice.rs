@@ -511,7 +511,7 @@ fn run_fewer_threads(ledger: &Ledger) -> Option<Advice> {
     let stacks = ledger.kept_stacks;
     let kept = stacks.resident_thread_bytes + stacks.main_bytes;
     let bytes = ledger.causes[Cause::StackThreads].saturating_sub(kept);
-    is_main(ledger, bytes)
+    (threads > 1 && is_main(ledger, bytes))
         .then(|| step(Action::RunFewerThreads { threads, starter: starter(ledger) }))
 }
 

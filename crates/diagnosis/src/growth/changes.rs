@@ -268,8 +268,13 @@ fn retainer(reports: &[ByClass<'_>], class: &str) -> (Option<String>, u64) {
     let listed = || last.owners(class).flat_map(|owner| &owner.kept_by);
     let all = of_class(last, class).beyond(of_class(first, class)).beyond(sum(&garbage));
     let Some((gain, path)) = retained.into_iter().max_by_key(|(gain, _)| gain.bytes) else {
-        let most = listed().filter(|_| all.objects == 0).max_by_key(|kept| kept.bytes);
-        return (most.map_or_else(|| Some(MANY_ROOTS.into()), |kept| kept.path.clone()), 0);
+        // Of a class without a list nothing is known: its objects may be garbage.
+        let most = listed().max_by_key(|kept| kept.bytes);
+        let path = most.and_then(|kept| match all.objects {
+            0 => kept.path.clone(),
+            _ => Some(MANY_ROOTS.into()),
+        });
+        return (path, 0);
     };
     // A root lacks the bytes behind the blocks of its objects. If there are hardly any, the bytes decide alone.
     let bytes = listed().fold(0, |sum: u64, kept| sum.saturating_add(kept.bytes));

@@ -348,7 +348,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 Cause::FilePrivate => {
                     "Private_Dirty and Anonymous in /proc/PID/smaps should have these pages, at the mappings of these files."
                 }
-                _ => "RssFile in /proc/PID/status should be about as much: it counts no memory of the program's own.",
+                _ => "RssFile in /proc/PID/status should be about as much as file.shared: it counts no memory of the program's own.",
             }
             .into(),
         ),
