@@ -86,7 +86,7 @@ impl Profile<2> {
         let (mut objects, mut bytes) = (owner.objects, owner.bytes());
         for kept in &owner.kept_by {
             let frames: Vec<&str> = match &kept.path {
-                Some(path) => path.split(ARROW).collect(),
+                Some(path) => path.split(ARROW).map(without_count).collect(),
                 None => vec!["(garbage)", &owner.owner],
             };
             // Bytes of a path may be of pages that are not resident.
@@ -96,6 +96,12 @@ impl Profile<2> {
         }
         self.add(&[&owner.owner], [objects, bytes], labels);
     }
+}
+
+/// The name in a step of a path: of `String × 2`, each of which retains the next one, `String`. A frame with the number would be a
+/// function of its own beside those of other paths.
+fn without_count(step: &str) -> &str {
+    step.split_once(" × ").map_or(step, |(name, _)| name)
 }
 
 impl<const N: usize> Profile<N> {
