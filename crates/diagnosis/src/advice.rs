@@ -82,7 +82,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
             vec![
                 run_fewer_threads(ledger),
                 end_thread(ledger),
-                recurse_less(ledger).filter(|_| !stack_is_less(ledger)),
+                recurse_less(ledger).filter(|_| !vm_stack_is_larger(ledger)),
             ],
         ),
         (&[Cause::StackFibers], vec![end_fibers(ledger), run_fewer_fibers(ledger)]),
@@ -194,7 +194,6 @@ fn is_preload_broken(ledger: &Ledger) -> bool {
 /// never has that thread.
 fn decay_in_background(ledger: &Ledger) -> Option<Advice> {
     let decay = ledger.malloc.as_ref()?.tuning?.decay?;
-    // A forked process does not have that thread, whatever is set.
     let is_set = ledger
         .process
         .variable("MALLOC_CONF")
@@ -322,19 +321,21 @@ fn against_interpreter(ledger: &Ledger, is_verdict: bool) -> Vec<Option<Advice>>
     use InterpreterKind::{Bytecode, Classes, Methods, VmStacks};
     let kinds = ledger.interpreter.iter().flat_map(|it| &it.kinds);
     let largest = kinds.max_by_key(|part| part.size.resident_bytes).map(|part| part.kind);
+    let recurse_less = recurse_less(ledger).filter(|_| vm_stack_is_larger(ledger));
     if !is_verdict {
-        return vec![limit_table(ledger), recurse_less(ledger).filter(|_| stack_is_less(ledger))];
+        return vec![limit_table(ledger), recurse_less];
     }
-    match largest {
+    let mut steps = match largest {
         Some(Classes) => {
             vec![release_classes(ledger), define_code_once(ledger), load_less_code(ledger)]
         }
         Some(Bytecode | Methods) => {
             vec![define_code_once(ledger), release_classes(ledger), load_less_code(ledger)]
         }
-        Some(VmStacks) => vec![recurse_less(ledger).filter(|_| stack_is_less(ledger))],
         _ => vec![limit_table(ledger), release_classes(ledger), define_code_once(ledger)],
-    }
+    };
+    steps.insert(if largest == Some(VmStacks) { 0 } else { steps.len() }, recurse_less);
+    steps
 }
 
 /// The tables that grow with what the program does, and not with its code.
@@ -574,8 +575,8 @@ fn recurse_less(ledger: &Ledger) -> Option<Advice> {
     is_worth(ledger, bytes).then(|| step(Action::RecurseLess { bytes }))
 }
 
-/// Returns true if the step to recurse less is one against the interpreter's memory.
-fn stack_is_less(ledger: &Ledger) -> bool {
+/// Returns true if the step to recurse less is one against the interpreter's memory, which has the VM stack.
+fn vm_stack_is_larger(ledger: &Ledger) -> bool {
     let (vm_stack, stack) = main_stacks(ledger);
     stack < vm_stack
 }

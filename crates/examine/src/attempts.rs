@@ -7,7 +7,7 @@ use image::{Image, ProcessState, Target, Thawed};
 use inferior::{EndedCopy, ForkPlan, ForkedCopy, MemoryLimits, Refusal};
 use ledger::{Analyses, Facts};
 use linux::on_a_thread_of_its_own;
-use linux::proc::{wait_until_asleep, wait_until_untraced};
+use linux::proc::wait_until_untraced;
 use linux::{PauseFactors, both};
 use sampler::NoStacks;
 
@@ -42,7 +42,7 @@ const PAUSE_STEP_MS: u128 = 100;
 /// The longest wait for another tracer before each further attempt: the largest pause of another rbloat.
 const MAX_WAIT_FOR_TRACER: Duration = LARGEST_MAX_PAUSE;
 /// The longest wait for a thread at a safe point before each further attempt. A process that computes for so long does nothing else.
-const MAX_WAIT_FOR_SLEEP: Duration = Duration::from_millis(200);
+const MAX_WAIT_FOR_SAFE_POINT: Duration = Duration::from_millis(200);
 
 /// rbloat's own memory for reading a process: a constant part, and a fraction of the RSS without and with owners, and
 /// with retained sizes.
@@ -257,7 +257,7 @@ impl<'a> Examination<'a> {
         let mut pause = Duration::ZERO;
         let mut attempt = 1;
         loop {
-            let mut waits_for_sleep = false;
+            let mut waits_for_safe_point = false;
             let began = SystemTime::now();
             let result = match &way {
                 Way::Fork(plan) => on_a_thread_of_its_own(|| fork(plan)),
@@ -284,7 +284,7 @@ impl<'a> Examination<'a> {
                 }
                 Err(error) if is_ending() => return Err(error),
                 Err(error) if may_try_again && is_transient(&error) => {
-                    waits_for_sleep =
+                    waits_for_safe_point =
                         matches!(&error, Error::CallRefused { refusal: Refusal::NoSafePoint, .. });
                 }
                 Err(error) if matches!(way, Way::Fork(_)) && self.may_freeze_after(&error) => {
@@ -304,8 +304,9 @@ impl<'a> Examination<'a> {
             // Another rbloat, such as an agent, lets it go soon.
             wait_until_untraced(self.target.pid(), MAX_WAIT_FOR_TRACER);
             // A process that mostly computes is rarely at a safe point by chance.
-            if waits_for_sleep {
-                let _ = wait_until_asleep(self.target.pid(), MAX_WAIT_FOR_SLEEP);
+            if waits_for_safe_point {
+                let (pid, longest) = (self.target.pid(), MAX_WAIT_FOR_SAFE_POINT);
+                let _ = inferior::wait_for_safe_point(pid, ruby::WAKEUP_SIGNAL, longest);
             }
         }
     }

@@ -38,3 +38,4 @@ pub use call::{CallOutcome, FunctionCall, call};
 pub use error::{Error, Refusal, TraceFailure};
 pub use forked_copy::{EndedCopy, ForkPlan, ForkedCopy, end_copy_early, fork};
 pub use room::MemoryLimits;
+pub use safe_point::wait_for_safe_point;

@@ -1,6 +1,7 @@
 //! Safe points: places where a thread of the target may be made to run another function.
 
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use linux::Pagemap;
 use linux::arch::{Cpu, Registers, SIGNAL_FRAME_BYTES, system_calls};
@@ -16,6 +17,10 @@ const STACK_ROOM: u64 = 64 << 10;
 const BELOW_FRAME: u64 = 128;
 /// The number of threads among which one with a stack of exclusive pages is sought.
 const MAX_STACKS: usize = 64;
+
+/// The number of threads that [`wait_for_safe_point`] looks at, and the time between two looks.
+const MAX_POLLED: usize = 64;
+const POLL: Duration = Duration::from_millis(1);
 
 /// System calls that wait and that no allocator makes. First those that go on after a signal
 /// ([`Registers::at_restart`]), then those that return EINTR. futex(2) has a rule of its own.
@@ -82,6 +87,29 @@ pub(crate) fn rank_running(pid: i32, tid: i32) -> Option<(usize, Address)> {
     let (_first, second, third) = (argument()?, argument()?, argument()?);
     let _others = (argument()?, argument()?, argument()?);
     Some((rank_of_call(call, second, third)?, Address(argument()?)))
+}
+
+/// Waits at most the time `longest` until a thread of process `pid` is at a safe point and would notice `signal`, and returns true then.
+/// The process runs on meanwhile.
+#[must_use]
+pub fn wait_for_safe_point(pid: i32, signal: i32, longest: Duration) -> bool {
+    let since = Instant::now();
+    loop {
+        let tids = proc::thread_ids(pid).unwrap_or_default();
+        if tids.iter().take(MAX_POLLED).any(|&tid| would_notice(pid, tid, signal)) {
+            return true;
+        }
+        if tids.is_empty() || since.elapsed() >= longest {
+            return false;
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Returns true if the thread, which is not stopped, is at a safe point and does not block `signal`.
+fn would_notice(pid: i32, tid: i32, signal: i32) -> bool {
+    rank_running(pid, tid).is_some()
+        && proc::signal_sets(pid, tid).is_some_and(|signals| !signals.blocks(signal))
 }
 
 /// A thread that may be interrupted: its rank, its id, and its stack pointer.
@@ -184,5 +212,41 @@ mod tests {
         let mappings = Mappings::new(vec![stack]);
         assert_eq!(room_below(&mappings, Address(0x10_1000)), 0x1000);
         assert_eq!(room_below(&mappings, Address(0x30_0000)), 0);
+    }
+
+    /// A process that computed 80 % of its time was mostly met while it computed. That a thread sleeps is not enough: the one that
+    /// jemalloc has in the background sleeps all the time, and blocks all signals.
+    #[test]
+    fn a_thread_that_would_notice_the_signal_is_told_from_others() {
+        let pid = std::process::id() as i32;
+        let sleeper = |blocks: bool| {
+            let (tell, told) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                // SAFETY: the set is on this stack, and gettid takes nothing.
+                unsafe {
+                    let mut signals = std::mem::zeroed();
+                    libc::sigemptyset(&raw mut signals);
+                    libc::sigaddset(&raw mut signals, libc::SIGVTALRM);
+                    let how = if blocks { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
+                    libc::pthread_sigmask(how, &raw const signals, std::ptr::null_mut());
+                    tell.send(libc::gettid()).unwrap();
+                }
+                std::thread::sleep(Duration::MAX);
+            });
+            let tid = told.recv().unwrap();
+            while rank_running(pid, tid).is_none() {
+                std::thread::yield_now();
+            }
+            would_notice(pid, tid, libc::SIGVTALRM)
+        };
+        assert!(sleeper(false) && !sleeper(true));
+        assert!(wait_for_safe_point(pid, libc::SIGVTALRM, Duration::MAX));
+        let mut computes =
+            std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let other = computes.id() as i32;
+        assert!(!wait_for_safe_point(other, libc::SIGVTALRM, Duration::ZERO));
+        computes.kill().unwrap();
+        computes.wait().unwrap();
+        assert!(!wait_for_safe_point(other, libc::SIGVTALRM, Duration::ZERO));
     }
 }

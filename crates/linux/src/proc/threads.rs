@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::time::ClockId;
 
@@ -15,11 +15,6 @@ use crate::text::one_line;
 pub(crate) fn thread_count(pid: i32) -> Result<usize, Error> {
     Stat::read(pid).map(|stat| usize::try_from(stat.num_threads).unwrap_or(usize::MAX))
 }
-
-/// The time between two looks at the states of threads.
-const POLL: Duration = Duration::from_millis(1);
-/// Of so many threads one waits nearly always.
-const MAX_POLLED: usize = 64;
 
 /// Returns the ids of the process's threads, ascending. If a thread ends meanwhile, others may be missing.
 ///
@@ -94,23 +89,6 @@ pub fn readable_state(pid: i32, tid: i32) -> Result<Option<char>, Error> {
         Ok(text) => Ok(fields(&text).and_then(|mut fields| fields.next()?.chars().next())),
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => Ok(None),
         Err(error) => Err(refusal(pid, path, error)),
-    }
-}
-
-/// Waits at most the time `longest` until a thread of process `pid` waits for something, and returns true then. The process runs on
-/// meanwhile.
-#[must_use]
-pub fn wait_until_asleep(pid: i32, longest: Duration) -> bool {
-    let since = Instant::now();
-    loop {
-        let tids = thread_ids(pid).unwrap_or_default();
-        if tids.iter().take(MAX_POLLED).any(|&tid| thread_state(pid, tid) == Some('S')) {
-            return true;
-        }
-        if tids.is_empty() || since.elapsed() >= longest {
-            return false;
-        }
-        std::thread::sleep(POLL);
     }
 }
 
@@ -207,32 +185,4 @@ pub fn own_thread_cpu_time() -> Duration {
 /// Returns the time of a clock.
 pub(crate) fn time_of(clock: ClockId) -> Duration {
     clock.now().map(Duration::from).expect("every Linux has this clock")
-}
-
-#[cfg(test)]
-mod tests {
-    use std::process::{Command, Stdio};
-
-    use super::*;
-
-    /// Reports on a process that computed 80 % of its time met it while it computed, and did not read it.
-    #[test]
-    fn a_process_that_waits_is_told_from_one_that_computes() {
-        let shell = |program: &str| {
-            let mut command = Command::new("sh");
-            command.args(["-c", program]).stdin(Stdio::piped()).stdout(Stdio::piped());
-            command.spawn().unwrap()
-        };
-        let mut waits = shell("read line");
-        assert!(wait_until_asleep(waits.id() as i32, Duration::MAX));
-        let mut computes = shell("echo; while :; do :; done");
-        let mut line = [0];
-        std::io::Read::read_exact(computes.stdout.as_mut().unwrap(), &mut line).unwrap();
-        assert!(!wait_until_asleep(computes.id() as i32, Duration::from_millis(50)));
-        for process in [&mut waits, &mut computes] {
-            process.kill().unwrap();
-            process.wait().unwrap();
-        }
-        assert!(!wait_until_asleep(waits.id() as i32, Duration::from_millis(50)));
-    }
 }

@@ -257,7 +257,7 @@ fn check(action: &Action) -> &'static str {
         }
         Action::LookForNative => "`rbloat report PID` names the owners of this memory.",
         Action::RecurseLess { .. } => {
-            "after a restart, `rbloat report PID` shows less stack.threads and ruby.vm."
+            "after a restart, `rbloat report PID` shows less stack.threads or ruby.vm."
         }
         Action::EndThread { .. } => "`rbloat report PID` shows less stack.threads.",
         Action::EndFibers { .. } | Action::RunFewerFibers { .. } => {

@@ -1,4 +1,4 @@
-use formats::{Owner, Report};
+use formats::Report;
 use ledger::{Cause, InterpreterKind, Size};
 
 /// Returns the explanation of a kind of the interpreter's memory.
@@ -28,35 +28,14 @@ pub(crate) fn largest_part(report: &Report) -> String {
     };
     let row = report.causes.iter().find(|row| row.cause == Cause::RubyVm);
     let size = Size(largest.resident_bytes);
-    let kind = match (largest.kind, owner_of_others(report)) {
-        (InterpreterKind::Other, Some(owner)) => format!("of no listed kind; {owner}"),
-        (kind, _) => interpreter_kind(kind).to_owned(),
+    let kind = match largest.kind {
+        // It may be any of these, or none. The evidence has the owners.
+        InterpreterKind::Other => "of no kind of their own",
+        kind => interpreter_kind(kind),
     };
     if largest.resident_bytes > row.map_or(0, |row| row.bytes) / 2 {
         format!(", most of them ({size}) {kind}")
     } else {
         format!(", {size} of them {kind}")
     }
-}
-
-/// The largest owner of the interpreter's memory that is of no kind of its own.
-fn owner_of_others(report: &Report) -> Option<String> {
-    const OF_KINDS: [&str; 10] = [
-        "(imemo_iseq)",
-        "(imemo_ment)",
-        "(imemo_cref)",
-        "(imemo_callinfo)",
-        "(imemo_callcache)",
-        "(imemo_constcache)",
-        "Class",
-        "Module",
-        "(T_ICLASS)",
-        "(VM stacks)",
-    ];
-    let of_interpreter = |row: &&Owner| row.cause == Some(Cause::RubyVm);
-    let owners = report.owners.iter().flatten().filter(of_interpreter);
-    let others = owners.filter(|row| !OF_KINDS.contains(&row.owner.as_str()));
-    let sizes = others.filter_map(|row| Some((row.resident_bytes?, &row.owner)));
-    let (bytes, owner) = sizes.max_by_key(|(bytes, _)| *bytes)?;
-    Some(format!("the largest owner of such memory is {owner} with {}", Size(bytes)))
 }

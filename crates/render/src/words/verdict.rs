@@ -1,6 +1,6 @@
 mod objects;
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 
 use diagnosis::{FREE, MIN_BYTES, MIN_SHARE, NativeHolder, native_holder};
 use formats::{
@@ -243,8 +243,8 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
         ),
         Cause::MallocTop | Cause::MallocCached => {
             let abandoned = report.kept_stacks.map_or(0, |it| it.cached_bytes);
-            match (abandoned * 2).cmp(&report.verdict.bytes) {
-                Ordering::Greater => (
+            match abandoned > report.verdict.bytes / 2 {
+                true => (
                     format!(
                         "{} are free, but in {allocator}'s caches of threads that this process does not have: it was forked, and \
                          only its parent has them. Nothing here uses or frees this memory.",
@@ -253,7 +253,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                     arena_evidence(report),
                     "a report on the process that forked it shows this memory in malloc.cached, too, while these threads run.".into(),
                 ),
-                _ => (
+                false => (
                     format!(
                         "{size} are free at the top of arenas or in {allocator}'s caches, where a trim does not reach them."
                     ),
@@ -289,7 +289,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             };
             let main = report.kept_stacks.map_or(0, |it| it.main_bytes).min(threads - kept);
             let others = part(kept, "threads that do not run");
-            let returned = part(main, "the main thread that no call uses any more");
+            let returned = part(main, "the main thread's stack, which no call uses any more");
             let fibers = part(bytes(report, Cause::StackFibers), "fibers");
             (
                 format!(
