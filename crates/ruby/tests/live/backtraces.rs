@@ -306,7 +306,8 @@ fn one_thread_suffices_to_find_stacks() {
         format!("Fiber.new {{ {ready} }}.resume"),
         format!("Thread.new {{}}.join; {ready}"),
     ] {
-        let target = Target::bare_ruby(&program);
+        // Without RubyGems, Ruby 3.4 has too little on its stacks.
+        let target = Target::ruby(&program);
         let labels = loop {
             let frozen = freeze(target.pid(), PATIENCE).unwrap();
             let labels = running_methods(frozen.image());
