@@ -306,7 +306,7 @@ fn one_thread_suffices_to_find_stacks() {
         format!("Fiber.new {{ {ready} }}.resume"),
         format!("Thread.new {{}}.join; {ready}"),
     ] {
-        // Without RubyGems, Ruby 3.4 has too little on its stacks.
+        // Of Ruby 3.4 with one thread and without RubyGems, no layout of stacks is derived.
         let target = Target::ruby(&program);
         let labels = loop {
             let frozen = freeze(target.pid(), PATIENCE).unwrap();
