@@ -7,7 +7,7 @@ mod singletons;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use lasting::{lasting_classes, without_anonymous_class};
 use paths::Level;
@@ -21,6 +21,7 @@ use ruby::{ClassKind, DataType, ImemoType, NamedRoot, ObjectSpace, RootKind, Slo
 use crate::interpreter::Gem;
 use crate::ownership::bits::Bits;
 use crate::ownership::dominators::Digraph;
+use crate::ownership::edges::Edge;
 use crate::ownership::graph::PointerGraph;
 use crate::ownership::names::{ObjectCode, ObjectName, ObjectNames, PARTS};
 use crate::ownership::owner::THREAD_LOCALS;
@@ -452,20 +453,71 @@ impl<'a> ObjectGraph<'a> {
         self.pointers.partial.get(&node).copied().unwrap_or_else(of_block)
     }
 
-    /// The bytes of the blocks that each of the `wanted` objects refers to, if an object like it owns them: the object's
-    /// slot, and the bytes of one block.
+    /// The bytes of the blocks of each of the `wanted` objects, if an object like it owns them: the object's slot, and the bytes of one block. Those
+    /// that its blocks lead to belong to the object that is the fewest pointers away, and to one only.
     pub(crate) fn bytes_of_blocks(
         &self,
         wanted: impl Fn(u32) -> bool,
     ) -> impl Iterator<Item = (u32, u64)> {
+        let further = self.further_blocks(&wanted);
         let of_slots = self.pointers.of_slots.iter().filter(move |&(slot, _)| wanted(slot));
         let edges = of_slots.flat_map(|(slot, edges)| edges.iter().map(move |edge| (slot, *edge)));
-        edges.filter_map(|(slot, edge)| {
-            let its = *self.space.slots.get(slot as usize)?;
-            let is_its = !edge.is_uncertain() && self.trace.is_of_slot(edge.to(), its);
-            is_its.then(|| self.heap.block(edge.to() as usize))?;
-            Some((slot, self.block_bytes(edge.to())))
-        })
+        let first = edges.filter(|&(slot, edge)| !edge.is_uncertain() && self.is_own(slot, edge));
+        first
+            .map(|(slot, edge)| (slot, edge.to()))
+            .chain(further)
+            .filter(|&(_, block)| self.heap.block(block as usize).is_some())
+            .map(|(slot, block)| (slot, self.block_bytes(block)))
+    }
+
+    /// Returns true if an object like the one in a slot owns the block to which it refers.
+    fn is_own(&self, slot: u32, edge: Edge) -> bool {
+        let its = self.space.slots.get(slot as usize);
+        its.is_some_and(|its| self.trace.is_of_slot(edge.to(), *its))
+    }
+
+    /// The blocks that the blocks of the `wanted` objects lead to, or an uncertain reference of these, each with the slot of its object.
+    fn further_blocks(&self, wanted: impl Fn(u32) -> bool) -> Vec<(u32, u32)> {
+        let mut found = Vec::new();
+        let mut reached = Bits::new(self.pointers.len());
+        // As in the trace, uncertain pointers count for what no other pointer reaches.
+        let (mut exact, mut uncertain) = (VecDeque::new(), VecDeque::new());
+        for (slot, edges) in self.pointers.of_slots.iter().filter(|&(slot, _)| wanted(slot)) {
+            for edge in edges.iter().filter(|edge| self.is_own(slot, **edge)) {
+                if edge.is_uncertain() {
+                    uncertain.push_back((slot, edge.to()));
+                } else if reached.insert(edge.to()) && self.pointers.has_edges(edge.to()) {
+                    exact.push_back((slot, edge.to()));
+                }
+            }
+        }
+        loop {
+            let (slot, from) = match exact.pop_front() {
+                Some(next) => next,
+                None => match uncertain.pop_front() {
+                    Some((slot, node)) if reached.insert(node) => {
+                        found.push((slot, node));
+                        (slot, node)
+                    }
+                    Some(_) => continue,
+                    None => return found,
+                },
+            };
+            let owner = self.trace.code_of(from as usize);
+            for edge in self.pointers.edges(from) {
+                let to = edge.to();
+                if self.trace.code_of(to as usize) != owner || reached.contains(to) {
+                    continue;
+                }
+                if edge.is_uncertain() || self.pointers.is_old_pointer_to_table(from, to) {
+                    uncertain.push_back((slot, to));
+                } else {
+                    reached.insert(to);
+                    found.push((slot, to));
+                    exact.push_back((slot, to));
+                }
+            }
+        }
     }
 
     /// The bytes of objects that would be freed without these nodes, which are left out.

@@ -41,6 +41,21 @@ fn variables_of_classes_without_a_constant_are_retained_by_what_keeps_these() {
     assert!(target.finish());
 }
 
+/// What lies behind the first block of an object counted for no root, so the root with most objects was named.
+#[test]
+fn few_large_objects_retain_more_than_many_small_ones() {
+    let (mut target, report) = case("large_and_small", "1");
+    let (_, roots) = retained(&report, "Regexp");
+    assert!(roots[0].0.as_deref() == Some("Spam::WORDS → Array → Regexp"), "{roots:?}");
+    let mut fell = |name: &str| {
+        target.tell(name);
+        target.next_truth()["fell_bytes"].as_i64().unwrap()
+    };
+    let (small, large) = (fell("clear_small"), fell("clear_large"));
+    assert!(large > 2 * small, "{large} {small}");
+    assert!(target.finish());
+}
+
 /// Of one process, `why` had 2,688 objects with 193 KiB, and the report 1,149 with 224 MiB.
 #[test]
 fn why_and_report_have_the_same_paths() {

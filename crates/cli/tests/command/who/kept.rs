@@ -277,7 +277,9 @@ fn a_root_that_retains_more_has_the_line_of_its_procs() {
     assert!(kept.unknown.is_none(), "{kept:#?}");
     let growth = &kept.growing[0];
     assert_eq!((growth.root.as_str(), kept.growing.len()), ("BUS", 1), "{kept:#?}");
-    assert_eq!((growth.objects_before, growth.objects_after), (500, 1500), "{growth:?}");
+    // A stale word in one of the Procs may refer to a text of the other thread.
+    let grown = growth.objects_after - growth.objects_before;
+    assert!(growth.objects_before - 500 <= 2 && grown.abs_diff(1000) <= 2, "{growth:?}");
     assert!(growth.path.contains("Proc (/srv/app/bus.rb:3)"), "{growth:?}");
 }
 

@@ -110,13 +110,8 @@ impl<'a> Largest<'a> {
         let least = sums.managed.change / MIN_SHARE;
         let explains =
             move |class: &&ClassChange| class.bytes.change > 0 && class.bytes.change >= least;
-        // Of hidden objects, those that may belong to objects of programs count.
-        let is_managed = |class: &ClassChange| {
-            let mut owners = diff.owners.iter().filter(|owner| owner.owner == class.name);
-            owners.any(|owner| owner.cause == Some(Cause::RubyMalloc))
-        };
         let is_named = |class: &&ClassChange| match is_hidden(&class.name) {
-            true => explains(class) && is_managed(class),
+            true => explains(class) && is_managed(diff, class),
             false => class.name != VM,
         };
         let mut classes: Vec<_> = diff.classes.iter().filter(is_named).collect();
@@ -241,7 +236,7 @@ fn owning<'a>(
     let (to_owner, between) = path.split_at(steps);
     let is_retained = |other: &ClassChange| {
         let name = other.name.as_str();
-        let is_below = || classes_of_path(other).starts_with(to_owner);
+        let is_below = || classes_of_path(other).starts_with(to_owner) && is_managed(diff, other);
         name == owning.name
             || between.contains(&name)
             || (!path.is_empty() && grown(other) > 0 && is_below())
@@ -251,6 +246,12 @@ fn owning<'a>(
         bytes.add(of(other));
     }
     (owning, bytes)
+}
+
+/// Returns false for hidden objects that are code: of these, those that may belong to objects of programs count.
+fn is_managed(diff: Changes<'_>, class: &ClassChange) -> bool {
+    let mut owners = diff.owners.iter().filter(|owner| owner.owner == class.name);
+    !is_hidden(&class.name) || owners.any(|owner| owner.cause == Some(Cause::RubyMalloc))
 }
 
 /// The root and the classes of the path that retains most objects of a class. A step may also have a number, or the name of a thread
