@@ -280,9 +280,10 @@ fn table_of(ledger: &Ledger, class: &OwnerAccount, most: Option<&Retainer>) -> O
     Some(step(Action::LimitTable { table, bytes }))
 }
 
-/// The root that retains most of the bytes of a class, or of its objects.
+/// The root that retains most of the bytes of a class, or of its objects. Of two like it, one may have more bytes by chance.
 fn retaining_most_bytes(class: &OwnerAccount) -> Option<&Retainer> {
-    let by_bytes = class.retainers.first().filter(|it| it.bytes > class.weight_bytes() / 2);
+    let most = class.weight_bytes() / 100 * 51;
+    let by_bytes = class.retainers.first().filter(|it| it.bytes > most);
     by_bytes.or_else(|| retaining_most(class))
 }
 
@@ -446,10 +447,11 @@ fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Advice> {
 fn free_native(ledger: &Ledger) -> Option<Advice> {
     let mut owners = ledger.owners.iter().filter(|owner| owner.cause == Cause::NativeHeld);
     let owner = owners.next()?;
-    let most = retaining_most(owner);
+    let most = retaining_most_bytes(owner);
     let action = Action::FreeNative {
         class: owner.name.clone(),
-        objects: owner.objects,
+        // A few may have most of the memory.
+        objects: most.filter(|it| it.path.is_some()).map_or(owner.objects, |it| it.objects),
         path: most.and_then(|retainer| retainer.path.clone()),
         garbage_objects: most.filter(|it| it.path.is_none()).map_or(0, |it| it.objects),
     };

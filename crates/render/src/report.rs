@@ -443,8 +443,8 @@ fn write_retaining_paths(
                 Some(path) => path.clone(),
                 None => format!("nothing (garbage until the GC runs) → {}", owner.owner),
             };
-            let many = format!("{} of {}", Count(retainer.objects), Count(owner.objects));
-            write_wrapped(out, " · ", &format!("{path}  ({many})"), width)?;
+            let share = words::retained_share(retainer, owner.objects);
+            write_wrapped(out, " · ", &format!("{path}  {share}"), width)?;
         }
     }
     writeln!(out)

@@ -78,7 +78,7 @@ fn write(why: &Why, out: &mut String, width: usize) -> std::fmt::Result {
         let path_words = path.path.clone().unwrap_or_else(|| unretained(why));
         let line = match subject.kind {
             WhyKind::Class => {
-                format!("{path_words}  ({} of {})", Count(path.objects), Count(subject.objects))
+                format!("{path_words}  {}", words::retained_share(path, subject.objects))
             }
             WhyKind::Object | WhyKind::Chunk => path_words,
         };

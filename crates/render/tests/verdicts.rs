@@ -217,8 +217,12 @@ fn report_on(owners: &[(&str, Cause, u64, u64, Option<&str>)]) -> Report {
     report.advice = vec![];
     let first = report.owners.as_ref().unwrap()[0].clone();
     let owner = |&(name, cause, slots, resident, path): &(&str, Cause, u64, u64, Option<&str>)| {
-        let kept =
-            KeptBy { path: path.map(Into::into), objects: 500, bytes: (slots + resident) << 20 };
+        let kept = KeptBy {
+            path: path.map(Into::into),
+            objects: 500,
+            bytes: (slots + resident) << 20,
+            other_path: None,
+        };
         Owner {
             owner: name.into(),
             cause: Some(cause),

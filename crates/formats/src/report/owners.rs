@@ -110,11 +110,18 @@ pub struct KeptBy {
     pub path: Option<String>,
     pub objects: u64,
     pub bytes: u64,
+    #[serde(default)]
+    pub other_path: Option<String>,
 }
 
 impl From<&Retainer> for KeptBy {
     fn from(retainer: &Retainer) -> Self {
-        Self { path: retainer.path.clone(), objects: retainer.objects, bytes: retainer.bytes }
+        Self {
+            path: retainer.path.clone(),
+            objects: retainer.objects,
+            bytes: retainer.bytes,
+            other_path: retainer.other_path.clone(),
+        }
     }
 }
 

@@ -216,8 +216,12 @@ impl Explainer<'_> {
             }
         }
         found.sort();
-        let retainer =
-            |(_, path)| Retainer { path: Some(path), objects: 1, bytes: self.sizes.of(number).0 };
+        let retainer = |(_, path)| Retainer {
+            path: Some(path),
+            objects: 1,
+            bytes: self.sizes.of(number).0,
+            other_path: None,
+        };
         found.into_iter().take(MAX_LISTED).map(retainer).collect()
     }
 

@@ -8,6 +8,7 @@ mod singletons;
 mod tests;
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
 
 use lasting::{lasting_classes, without_anonymous_class};
 use paths::Level;
@@ -16,6 +17,7 @@ pub use singletons::SingletonClasses;
 pub(crate) use singletons::singleton_classes;
 
 use allocator::{Block, HeapMap};
+use linux::both;
 use ruby::{ClassKind, DataType, ImemoType, NamedRoot, ObjectSpace, RootKind, Slot, SlotType};
 
 use crate::interpreter::Gem;
@@ -319,6 +321,18 @@ impl<'a> ObjectGraph<'a> {
         }
     }
 
+    /// Returns true for a root that programs know: a constant or a variable, the threads, and lists that programs add to.
+    pub(crate) fn is_of_program(&self, root: u32) -> bool {
+        match self.node(root) {
+            Node::Threads | Node::List(_) => true,
+            Node::Named(root) => {
+                let kind = self.named_roots.get(root as usize).map(|root| root.kind);
+                kind.is_some_and(|kind| kind != RootKind::Table)
+            }
+            _ => false,
+        }
+    }
+
     /// The parts of the name of a step of paths at a node that is no root and no object; `None` for most blocks. The names of
     /// variables of threads may differ, as the lines of code do.
     pub(crate) fn parts_of_step(&self, number: u32) -> Option<[&str; PARTS]> {
@@ -546,26 +560,33 @@ impl<'a> ObjectGraph<'a> {
         blocks.map(|(_, bytes)| bytes).fold(bytes, u64::saturating_add)
     }
 
-    /// Returns the nodes among `wanted` to which a node that was reached and that `counts` accepts refers, but not only by a word
-    /// on a stack, or that may be no pointer.
-    pub(crate) fn referred_to_by(
+    /// For each node among `wanted` to which a node that was reached refers, if `counts` accepts both, one such node. Words on stacks, and
+    /// words that may be no pointers, do not count.
+    pub(crate) fn referrers(
         &self,
         paths: &Paths,
-        wanted: &HashSet<u32>,
-        counts: impl Fn(u32) -> bool,
-    ) -> HashSet<u32> {
-        let mut found = HashSet::new();
-        for from in (0..self.len() as u32).filter(|&from| paths.level(from) != Level::Unreached) {
-            let is_stack = match self.node(from) {
-                Node::Memory(node) => self.root_at(node).is_some_and(Root::is_stack),
-                _ => false,
-            };
-            self.references(paths, from, |to, its| {
-                if its < Level::Uncertain && !is_stack && wanted.contains(&to) && counts(from) {
-                    found.insert(to);
-                }
-            });
-        }
+        wanted: &Bits,
+        counts: impl Fn(u32, u32) -> bool + Sync,
+    ) -> HashMap<u32, u32> {
+        let among = |nodes: Range<u32>| {
+            let mut found = HashMap::new();
+            for from in nodes.filter(|&from| paths.level(from) != Level::Unreached) {
+                let is_stack = match self.node(from) {
+                    Node::Memory(node) => self.root_at(node).is_some_and(Root::is_stack),
+                    _ => false,
+                };
+                self.references(paths, from, |to, its| {
+                    let is_certain = its < Level::Uncertain && !is_stack;
+                    if is_certain && wanted.contains(to) && counts(from, to) {
+                        found.entry(to).or_insert(from);
+                    }
+                });
+            }
+            found
+        };
+        let (all, half) = (self.len() as u32, self.len() as u32 / 2);
+        let (mut found, others) = both(|| among(0..half), || among(half..all));
+        others.into_iter().for_each(|(to, from)| _ = found.entry(to).or_insert(from));
         found
     }
 

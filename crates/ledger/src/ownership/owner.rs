@@ -73,8 +73,11 @@ pub struct Retainer {
     pub path: Option<String>,
     /// The number of objects that the root retains.
     pub objects: u64,
-    /// The bytes of their slots, and of the blocks that these refer to.
+    /// The bytes of their slots, and of the blocks that these lead to.
     pub bytes: u64,
+    /// A path from another root that retains most of these objects, too: they stay if one of both lets them go. Known of the root
+    /// that retains most objects of an owner.
+    pub other_path: Option<String>,
 }
 
 /// The kind of an owner.

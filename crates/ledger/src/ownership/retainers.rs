@@ -7,6 +7,7 @@ use fastrand::Rng;
 use linux::both;
 use ruby::Slot;
 
+use crate::ownership::bits::Bits;
 use crate::ownership::names::PARTS;
 use crate::ownership::object_graph::{Family, Node, ObjectGraph, Paths};
 use crate::ownership::owner::Retainer;
@@ -28,6 +29,9 @@ const OTHERS: &str = "…";
 const MAX_PICKS: usize = 64;
 /// The number of steps of all these paths together: a path in a linked list may have millions. Then one object is enough.
 pub(crate) const MAX_COMPARED_STEPS: usize = 1 << 20;
+
+/// The greatest number of objects of which it is known whether another root retains them.
+const MAX_COMPARED_ROOTS: usize = 16;
 
 /// Roots are joined to their family if the one that retains most has less than one in this many of the bytes ...
 const SCATTERED: u64 = 8;
@@ -125,10 +129,70 @@ impl<'a> Retainers<'a> {
         let (even, odd) = both(|| every_other(0), || every_other(1));
         let mut steps = 0;
         let pairs = even.into_iter().zip(odd).enumerate();
-        pairs
+        let (mut retainers, picks): (Vec<_>, Vec<_>) = pairs
             .map(|(group, (even, odd))| if group % 2 == 0 { even } else { odd })
             .map(|kept| self.most_of(kept, max, &mut steps))
-            .collect()
+            .unzip();
+        for (retainers, other) in retainers.iter_mut().zip(self.other_paths(&picks)) {
+            if let Some(first) = retainers.first_mut() {
+                first.other_path = other;
+            }
+        }
+        retainers
+    }
+
+    /// For each of these lists of objects that have one root, the path from another root that retains most of them, too.
+    fn other_paths(&self, objects: &[Vec<u32>]) -> Vec<Option<String>> {
+        let mut wanted = Bits::new(self.graph.len());
+        let mut steps = 0;
+        let mut ways = |slot: &u32| {
+            let way = self.way(self.graph.slot(*slot), &mut steps);
+            way.iter().for_each(|&node| _ = wanted.insert(node));
+            way
+        };
+        let ways: Vec<Vec<Vec<u32>>> =
+            objects.iter().map(|slots| slots.iter().map(&mut ways).collect()).collect();
+        if ways.is_empty() {
+            return Vec::new();
+        }
+        let is_other = |from: u32, to: u32| {
+            let root = self.paths.root(from);
+            root != self.paths.root(to) && root.is_some_and(|root| self.graph.is_of_program(root))
+        };
+        let others = self.graph.referrers(self.paths, &wanted, is_other);
+        let path_of = |ways: &Vec<Vec<u32>>| {
+            // The nearest one to the object.
+            let joins = ways
+                .iter()
+                .filter_map(|way| way.iter().find_map(|to| Some((*others.get(to)?, *to))));
+            let joins: Vec<(u32, u32)> = joins.collect();
+            let root = |join: &(u32, u32)| self.paths.root(join.0);
+            let count =
+                |join: &(u32, u32)| joins.iter().filter(|it| root(it) == root(join)).count();
+            let most = joins.iter().max_by_key(|join| count(join))?;
+            (2 * count(most) > ways.len()).then(|| self.path_by(most.0, most.1))
+        };
+        ways.iter().map(path_of).collect()
+    }
+
+    /// The nodes on the path to a node, itself first, without the root and what that refers to: a program that lets go empties it. Nothing if
+    /// too many steps were counted.
+    fn way(&self, node: u32, steps: &mut usize) -> Vec<u32> {
+        let root = self.paths.root(node);
+        let mut way = vec![node];
+        let mut at = node;
+        while let Some(parent) = self.paths.parent(at).filter(|it| Some(*it) != root) {
+            *steps += 1;
+            if *steps > MAX_COMPARED_STEPS {
+                return Vec::new();
+            }
+            way.push(parent);
+            at = parent;
+        }
+        if way.len() > 1 {
+            way.pop();
+        }
+        way
     }
 
     /// The sums of each of `groups` groups.
@@ -190,7 +254,8 @@ impl<'a> Retainers<'a> {
         others
     }
 
-    fn most_of(&self, kept: Group, max: usize, steps: &mut usize) -> Vec<Retainer> {
+    /// The roots that retain most of a group, and some of the objects of the first one.
+    fn most_of(&self, kept: Group, max: usize, steps: &mut usize) -> (Vec<Retainer>, Vec<u32>) {
         let mut kept = self.joined_by_family(kept.roots);
         // Garbage comes after all roots.
         kept.sort_by_key(|(root, kept)| (Reverse(kept.bytes), root.is_none(), *root));
@@ -198,13 +263,19 @@ impl<'a> Retainers<'a> {
             path: root.map(|_| self.typical_path(&kept.picks, steps)),
             objects: kept.objects,
             bytes: kept.bytes,
+            other_path: None,
         };
+        let is_of_program =
+            |root: &Option<u32>| root.is_some_and(|it| self.graph.is_of_program(it));
+        let first = kept.first().filter(|(root, _)| is_of_program(root));
+        let picks = first.map_or(&[][..], |(_, kept)| &kept.picks);
+        let picks = picks.iter().step_by(picks.len() / MAX_COMPARED_ROOTS + 1).copied().collect();
         let mut roots = 0;
         kept.retain(|(root, _)| {
             roots += usize::from(root.is_some());
             root.is_none() || roots <= max
         });
-        kept.into_iter().map(retainer).collect()
+        (kept.into_iter().map(retainer).collect(), picks)
     }
 
     /// The path that most of these objects have.

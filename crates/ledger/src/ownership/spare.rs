@@ -10,6 +10,7 @@ use image::{Image, SparseRows};
 use linux::{Address, Pages};
 use ruby::{ObjectSpace, Slice, SlotType, table_of_hash};
 
+use crate::ownership::bits::Bits;
 use crate::ownership::edges::Edge;
 use crate::ownership::object_graph::{Node, ObjectGraph, Paths};
 use crate::ownership::retainers::Retainers;
@@ -143,13 +144,14 @@ impl Spare {
         };
         let mut strings = retained(&self.strings);
         if !strings.is_empty() {
-            let slots = strings.iter().map(|large| graph.slot(large.slot)).collect();
+            let mut slots = Bits::new(graph.len());
+            strings.iter().for_each(|large| _ = slots.insert(graph.slot(large.slot)));
             let is_string = |number: u32| match graph.node(number) {
                 Node::Slot(slot) => graph.space.slots[slot as usize].kind() == SlotType::STRING,
                 _ => false,
             };
-            let whole = graph.referred_to_by(paths, &slots, |from| !is_string(from));
-            strings.retain(|large| !whole.contains(&graph.slot(large.slot)));
+            let whole = graph.referrers(paths, &slots, |from, _| !is_string(from));
+            strings.retain(|large| !whole.contains_key(&graph.slot(large.slot)));
         }
         let kinds = [
             (SpareKind::Hashes, retained(&self.hashes)),

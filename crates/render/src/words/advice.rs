@@ -10,6 +10,7 @@ use ledger::{Cause, Count, InterpreterKind, Size};
 use crate::made_by::maker;
 use crate::text::quoted;
 
+use super::retained::with_other;
 use super::{GLIBC_TRIM, counted, trim_call};
 
 /// A step in words.
@@ -163,11 +164,13 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                 false => Size(*bytes).to_string(),
             };
             let few = owner.and_then(|owner| retaining_few(owner).zip(Some(owner)));
-            match few.filter(|(few, _)| few.path.is_some() && few.path == *path) {
-                Some((few, owner)) => shrink(&process, few, owner),
-                None => {
+            let few = few.filter(|(few, _)| few.path == *path);
+            let roots = path.as_deref().map(|path| with_other(path, owner));
+            match (few, roots) {
+                (Some((few, owner)), Some(roots)) => shrink(&process, few, &roots, owner),
+                (_, roots) => {
                     let garbage = are_garbage.then_some(*garbage_bytes);
-                    release(&process, class, &size, path.as_deref(), garbage)
+                    release(&process, class, &size, roots.as_deref(), garbage)
                 }
             }
         }
@@ -245,7 +248,11 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
         Action::FreeNative { class, objects, path, garbage_objects } => (
             match class.as_str() {
                 TRACER => "Stop the tracing of allocations, and drop its records: they take this memory.".into(),
-                _ => free_native(class, *objects, path.as_deref(), *garbage_objects),
+                _ => {
+                    let owner = report.owners.iter().flatten().find(|owner| owner.owner == *class);
+                    let roots = path.as_deref().map(|path| with_other(path, owner));
+                    free_native(class, *objects, roots.as_deref(), *garbage_objects)
+                }
             },
             FREEING_METHODS
                 .iter()
@@ -544,14 +551,14 @@ fn release(
     process: &str,
     class: &str,
     size: &str,
-    path: Option<&str>,
+    roots: Option<&str>,
     garbage: Option<u64>,
 ) -> (String, String, &'static str) {
     let objects = format!("objects of class {class} ({size})");
-    match path {
-        Some(path) => (
+    match roots {
+        Some(roots) => (
             format!(
-                "Release the {objects}, most of which are retained by {path}. While they grow in number, `rbloat who` \
+                "Release the {objects}, most of which are retained by {roots}. While they grow in number, `rbloat who` \
                  names the code that creates them."
             ),
             format!("rbloat who {process}"),
@@ -585,8 +592,12 @@ fn referring(process: &str, report: &Report) -> String {
 }
 
 /// The step against a few objects with most memory of their class.
-fn shrink(process: &str, few: &KeptBy, owner: &Owner) -> (String, String, &'static str) {
-    let path = few.path.as_deref().unwrap_or_default();
+fn shrink(
+    process: &str,
+    few: &KeptBy,
+    roots: &str,
+    owner: &Owner,
+) -> (String, String, &'static str) {
     let (objects, its) = match few.objects {
         1 => (format!("the large {}", owner.owner), "Its size needs a limit"),
         _ => (
@@ -596,7 +607,7 @@ fn shrink(process: &str, few: &KeptBy, owner: &Owner) -> (String, String, &'stat
     };
     (
         format!(
-            "Release {objects} that {} retained by {path}, or a part of {} contents. {its} if a later report has more. While \
+            "Release {objects} that {} retained by {roots}, or a part of {} contents. {its} if a later report has more. While \
              memory grows, `rbloat who` names the code that adds to it.",
             if few.objects == 1 { "is" } else { "are" },
             if few.objects == 1 { "its" } else { "their" },
@@ -679,12 +690,12 @@ fn bytecode_of(gems: &[LargeGem]) -> String {
     text
 }
 
-fn free_native(class: &str, objects: u64, path: Option<&str>, garbage_objects: u64) -> String {
+fn free_native(class: &str, objects: u64, roots: Option<&str>, garbage_objects: u64) -> String {
     let many = match objects {
         1 => format!("the object of class {class}"),
         _ => format!("{} objects of class {class}", Count(objects)),
     };
-    match path {
+    match roots {
         _ if garbage_objects > 0 && objects == 1 => format!(
             "Free {many} as soon as it has been used: it is garbage that the GC has not collected, because it does not know how \
              much memory it holds."
@@ -694,10 +705,10 @@ fn free_native(class: &str, objects: u64, path: Option<&str>, garbage_objects: u
              it does not know how much memory they hold.",
             Count(garbage_objects)
         ),
-        Some(path) => {
+        Some(roots) => {
             format!(
-                "Release {many}, {} retained by {path}, or free {} memory as soon as it has been used.",
-                if objects == 1 { "which is" } else { "most of which are" },
+                "Release {many}, {} retained by {roots}, or free {} memory as soon as it has been used.",
+                if objects == 1 { "which is" } else { "which are" },
                 if objects == 1 { "its" } else { "their" },
             )
         }

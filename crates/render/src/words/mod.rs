@@ -9,6 +9,7 @@ mod gc;
 mod group;
 mod interpreter;
 mod next;
+mod retained;
 mod unread;
 mod verdict;
 
@@ -25,6 +26,7 @@ pub use gc::gc;
 pub use group::{group, tmpfs_file};
 pub use interpreter::interpreter_kind;
 pub use next::{command_after, command_after_diff};
+pub(crate) use retained::retained_share;
 pub use unread::{no_copy, unread};
 pub use verdict::verdict;
 

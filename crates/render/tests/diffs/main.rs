@@ -86,6 +86,7 @@ fn sessions(report: &mut Report, count: u64, retainer: Option<&str>) {
         path: retainer.map(|name| format!("{name} → Hash → Session")),
         objects: count,
         bytes: count * 1024,
+        other_path: None,
     }];
     owners.push(owner);
 }
@@ -326,7 +327,12 @@ fn garbage_of_which_a_stale_word_keeps_one_is_no_leak() {
             sessions(report, count, None);
             let owner = report.owners.as_mut().unwrap().last_mut().unwrap();
             let path = Some("(stacks) → Session".into());
-            owner.kept_by.push(KeptBy { path, objects: hour, bytes: hour * 1024 });
+            owner.kept_by.push(KeptBy {
+                path,
+                objects: hour,
+                bytes: hour * 1024,
+                other_path: None,
+            });
         })
     });
     let diff = growth(&looks);
@@ -374,6 +380,7 @@ fn most_of_the_growth_of_many_classes_is_computed() {
                             path: Some(format!("{root} → {name}")),
                             objects: 100 * hour * share,
                             bytes: 100 * hour * share * 1024,
+                            other_path: None,
                         })
                         .collect();
                 }

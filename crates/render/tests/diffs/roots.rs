@@ -19,7 +19,7 @@ pub(crate) fn look_behind(hour: u64, kept: u64, in_flight: u64) -> (String, Snap
         sessions(report, kept + in_flight, Some("Cache::STORE"));
         let of_sessions = &mut report.owners.as_mut().unwrap().last_mut().unwrap().kept_by;
         let path = Some("(threads) → Thread → Session".into());
-        let others = KeptBy { path, objects: in_flight, bytes: in_flight * 1024 };
+        let others = KeptBy { path, objects: in_flight, bytes: in_flight * 1024, other_path: None };
         let kept = KeptBy { objects: kept, bytes: kept * 1024, ..of_sessions[0].clone() };
         *of_sessions = vec![kept, others];
     });

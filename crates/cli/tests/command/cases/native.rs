@@ -25,7 +25,7 @@ fn assert_holder(name: &str, class: &str, path: &str) {
     assert!(is_named, "{summary}");
     assert_path(&target, class, path);
     let words = advice(&report, |it| matches!(it, Action::FreeNative { .. }));
-    assert!(words.action.contains(&format!("most of which are retained by {path}")), "{words:?}");
+    assert!(words.action.contains(&format!("which are retained by {path}")), "{words:?}");
     let diff = diff(&looks_at(target, 3, |_| false));
     let words = render::words::diff_verdict(&diff).summary;
     let root = path.split(" → ").next().unwrap();

@@ -4,7 +4,7 @@ use formats::{Action, DiffKind, Report};
 
 use testkit::Target;
 
-use super::{assert_path, case, garbage, path_to, verdict};
+use super::{advice, assert_path, case, garbage, path_to, verdict};
 use crate::bytes;
 use crate::diffs::{diff, looks_at};
 use crate::owners::retained;
@@ -53,6 +53,32 @@ fn few_large_objects_retain_more_than_many_small_ones() {
     };
     let (small, large) = (fell("clear_small"), fell("clear_large"));
     assert!(large > 2 * small, "{large} {small}");
+    assert!(target.finish());
+}
+
+/// The step was to release the objects that one root retains, which frees none of them.
+#[test]
+fn a_step_names_both_roots_that_retain_the_same_objects() {
+    let (mut target, report) = case("two_holders", "1");
+    let owner = report.owners.iter().flatten().find(|owner| owner.owner == "Column").unwrap();
+    let kept = &owner.kept_by[0];
+    let others = [
+        Some("Column.@registry → Hash → Column"),
+        Some("Pools::CACHES → Array → Hash → Array → Column"),
+    ];
+    let found = [kept.path.as_deref(), kept.other_path.as_deref()];
+    assert_eq!(found, others, "{:?}", owner.kept_by);
+    let class =
+        |it: &Action| matches!(it, Action::ReleaseObjects { class, .. } if class == "String");
+    let step = advice(&report, class);
+    let both = "retained by Column.@registry → Hash → Column → String, and also by Pools::CACHES → Array → Hash → Array → Column (both";
+    assert!(step.action.contains(both), "{step:?}");
+    let created = target.number("created");
+    let mut left = |name: &str| {
+        target.tell(name);
+        target.next_truth()["columns"].as_u64().unwrap()
+    };
+    assert!(left("clear_registry") == created && left("clear_both") < created / 100);
     assert!(target.finish());
 }
 
