@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use image::Image;
 use ledger::{Cause, Facts, Finding, Ledger, OwnerAccount, OwnerKind};
-use linux::{Address, Mapping};
+use linux::{Address, Backing, Mapping};
 use proptest::prelude::*;
 use testkit::{ElfModule, GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory, Word};
 
@@ -328,6 +328,34 @@ fn temporary_objects_own_what_lasting_ones_do_not_reach() {
     assert_eq!(sum("Context"), bytes(4) + 9 * bytes(20));
     assert_eq!(sum("Socket"), bytes(6) + bytes(50));
     assert_eq!((sum("Document"), sum("Element")), (bytes(8) + bytes(12), 0));
+}
+
+/// Native memory that only such a table refers to was nobody's, and objects were garbage.
+#[test]
+fn tables_in_mapped_files_and_in_shared_memory_hold_what_they_refer_to() {
+    const VARIABLES: u64 = 0x7f40_0000_0000;
+    const TABLE: u64 = 0x5556_0000_0000;
+    let file = || Backing::File("/srv/table".into());
+    for (shared, backing) in [(false, Backing::Anonymous), (false, file()), (true, file())] {
+        let mut draft = Draft::new();
+        let [index, entry] = [4, 30].map(|words| draft.chunk(words));
+        draft.point(index, 0, TABLE);
+        let index = draft.object("Index", index);
+        let text = draft.object("Text", NOWHERE);
+        draft.memory.write_u64(TABLE, entry);
+        draft.memory.write_u64(TABLE + 8, text);
+        let range = Address(TABLE)..Address(TABLE + (1 << 20));
+        let table = Mapping { shared, backing, ..Mapping::anonymous(range) };
+        draft.memory.mappings.push(table.clone());
+        let mut library = ElfModule::new("/usr/lib/library.so", VARIABLES, 4096);
+        library.variables(None, &[index]);
+        library.write(&mut draft.memory);
+        let ledger = draft.draw_up(&[]);
+        assert_eq!(held(&ledger, "Index"), (bytes(4) + bytes(30), 0), "{table:?}");
+        let text = ledger.owners.iter().find(|owner| owner.name == "Text").unwrap();
+        let path = text.retainers[0].path.as_deref();
+        assert_eq!(path, Some("(memory of C extensions) → Text"), "{table:?}");
+    }
 }
 
 #[test]

@@ -9,7 +9,8 @@ use image::elf::Module;
 use linux::{Address, Backing, Mapping, Thread, range_at};
 use ruby::ObjectSpace;
 
-/// Private anonymous memory that nothing else claims. `locals` are the thread-local variables.
+/// Memory that the process may write, or execute as anonymous memory, and that nothing else claims: tables of libraries may be in mapped files
+/// or in shared memory, too. `locals` are the thread-local variables.
 pub(crate) fn areas(
     image: &Image<'_>,
     modules: &[Module],
@@ -32,10 +33,9 @@ pub(crate) fn areas(
     let mut areas = Vec::new();
     let mut claims = claimed.iter().peekable();
     let is_in_use = |mapping: &&Mapping| {
-        mapping.readable
-            && (mapping.writable || mapping.executable)
-            && mapping.is_private_anonymous()
-            && mapping.backing != Backing::Stack
+        let is_kernels = matches!(mapping.backing, Backing::Stack | Backing::Kernel(_));
+        let may_hold = mapping.writable || mapping.executable && mapping.is_private_anonymous();
+        mapping.readable && may_hold && !is_kernels
     };
     for mapping in image.state.mappings.iter().filter(is_in_use) {
         let mut at = mapping.range.start;

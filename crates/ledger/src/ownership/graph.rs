@@ -161,9 +161,6 @@ impl PointerGraph {
                 if mapping.is_some_and(|mapping| mapping.writable) {
                     reader.read(area);
                 }
-                // An area may hold many unrelated structures, so its references to objects do not show which object
-                // retains which.
-                reader.into.drop_slots();
                 reader.into.end_node();
             }
             for source in &sources {

@@ -80,9 +80,10 @@ impl ObjectGraph<'_> {
     /// All words of extensions' memory that is reached, but not the structure of an object. The path does not name the
     /// object, since the word may be an old one.
     fn of_extension_memory(&self, paths: &Paths, mut each: impl FnMut(u32, Level)) {
-        for block in 0..self.heap.block_count() as u32 {
-            if paths.level(self.memory(block)) < Level::Deep && self.is_behind_structure(block) {
-                let slots = self.pointers.slots(block);
+        let areas = self.pointers.areas.len();
+        for node in 0..(self.heap.block_count() + areas) as u32 {
+            if paths.level(self.memory(node)) < Level::Deep && self.is_behind_structure(node) {
+                let slots = self.pointers.slots(node);
                 slots.iter().for_each(|slot| each(self.slot(slot.to()), Level::Deep));
             }
         }
@@ -157,7 +158,10 @@ impl ObjectGraph<'_> {
         let is_interpreters = self.trace.cause_of(node as usize) == Cause::RubyVm;
         let is_text =
             matches!(owner, Owner::Class(class) if self.text_classes.contains(class as u32));
-        if !is_text && !self.is_behind_structure(node) && !self.weak.is_subclass_entry(node) {
+        // An area may hold many unrelated structures, so its references to objects do not show which object retains which.
+        let is_area = !is_root && node as usize >= self.heap.block_count();
+        let has_objects = !is_text && !is_area && !self.weak.is_subclass_entry(node);
+        if has_objects && !self.is_behind_structure(node) {
             let is_lock = self.is_lock(owner);
             for slot in self.pointers.slots(node) {
                 let is_locker = is_lock && self.is_thread(slot.to());
@@ -240,12 +244,12 @@ impl ObjectGraph<'_> {
         self.space.data_type_of(slot).is_some_and(DataType::is_ractor)
     }
 
-    /// Returns true for an extension's block that no object refers to itself.
-    fn is_behind_structure(&self, block: u32) -> bool {
-        let number = block as usize;
+    /// Returns true for an extension's block or area that no object refers to itself.
+    fn is_behind_structure(&self, node: u32) -> bool {
+        let number = node as usize;
         self.trace.cause_of(number) == Cause::NativeHeld
             && matches!(self.trace.owner_of(number), Owner::Data(_))
-            && !self.structures.contains(block)
+            && !self.structures.contains(node)
     }
 
     /// Returns true for objects of the interpreter that refer to values of constants and variables because of their
