@@ -51,12 +51,16 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
         return leak.clone();
     }
     let verdict = verdict_on_totals(diff, &sums, hours, least);
-    // Objects that come and go hide or feign growth.
-    let is_about_the_rest = match verdict.doubt {
-        Some(doubt) => matches!(doubt, Doubt::Garbage | Doubt::Turnover | Doubt::NothingInUse),
-        None => matches!(verdict.kind, DiffKind::Stable | DiffKind::Shrank),
+    // Objects that come and go hide or feign growth, and leave free memory.
+    let is_better = |kept: &DiffVerdict| match (verdict.doubt, verdict.kind) {
+        (Some(doubt), _) => {
+            matches!(doubt, Doubt::Garbage | Doubt::Turnover | Doubt::NothingInUse)
+        }
+        (None, DiffKind::Stable | DiffKind::Shrank) => true,
+        (None, DiffKind::Retention) => 2 * kept.bytes >= verdict.bytes,
+        _ => false,
     };
-    let verdict = kept.filter(|_| is_about_the_rest).unwrap_or(verdict);
+    let verdict = kept.filter(is_better).unwrap_or(verdict);
     // What roots keep might have another verdict, and so might the snapshots that were left out.
     let has_aged = diff.points.iter().filter(|point| point.has_ages()).count() >= MIN_SNAPSHOTS;
     match has_aged || diff.points.len() < MIN_SNAPSHOTS && !diff.leaves_out {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use diagnosis::{add_lines, growth};
-use formats::{DiffKind, KeptBy, Snapshot};
+use formats::{DiffKind, Doubt, KeptBy, Snapshot};
 use linux::Address;
 use render::words::diff_verdict;
 use sampler::{Frame, KeptObject, KeptProfile};
@@ -126,6 +126,24 @@ fn what_a_root_keeps_is_told_beside_another_verdict() {
     let evidence = diff_verdict(&diff).evidence;
     let told = "Cache::STORE keeps about 7.8 MiB more (+8,000 objects)";
     assert!(evidence.iter().any(|it| it == told), "{evidence:?}");
+}
+
+/// "Retention", because garbage that was collected left free memory while a root kept about as much.
+#[test]
+fn free_memory_does_not_hide_what_a_root_keeps() {
+    let kept = [(1, 4_000), (2, 5_000), (3, 12_000), (4, 13_000)];
+    let looks: Vec<_> = kept
+        .into_iter()
+        .map(|(hour, kept)| {
+            let (name, mut snapshot) = look_behind(hour, kept, 40_000 - kept);
+            grow(&mut snapshot.report, "malloc.unreturned", hour * 4 * MIB);
+            snapshot.report.process.rss_bytes += hour * 4 * MIB;
+            (name, snapshot)
+        })
+        .collect();
+    let verdict = growth(&looks).verdict;
+    assert_eq!((verdict.kind, verdict.doubt), (DiffKind::Growth, Some(Doubt::Uneven)));
+    assert_eq!(verdict.root.as_deref(), Some("Cache::STORE"));
 }
 
 /// Snapshots with the same 16,000 sessions, of which `Cache::STORE` retains those in the ranges.
