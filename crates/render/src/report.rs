@@ -398,7 +398,7 @@ pub(crate) fn foot(report: &Report) -> String {
 fn owner_row(owner: &Owner, report: &Report) -> Row {
     let is_culprit = owner.cause.is_some() && owner.cause == report.verdict.cause;
     let remark = match owner.memsize {
-        Some(Memsize::None) => "the GC counts only its slots",
+        Some(Memsize::None) => "its type reports no size",
         _ => "",
     };
     let objects = if owner.objects > 0 { Count(owner.objects).to_string() } else { String::new() };

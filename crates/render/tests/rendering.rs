@@ -1,7 +1,8 @@
 //! The output for users and programs, word for word. `burst.json` is a shortened report on scenarios/burst.rb.
 
 use formats::{
-    Action, Advice, CaptureMethod, LargeGem, ListedProcess, NoCopy, Processes, Report, to_json,
+    Action, Advice, CaptureMethod, FamilyMemory, LargeGem, ListedProcess, NoCopy, Processes,
+    Report, to_json,
 };
 use render::{TextOptions, words};
 
@@ -17,6 +18,26 @@ fn plain(text: &str) -> String {
 fn the_json_is_stable() {
     let summary = words::verdict(&burst()).summary;
     assert_eq!(to_json(&burst(), &summary), include_str!("burst.json"));
+}
+
+/// A trim of one of four workers was to save 135.9 MiB, and changed nothing for all four.
+#[test]
+fn a_step_in_one_of_several_forked_processes_says_that_they_share_most() {
+    let mut report = burst();
+    let trim = |report: &Report| {
+        let is_trim = |it: &&Advice| it.action == Action::Trim;
+        let words = words::advice(report.advice.iter().find(is_trim).unwrap(), report);
+        (words.action, words.command)
+    };
+    assert!(!trim(&report).0.contains("share"));
+    let mut family = FamilyMemory { processes: 4, rss_bytes: 600 << 20, pss_bytes: 155 << 20 };
+    report.family = Some(family);
+    let (action, command) = trim(&report);
+    let shared = " The 4 forked processes share most of their memory. A page is free when all of them have returned it.";
+    assert!(action.ends_with(shared) && command == "rbloat trim --tree 4242", "{action} {command}");
+    family.pss_bytes = 500 << 20;
+    report.family = Some(family);
+    assert_eq!(trim(&report).1, "rbloat trim 4242");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::made_by::maker;
 use crate::text::quoted;
 
 use super::retained::with_other;
+use super::shared::{in_family, shares_most};
 use super::{GLIBC_TRIM, counted, trim_call};
 
 /// A step in words.
@@ -65,7 +66,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
     let (action, command, costs) = match &advice.action {
         Action::Trim => (
             format!("Return the free pages now: call {} in the process.", trim_call(report).unwrap_or(GLIBC_TRIM)),
-            format!("rbloat trim {pid}"),
+            format!("rbloat trim {}{pid}", if shares_most(report) { "--tree " } else { "" }),
             "some milliseconds, then page faults when the memory is needed again. The same load allocates it again.",
         ),
         Action::AutoTrim => (
@@ -239,8 +240,8 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
         ),
         Action::NativePressure { class } => (
             format!(
-                "Let rbloat's gem tell the GC how much native memory there is, so that it runs earlier: it does not know of the \
-                 memory of {class}. The gem's NativePressure does that."
+                "Let rbloat's gem tell the GC how much native memory there is, so that it runs earlier: the type of {class} \
+                 reports no size, and unless its extension does, the GC does not know of this memory. The gem's NativePressure tells it."
             ),
             "gem \"rbloat\" in the Gemfile, and RBLOAT_NATIVE_PRESSURE=1".into(),
             "a restart, and the time of the collections.",
@@ -415,7 +416,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "nothing.",
         ),
     };
-    let action = action + &reuse(advice);
+    let action = action + &reuse(advice) + &in_family(advice, report);
     let remark = match advice.action {
         Action::FindNativeLeak => {
             Some("the C function: memleak-bpfcc -p PID, of Debian's bpfcc-tools")
@@ -697,12 +698,12 @@ fn free_native(class: &str, objects: u64, roots: Option<&str>, garbage_objects: 
     };
     match roots {
         _ if garbage_objects > 0 && objects == 1 => format!(
-            "Free {many} as soon as it has been used: it is garbage that the GC has not collected, because it does not know how \
-             much memory it holds."
+            "Free {many} as soon as it has been used: it is garbage that the GC has not collected yet. Unless its extension tells \
+             the GC how much memory it holds, that may take long."
         ),
         _ if garbage_objects > 0 => format!(
-            "Free {many} as soon as they have been used: {} of them are garbage that the GC has not collected, because \
-             it does not know how much memory they hold.",
+            "Free {many} as soon as they have been used: {} of them are garbage that the GC has not collected yet. Unless their \
+             extension tells the GC how much memory they hold, that may take long.",
             Count(garbage_objects)
         ),
         Some(roots) => {

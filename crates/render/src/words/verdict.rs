@@ -574,7 +574,9 @@ fn held(report: &Report, size: Size) -> String {
     let share =
         if first.held_bytes() > report.verdict.bytes / 2 { "most" } else { "the largest part" };
     let counted = match first.memsize {
-        Some(Memsize::None) => "Ruby's GC counts only their slots",
+        Some(Memsize::None) => {
+            "Their type reports no size, so Ruby's GC may count only their slots"
+        }
         _ => "Ruby's GC may see less of this memory than there is",
     };
     format!("{held_by}, {share} of them by {} {}. {counted}.", Count(first.objects), first.owner)
