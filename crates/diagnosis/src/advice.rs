@@ -510,12 +510,16 @@ fn limit_jit(ledger: &Ledger) -> Option<Advice> {
 }
 
 fn run_fewer_threads(ledger: &Ledger) -> Option<Advice> {
-    let threads = ledger.process.threads;
-    let stacks = ledger.kept_stacks;
-    let kept = stacks.resident_thread_bytes + stacks.main_bytes;
+    let (threads, stacks) = (threads(ledger), ledger.kept_stacks);
+    let kept = stacks.resident_thread_bytes + stacks.resident_mn_bytes + stacks.main_bytes;
     let bytes = ledger.causes[Cause::StackThreads].saturating_sub(kept);
     (threads > 1 && is_main(ledger, bytes))
         .then(|| step(Action::RunFewerThreads { threads, starter: starter(ledger) }))
+}
+
+/// The threads that have a stack: native ones, and those that native threads run in turn.
+fn threads(ledger: &Ledger) -> u64 {
+    ledger.process.threads + ledger.kept_stacks.mn_threads
 }
 
 /// The block that started more than half of the threads, and still runs in them.
@@ -527,8 +531,8 @@ fn starter(ledger: &Ledger) -> Option<ThreadStarter> {
             *by_start.entry(started).or_default() += group.threads;
         }
     }
-    let (started, threads) = by_start.into_iter().max_by_key(|(_, threads)| *threads)?;
-    if threads * 2 <= ledger.process.threads {
+    let (started, of_block) = by_start.into_iter().max_by_key(|(_, threads)| *threads)?;
+    if of_block * 2 <= threads(ledger) {
         return None;
     }
     let place = |path: &str, line: Option<u32>| match line {
@@ -537,7 +541,7 @@ fn starter(ledger: &Ledger) -> Option<ThreadStarter> {
     };
     // The largest group comes first.
     let largest = groups.iter().find(|group| group.started.as_ref() == Some(started));
-    let run = largest.filter(|group| group.threads * 2 > threads).map(|group| {
+    let run = largest.filter(|group| group.threads * 2 > of_block).map(|group| {
         let frame = &group.frame;
         match &frame.path {
             Some(path) => format!("{} ({})", frame.label, place(path, frame.line)),
@@ -546,7 +550,7 @@ fn starter(ledger: &Ledger) -> Option<ThreadStarter> {
     });
     let gem = Gem::of(Some(&started.0));
     let gem = gem.is_gem().then_some(gem.name);
-    Some(ThreadStarter { place: place(&started.0, started.1), gem, threads, run })
+    Some(ThreadStarter { place: place(&started.0, started.1), gem, threads: of_block, run })
 }
 
 /// When a thread ends, glibc frees the stacks that it keeps until they have no more than this (`stack_cache_maxsize` in

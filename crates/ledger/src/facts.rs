@@ -170,7 +170,10 @@ impl Facts {
             let malloc = allocator::walk(image, &found, &stacks).map_err(Finding::from);
             ((found.allocator, found.finding), malloc, stacks)
         };
-        let (((allocator, finding), malloc, stacks), ruby) = both(read_malloc, read_ruby);
+        let (((allocator, finding), malloc, mut stacks), ruby) = both(read_malloc, read_ruby);
+        let of_ruby = ruby.iter().flat_map(|space| &space.mn_stacks);
+        stacks.extend(of_ruby.flat_map(|stack| [stack.vm.clone(), stack.machine.clone()]));
+        stacks.sort_by_key(|stack| stack.start);
         let collector = match (&malloc, &ruby) {
             (Ok(heap), Ok(space)) => collector(image, heap, space),
             _ => None,

@@ -1,9 +1,11 @@
 //! Stacks that no thread and no fiber has, which are kept for new ones.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use image::ProcessState;
 use linux::{Address, Backing};
+use ruby::MnStack;
 
 use crate::cause::{Cause, Causes};
 use crate::facts::Facts;
@@ -18,6 +20,10 @@ pub struct KeptStacks {
     pub thread_bytes: u64,
     /// The resident ones of these bytes.
     pub resident_thread_bytes: u64,
+    /// The threads that native threads run in turn (M:N threads, from Ruby 3.3 on), each of which has a stack of its own.
+    pub mn_threads: u64,
+    /// The resident bytes of stacks that no such thread has any more. Ruby keeps them for new ones.
+    pub resident_mn_bytes: u64,
     /// The resident bytes of the main thread's stack that no call uses any more: a recursion was deep, and the kernel keeps them.
     pub main_bytes: u64,
     /// The fibers that have a stack; `None` if owners were not traced, or fibers are not recognized.
@@ -37,11 +43,17 @@ impl KeptStacks {
             state.threads.iter().map(linux::Thread::descriptor_base).collect();
         running.sort_unstable();
         // Each block has the control block of its thread at its end.
+        let of_ruby = facts.objects().mn_stacks.iter();
+        let of_ruby: HashSet<Address> =
+            of_ruby.flat_map(|stack| [stack.vm.start, stack.machine.start]).collect();
         let kept = facts.stacks.iter().filter(|stack| {
             let after = running.partition_point(|at| *at < stack.start);
-            running.get(after).is_none_or(|at| *at >= stack.end)
+            running.get(after).is_none_or(|at| *at >= stack.end) && !of_ruby.contains(&stack.start)
         });
         let kept: Vec<_> = kept.cloned().collect();
+        let (free, in_use): (Vec<_>, Vec<_>) =
+            facts.objects().mn_stacks.iter().partition(|stack| stack.is_free);
+        let of_mn = |it: &MnStack| pages.resident_bytes(&it.vm) + pages.resident_bytes(&it.machine);
         // Without them no object is known to be a Fiber.
         let knows_types = !facts.objects().data_types.is_empty();
         let graph = facts.graph.as_ref().filter(|_| knows_types);
@@ -54,6 +66,8 @@ impl KeptStacks {
             thread_bytes: kept.iter().map(|stack| stack.end - stack.start).sum(),
             // Stacks that overlap others are booked once.
             resident_thread_bytes: resident(&kept).min(causes[Cause::StackThreads]),
+            mn_threads: in_use.len() as u64,
+            resident_mn_bytes: free.into_iter().map(of_mn).sum(),
             main_bytes: unused_main_stack(state).map_or(0, |unused| pages.resident_bytes(&unused)),
             fibers: of_fibers.map(|stacks| stacks.len() as u64),
             resident_fiber_bytes: of_fibers.map(kept_by_ruby),

@@ -59,6 +59,7 @@ pub use allocation::{
     Ages, CollectionCounts, Collections, CollectionsSearch, FreeListSearch, FreeLists, OLD_AGE,
     Sighting, Tick, TickProgram,
 };
+pub use areas::mn_stacks::MnStack;
 pub use backtrace::{
     ContextPath, CopiedStack, NoStack, RunningStack, RunningStacks, backtraces, closures,
     map_backtraces,

@@ -4,6 +4,7 @@ use std::ops::Range;
 use image::Image;
 use linux::Address;
 
+use crate::areas::mn_stacks::MnStack;
 use crate::backtrace::StackLayout;
 use crate::code_paths::Iseq;
 use crate::finding::Finding;
@@ -46,6 +47,8 @@ pub struct ObjectSpace {
     pub data_objects: DataObjects,
     /// The machine stacks of fibers, without their guard pages, in use or kept for the next fiber.
     pub fiber_stacks: Vec<Range<Address>>,
+    /// The stacks of threads that share native threads, ascending.
+    pub mn_stacks: Vec<MnStack>,
     /// The code of a JIT compiler, and the room that it has left.
     pub jit_code: Vec<Range<Address>>,
     /// The transient heap, where small arrays, hashes and structs live for a short while (2.6 to

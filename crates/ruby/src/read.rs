@@ -7,7 +7,7 @@ use image::Image;
 use linux::Address;
 
 use crate::areas::transient_heap::TransientHeap;
-use crate::areas::{fiber_stacks, jit_code, mark_stack};
+use crate::areas::{fiber_stacks, jit_code, mark_stack, mn_stacks};
 use crate::error::{Check, Error, Failure};
 use crate::finding::Finding;
 use crate::interpreter::{self, Interpreter};
@@ -99,6 +99,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
     findings.extend(remarks(&read.counts, image));
     findings.extend(transient_heap.as_ref().and_then(unread));
     let fiber_stacks = fiber_stacks::find(image, interpreter, &context.classifier);
+    let mn_stacks = mn_stacks::find(image, interpreter, &context.classifier);
     let slot_index = context.classifier.into_index();
     let mut space = ObjectSpace {
         interpreter: interpreter.clone(),
@@ -111,6 +112,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
         data_types,
         data_objects,
         fiber_stacks,
+        mn_stacks,
         jit_code: jit_code::find(image, interpreter),
         collector_memory: collector_memory(image, &heap.spaces, transient_heap.as_ref()),
         transient_heap: transient_heap.map(|heap| heap.range),

@@ -324,6 +324,47 @@ fn a_busy_process_is_read_exactly_or_not_at_all() {
     assert!(target.finish());
 }
 
+/// The stacks of threads that share native threads, as soon as the number of those in use is right: Ractors begin, and end, some time after
+/// they say so.
+fn mn_stacks_when(target: &Target, is_right: impl Fn(usize) -> bool) -> Vec<ruby::MnStack> {
+    loop {
+        let stacks = space_of(target).unwrap().mn_stacks;
+        if is_right(stacks.iter().filter(|stack| !stack.is_free).count()) {
+            return stacks;
+        }
+    }
+}
+
+/// Threads of Ractors share native threads from 3.3 on. Their stacks were memory that belongs neither to malloc nor to Ruby.
+#[test]
+fn threads_of_ractors_have_stacks_of_their_own() {
+    for count in [1, 40] {
+        let mut target = Target::bare_ruby(&format!(
+            "$VERBOSE = nil
+             ractors = Array.new({count}) {{ Ractor.new {{ Ractor.receive }} }}
+             puts 'ready {{\"version\":\"' + RUBY_VERSION + '\"}}'; $stdout.flush; $stdin.gets
+             ractors.each {{ |it| it.send(1) }}
+             ractors.each {{ |it| it.respond_to?(:value) ? it.value : it.take }}
+             puts 'ready {{}}'; $stdout.flush; $stdin.read"
+        ));
+        let version = target.truth["version"].as_str().unwrap().to_owned();
+        if version.as_str() < "3.3" {
+            return testkit::skip("each thread of this Ruby has a native thread");
+        }
+        let stacks = mn_stacks_when(&target, |in_use| in_use >= count);
+        assert!(stacks.windows(2).all(|two| two[0].machine.end <= two[1].vm.start), "{stacks:?}");
+        let sizes = stacks.iter().map(|it| (linux::length(&it.vm), linux::length(&it.machine)));
+        assert_eq!(sizes.collect::<BTreeSet<_>>().len(), 1, "{stacks:?}");
+        // Ruby keeps the stacks of those that have ended.
+        target.tell("");
+        target.next_truth();
+        // Up to 4.0 they are free when their Threads have been collected.
+        let kept = mn_stacks_when(&target, |in_use| in_use == 0 || version.as_str() < "4.1");
+        assert!(kept.len() >= stacks.len(), "{kept:?}");
+        assert!(target.finish());
+    }
+}
+
 #[test]
 fn fibers_have_stacks_of_their_own() {
     let mut target = Target::ruby(

@@ -91,6 +91,10 @@ pub struct KeptStacks {
     pub thread_bytes: u64,
     pub resident_thread_bytes: u64,
     #[serde(default)]
+    pub mn_threads: u64,
+    #[serde(default)]
+    pub resident_mn_bytes: u64,
+    #[serde(default)]
     pub main_bytes: u64,
     pub fibers: Option<u64>,
     pub resident_fiber_bytes: Option<u64>,
@@ -103,6 +107,8 @@ impl From<ledger::KeptStacks> for KeptStacks {
         let ledger::KeptStacks {
             thread_bytes,
             resident_thread_bytes,
+            mn_threads,
+            resident_mn_bytes,
             main_bytes,
             fibers,
             resident_fiber_bytes,
@@ -111,6 +117,8 @@ impl From<ledger::KeptStacks> for KeptStacks {
         Self {
             thread_bytes,
             resident_thread_bytes,
+            mn_threads,
+            resident_mn_bytes,
             main_bytes,
             fibers,
             resident_fiber_bytes,

@@ -85,7 +85,10 @@ pub(crate) fn live_stacks(
     // The stack pointer of a fiber that does not run is not known, so all of its stack may be in use.
     let running: HashSet<Range<Address>> = live.iter().map(|it| it.stack.clone()).collect();
     let waiting = space.fiber_stacks.iter().filter(|stack| !running.contains(stack));
-    live.extend(waiting.map(|stack| LiveStack {
+    // So is that of a thread that shares native threads with others.
+    let of_threads = space.mn_stacks.iter().filter(|stack| !stack.is_free);
+    let of_threads = of_threads.map(|stack| &stack.machine).filter(|it| !running.contains(it));
+    live.extend(waiting.chain(of_threads).map(|stack| LiveStack {
         range: stack.clone(),
         stack: stack.clone(),
         thread: None,

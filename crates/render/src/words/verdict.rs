@@ -281,13 +281,17 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             },
         ),
         Cause::StackThreads | Cause::StackFibers => {
-            let (threads, count) = (bytes(report, Cause::StackThreads), report.process.threads);
-            let kept = report.kept_stacks.map_or(0, |it| it.resident_thread_bytes).min(threads);
+            let threads = bytes(report, Cause::StackThreads);
+            let stacks = report.kept_stacks;
+            let count = report.process.threads + stacks.map_or(0, |it| it.mn_threads);
+            let of_ruby = stacks.map_or(0, |it| it.resident_mn_bytes).min(threads);
+            let kept = stacks.map_or(0, |it| it.resident_thread_bytes).min(threads - of_ruby);
+            let kept = kept + of_ruby;
             let part = |bytes: u64, whose: &str| match bytes {
                 0 => String::new(),
                 bytes => format!(", {} of {whose}", Size(bytes)),
             };
-            let main = report.kept_stacks.map_or(0, |it| it.main_bytes).min(threads - kept);
+            let main = stacks.map_or(0, |it| it.main_bytes).min(threads - kept);
             let others = part(kept, "threads that do not run");
             let returned = part(main, "the main thread's stack, which no call uses any more");
             let fibers = part(bytes(report, Cause::StackFibers), "fibers");
@@ -299,6 +303,9 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 ),
                 match cause {
                     Cause::StackFibers => fiber_evidence(report),
+                    _ if of_ruby > threads / 2 => vec![
+                        "Ruby keeps the stacks of threads that have ended, such as those of Ractors, for new ones".into(),
+                    ],
                     _ if kept > threads / 2 => vec![
                         "the C library keeps the stacks of threads that have ended for new ones; a forked process also has those of \
                          its parent's threads"

@@ -4,9 +4,9 @@ use formats::{Action, Report};
 use ledger::{AreaKind, Cause, InterpreterKind};
 use testkit::Target;
 
-use super::{advice, case, verdict, words};
-use crate::report;
+use super::{advice, case, path_to, verdict, words};
 use crate::snapshots::Kept;
+use crate::{bytes, report};
 
 /// A report on an engine with its own heap had no step, and a check that could not be done.
 #[test]
@@ -137,6 +137,30 @@ fn free_memory_of_several_kinds_has_the_size_of_each() {
     assert!(words.contains(" are free, but still resident: "), "{words}");
     let kinds = ["ruby.free_slots", "malloc.fragmented"];
     assert!(kinds.iter().all(|kind| words.contains(&format!(" MiB {kind}"))), "{words}");
+    assert!(target.finish());
+}
+
+/// From Ruby 3.3 on, threads of Ractors share native threads. Their stacks were "neither malloc's nor Ruby's", and what only their variables
+/// retain was garbage.
+#[test]
+fn stacks_of_ractors_are_those_of_threads() {
+    let (mut target, report) = case("ractors", "1");
+    let ractors = target.number("ractors");
+    if ractors == 0 {
+        return testkit::skip("this Ruby has no Ractors");
+    }
+    assert!(bytes(&report, "unknown") < 2 << 20, "{:?}", report.causes);
+    assert!(bytes(&report, "stack.threads") > ractors << 17, "{:?}", report.causes);
+    let threads = report.process.threads + report.kept_stacks.unwrap().mn_threads;
+    assert!(threads > ractors, "{threads} {:?}", report.kept_stacks);
+    let (path, objects, all) = path_to(&target, "Row");
+    assert!(path.starts_with("(threads) → Thread in Worker#run ("), "{path}");
+    assert!(objects == all && all == target.number("rows"), "{objects} of {all}");
+    let is_gc = |it: &Action| matches!(it, Action::ReleaseObjects { are_garbage: true, .. });
+    assert!(!report.advice.iter().any(|it| is_gc(&it.action)), "{:?}", report.advice);
+    target.tell("release");
+    let left = target.next_truth()["rows"].as_u64().unwrap();
+    assert!(left < all / 10, "{left}");
     assert!(target.finish());
 }
 
