@@ -46,6 +46,7 @@ const MAX_GEMS: usize = 3;
 #[must_use]
 pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
     use Cause::{MallocFragmented, MallocUnreturned, RubyLiveSlots, RubyMalloc};
+    let unlock = unlock(ledger);
     let mut malloc = vec![
         auto_trim(ledger),
         preload(ledger),
@@ -57,6 +58,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
     if is_preload_broken(ledger) || is_pinned(ledger) {
         malloc.swap(0, 1);
     }
+    malloc.insert(0, unlock.clone().filter(|_| holds_free_memory(ledger)));
     let groups: [(&[Cause], Vec<Option<Advice>>); 15] = [
         (&[MallocUnreturned, MallocFragmented], malloc),
         (&[Cause::MallocCached], vec![disable_thread_caches(ledger)]),
@@ -87,7 +89,14 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
         ),
         (&[Cause::StackFibers], vec![end_fibers(ledger), run_fewer_fibers(ledger)]),
         (&[Cause::FileShmem], vec![use_less_shared_memory(ledger)]),
-        (&[Cause::FileShared, Cause::FilePrivate], vec![watch_pss(ledger)]),
+        (
+            &[Cause::FileShared, Cause::FilePrivate],
+            match unlock {
+                Some(_) if holds_free_memory(ledger) => vec![],
+                Some(unlock) => vec![Some(unlock)],
+                None => vec![watch_pss(ledger)],
+            },
+        ),
     ];
     let mut groups: Vec<_> = groups
         .into_iter()
@@ -134,7 +143,8 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         Action::LimitJit { .. } => sum(&[Cause::RubyJit]),
         Action::RunFewerThreads { .. } => sum(&[Cause::StackThreads]),
         Action::ChangeCode { of, .. } => sum(&[*of]),
-        Action::UseLessSharedMemory { bytes, .. }
+        Action::UnlockMemory { bytes }
+        | Action::UseLessSharedMemory { bytes, .. }
         | Action::EndThread { bytes }
         | Action::RecurseLess { bytes }
         | Action::DisableThreadCaches { bytes }
@@ -166,15 +176,30 @@ fn trim(ledger: &Ledger) -> Option<Advice> {
         .then_some(Advice { action: Action::Trim, saves_bytes: Some(bytes) })
 }
 
+/// Returns true if free pages cannot be returned because they are locked in memory.
+fn holds_free_memory(ledger: &Ledger) -> bool {
+    let free = ledger.causes[Cause::MallocUnreturned] + ledger.causes[Cause::MallocMuzzy];
+    let trimmable = ledger.malloc.as_ref().map_or(free, |malloc| malloc.trim_yield_bytes);
+    is_worth(ledger, free.saturating_sub(trimmable))
+}
+
+/// Against locked memory, if that keeps free pages, or most pages of files.
+fn unlock(ledger: &Ledger) -> Option<Advice> {
+    let bytes = ledger.locked_bytes;
+    let files = ledger.causes[Cause::FileShared];
+    let holds_files = is_main(ledger, files) && bytes > files / 2;
+    (bytes > 0 && (holds_free_memory(ledger) || holds_files))
+        .then(|| step(Action::UnlockMemory { bytes }))
+}
+
 /// The gem's AutoTrim does the same as `rbloat trim` whenever it is worth it.
 fn auto_trim(ledger: &Ledger) -> Option<Advice> {
-    let bytes = ledger.causes[Cause::MallocUnreturned];
+    let bytes = ledger.malloc.as_ref()?.trim_yield_bytes;
     // Rails and the plugin of Puma start it without the variable. A core has no names of threads.
     let runs = ledger.process.variable("RBLOAT_AUTO_TRIM") == Some("1")
         || ledger.process.thread_names.iter().any(|name| name == AUTO_TRIM_THREAD);
-    let saves_bytes = ledger.malloc.as_ref().map(|malloc| malloc.trim_yield_bytes);
     (ledger.allocator.is_glibc() && is_worth(ledger, bytes) && !runs)
-        .then_some(Advice { action: Action::AutoTrim, saves_bytes })
+        .then_some(Advice { action: Action::AutoTrim, saves_bytes: Some(bytes) })
 }
 
 fn preload(ledger: &Ledger) -> Option<Advice> {

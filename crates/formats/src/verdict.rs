@@ -37,6 +37,11 @@ pub struct Advice {
 pub enum Action {
     /// Return whole free pages now, by `rbloat trim`.
     Trim,
+    /// Lock less memory, so that free pages and pages of files can be taken back.
+    UnlockMemory {
+        /// The resident bytes that are locked.
+        bytes: u64,
+    },
     /// Let the gem's AutoTrim return free pages whenever that is worth it.
     AutoTrim,
     /// Restart the process with jemalloc and its background thread.

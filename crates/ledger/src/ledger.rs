@@ -1,9 +1,10 @@
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use allocator::{Allocator, HeapMap, Libc, Totals, Tuning};
 use image::{Origin, ProcessState};
-use linux::{Address, Pages, ProcessInfo, both};
+use linux::{Address, Backing, Pages, ProcessInfo, both};
 use ruby::{Collector, HeapPage, ObjectSpace, SlotState};
 
 use crate::claims::{Booking, book_all};
@@ -31,6 +32,8 @@ pub struct Ledger {
     pub swap_bytes: u64,
     /// The bytes of pages that a core file lacks, which belong to no cause: it is not known whether they were resident.
     pub lost_bytes: u64,
+    /// The resident bytes of mappings that are locked in memory, by mlock(2) or mlockall(2).
+    pub locked_bytes: u64,
     /// The C library.
     pub libc: Libc,
     /// The allocator that serves malloc(3).
@@ -262,6 +265,7 @@ impl Ledger {
             rss_bytes,
             swap_bytes: state.swap_bytes(),
             lost_bytes: pages.lost_bytes(),
+            locked_bytes: locked_bytes(state, &pages),
             libc: facts.libc.clone(),
             allocator: facts.allocator.clone(),
             causes: booking.causes,
@@ -359,6 +363,25 @@ fn check_rss(state: &ProcessState, rss_bytes: u64, findings: &mut Vec<Finding>) 
     findings.push(Finding::CountDiffers { bytes: rss_bytes, min_bytes, max_bytes, is_kernels });
 }
 
+/// The resident bytes of locked mappings.
+fn locked_bytes(state: &ProcessState, pages: &Pages) -> u64 {
+    let locked = state.mappings.iter().filter(|mapping| mapping.is_locked);
+    locked.map(|mapping| pages.resident_bytes(&mapping.range)).sum()
+}
+
+/// The resident bytes of free pages that a trim does not return, because they are locked: madvise(2) fails there. The end of the heap is
+/// returned by brk(2), which unlocks it.
+fn untrimmable_bytes(heap: &HeapMap, state: &ProcessState) -> u64 {
+    let pages = pages_of(state);
+    let is_locked = |range: &&Range<Address>| {
+        let mapping = state.mappings.find(range.start);
+        mapping.is_some_and(|it| {
+            it.is_locked && !(it.backing == Backing::Heap && it.range.end == range.end)
+        })
+    };
+    heap.trimmable.iter().filter(is_locked).map(|range| pages.resident_bytes(range)).sum()
+}
+
 impl MallocAccount {
     fn new(heap: &HeapMap, booking: &Booking, state: &ProcessState, pins: Pins) -> Self {
         let arenas = heap.arenas.iter().zip(&booking.arenas).map(|(arena, causes)| ArenaAccount {
@@ -373,8 +396,9 @@ impl MallocAccount {
         });
         Self {
             totals: heap.totals,
-            trim_yield_bytes: booking.causes[Cause::MallocUnreturned]
-                + booking.causes[Cause::MallocMuzzy],
+            trim_yield_bytes: (booking.causes[Cause::MallocUnreturned]
+                + booking.causes[Cause::MallocMuzzy])
+                .saturating_sub(untrimmable_bytes(heap, state)),
             trim_deferred_bytes: pages_of(state)
                 .deferred_bytes(&heap.trimmable, state.machine.huge_page_size()),
             trim_call: heap.trim_call.map(|call| call.shown),

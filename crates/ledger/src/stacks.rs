@@ -52,7 +52,7 @@ impl KeptStacks {
         });
         let kept: Vec<_> = kept.cloned().collect();
         let (free, in_use): (Vec<_>, Vec<_>) =
-            facts.objects().mn_stacks.iter().partition(|stack| stack.is_free);
+            facts.objects().mn_stacks.iter().partition(|stack| stack.thread.is_none());
         let of_mn = |it: &MnStack| pages.resident_bytes(&it.vm) + pages.resident_bytes(&it.machine);
         // Without them no object is known to be a Fiber.
         let knows_types = !facts.objects().data_types.is_empty();

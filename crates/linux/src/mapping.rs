@@ -54,6 +54,8 @@ pub struct Mapping {
     pub is_hugetlb: bool,
     /// True if a forked process does not inherit its pages: MADV_DONTFORK, MADV_WIPEONFORK.
     pub not_inherited: bool,
+    /// True if it is locked in memory (mlock(2), mlockall(2)): nobody can take back a page without unlocking or unmapping it.
+    pub is_locked: bool,
 }
 
 impl Mapping {
@@ -74,6 +76,7 @@ impl Mapping {
             is_in_memory: false,
             is_hugetlb: false,
             not_inherited: false,
+            is_locked: false,
         }
     }
 
@@ -206,6 +209,7 @@ impl Mappings {
             mapping.is_hugetlb |= same.is_hugetlb;
             mapping.swap_bytes = same.swap_bytes;
             mapping.not_inherited |= same.not_inherited;
+            mapping.is_locked |= same.is_locked;
             if mapping.backing == same.backing {
                 mapping.is_in_memory = same.is_in_memory;
             }

@@ -33,9 +33,12 @@ fn a_step_in_one_of_several_forked_processes_says_that_they_share_most() {
     let mut family = FamilyMemory { processes: 4, rss_bytes: 600 << 20, pss_bytes: 155 << 20 };
     report.family = Some(family);
     let (action, command) = trim(&report);
-    let shared = " The 4 forked processes share most of their memory. A page is free when all of them have returned it.";
+    let shared = " The 4 forked processes share most of their memory. A page that they share is free when all of them have returned it.";
     assert!(action.ends_with(shared) && command == "rbloat trim --tree 4242", "{action} {command}");
-    family.pss_bytes = 500 << 20;
+    family = FamilyMemory { processes: 2, rss_bytes: 300 << 20, pss_bytes: 160 << 20 };
+    report.family = Some(family);
+    assert_eq!(trim(&report).1, "rbloat trim --tree 4242");
+    family.pss_bytes = 250 << 20;
     report.family = Some(family);
     assert_eq!(trim(&report).1, "rbloat trim 4242");
 }

@@ -250,7 +250,7 @@ fn a_path_to_native_memory_is_blamed_only_if_it_retains_more_than_half() {
     let half = advice([130, 130]);
     assert!(half.starts_with("Free the memory of 260 objects of class Zlib::Deflate"), "{half}");
     let most = advice([80, 180]);
-    let step = "Release 180 objects of class Zlib::Deflate, which are retained by OTHER → Array → Zlib::Deflate";
+    let step = "Release 180 of 260 objects of class Zlib::Deflate, which are retained by OTHER → Array → Zlib::Deflate";
     assert!(most.starts_with(step), "{most}");
 }
 

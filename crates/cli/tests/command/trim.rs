@@ -3,10 +3,10 @@
 use std::os::unix::process::CommandExt;
 use std::process::Output;
 
-use formats::TrimReport;
+use formats::{Action, Report, TrimReport};
 use testkit::Target;
 
-use crate::rbloat;
+use crate::{bytes, rbloat};
 
 fn trim(pid: i32, arguments: &[&str]) -> Output {
     rbloat().args(["trim", &pid.to_string()]).args(arguments).output().unwrap()
@@ -247,5 +247,48 @@ fn the_same_user_may_trim_without_root() {
     let output = run(&["report", &pid, "--capture", "fork", "--json"]);
     let report: formats::Report = crate::document(&output.stdout);
     assert_eq!((report.capture.method, report.findings), (formats::CaptureMethod::Fork, vec![]));
+    assert!(target.finish());
+}
+
+/// madvise(2) fails for locked pages, so that "`rbloat trim` should free about 142.9 MiB" freed none of them.
+#[test]
+fn a_trim_returns_no_page_that_is_locked_in_memory() {
+    let mut target = Target::bare_ruby(
+        "require 'fiddle'
+         call = ->(name, *of) { Fiddle::Function.new(Fiddle::Handle::DEFAULT[name], of.map { Fiddle::TYPE_INT }, Fiddle::TYPE_INT).call(*of) }
+         texts = Array.new(60_000) { 'x' * 900 }
+         PIN = Array.new(100) { 'y' * 900 }
+         texts.clear
+         GC.start
+         puts \"ready {\\\"locked\\\":#{call.('mlockall', 1)}}\"; $stdout.flush
+         $stdin.gets
+         call.('munlockall')
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)",
+    );
+    if target.truth["locked"] != 0 {
+        return testkit::skip("memory cannot be locked here");
+    }
+    let report = crate::report(target.pid());
+    let yield_of = |report: &Report| report.malloc.as_ref().unwrap().trim_yield_bytes;
+    let free = bytes(&report, "malloc.unreturned");
+    assert!(free > 40 << 20 && yield_of(&report) < 1 << 20, "{free} {}", yield_of(&report));
+    assert!(report.process.locked_bytes > free, "{}", report.process.locked_bytes);
+    let actions: Vec<_> = report.advice.iter().map(|it| &it.action).collect();
+    assert!(matches!(actions[0], Action::UnlockMemory { .. }), "{actions:?}");
+    assert!(
+        !actions.contains(&&Action::Trim) && !actions.contains(&&Action::AutoTrim),
+        "{actions:?}"
+    );
+    let words = render::words::verdict(&report);
+    let locked = "glibc keeps whole free pages, which are locked in memory (mlock or mlockall). This is not a leak.";
+    assert!(words.summary.ends_with(locked), "{words:?}");
+    let before = target.rss_bytes();
+    assert!(trim(target.pid(), &[]).status.success());
+    let fell = before.saturating_sub(target.rss_bytes());
+    assert!(fell.abs_diff(yield_of(&report)) < 1 << 20, "{fell} {}", yield_of(&report));
+    target.tell("unlock");
+    target.next_truth();
+    let report = crate::report(target.pid());
+    assert!(yield_of(&report) > 40 << 20, "{}", yield_of(&report));
     assert!(target.finish());
 }

@@ -163,6 +163,7 @@ impl Report {
                 rss_bytes: ledger.rss_bytes,
                 swap_bytes: ledger.swap_bytes,
                 lost_bytes: ledger.lost_bytes,
+                locked_bytes: ledger.locked_bytes,
                 deployment,
             },
             capture,

@@ -18,5 +18,7 @@ pub struct ProcessSummary {
     pub rss_bytes: u64,
     pub swap_bytes: u64,
     pub lost_bytes: u64,
+    #[serde(default)]
+    pub locked_bytes: u64,
     pub deployment: Deployment,
 }

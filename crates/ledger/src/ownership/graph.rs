@@ -41,7 +41,7 @@ impl TooMany {
 #[derive(Debug, Default)]
 pub(crate) struct PointerGraph {
     blocks: u32,
-    /// Private memory that belongs to neither malloc, Ruby, a stack nor a library.
+    /// Writable memory that belongs to neither malloc, Ruby, a stack nor a library: also files and shared memory.
     pub(crate) areas: Vec<Range<Address>>,
     pub(crate) roots: Vec<Root>,
     /// The slots of the Thread and Fiber objects that stacks and thread-local variables belong to, by root.
@@ -115,7 +115,7 @@ impl PointerGraph {
         let addresses = AddressIndex::new(heap, space, &areas);
         let stack_owners = StackOwners::find(image, heap, space, references, &addresses);
         let root_objects = sources.iter().map(|source| source.object(&stack_owners)).collect();
-        let has_fiber = |stack: &&Range<Address>| stack_owners.fiber(stack.start).is_some();
+        let has_fiber = |stack: &&Range<Address>| stack_owners.of_stack(stack.start).is_some();
         let fiber_stacks = space.fiber_stacks.iter().filter(has_fiber).cloned().collect();
         let blocks = heap.block_count() as u32;
         let concurrent_sets = concurrent_sets(heap, space, references, &addresses);

@@ -32,6 +32,9 @@ use crate::ownership::table::{ANONYMOUS_CLASS, OwnerTable};
 use crate::ownership::trace::Trace;
 use crate::ownership::weak::WeakReferences;
 
+/// The number of referrers of a node that are found, with different roots.
+const MAX_REFERRERS: usize = 4;
+
 /// A node, as numbers decode to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Node {
@@ -492,15 +495,20 @@ impl<'a> ObjectGraph<'a> {
 
     /// The blocks that the blocks of the `wanted` objects lead to, or an uncertain reference of these, each with the slot of its object.
     fn further_blocks(&self, wanted: impl Fn(u32) -> bool) -> Vec<(u32, u32)> {
-        let mut found = Vec::new();
+        // What an object refers to itself is its own, whoever else refers to it.
         let mut reached = Bits::new(self.pointers.len());
+        for (slot, edges) in self.pointers.of_slots.iter() {
+            let first = edges.iter().filter(|it| !it.is_uncertain() && self.is_own(slot, **it));
+            first.for_each(|edge| _ = reached.insert(edge.to()));
+        }
+        let mut found = Vec::new();
         // As in the trace, uncertain pointers count for what no other pointer reaches.
         let (mut exact, mut uncertain) = (VecDeque::new(), VecDeque::new());
         for (slot, edges) in self.pointers.of_slots.iter().filter(|&(slot, _)| wanted(slot)) {
             for edge in edges.iter().filter(|edge| self.is_own(slot, **edge)) {
                 if edge.is_uncertain() {
                     uncertain.push_back((slot, edge.to()));
-                } else if reached.insert(edge.to()) && self.pointers.has_edges(edge.to()) {
+                } else if self.pointers.has_edges(edge.to()) {
                     exact.push_back((slot, edge.to()));
                 }
             }
@@ -560,25 +568,32 @@ impl<'a> ObjectGraph<'a> {
         blocks.map(|(_, bytes)| bytes).fold(bytes, u64::saturating_add)
     }
 
-    /// For each node among `wanted` to which a node that was reached refers, if `counts` accepts both, one such node. Words on stacks, and
-    /// words that may be no pointers, do not count.
+    /// For each node among `wanted` to which nodes refer that were reached, if `counts` accepts both: up to [`MAX_REFERRERS`] such nodes with
+    /// different roots. Words on stacks, and words that may be no pointers, do not count.
     pub(crate) fn referrers(
         &self,
         paths: &Paths,
         wanted: &Bits,
         counts: impl Fn(u32, u32) -> bool + Sync,
-    ) -> HashMap<u32, u32> {
+    ) -> HashMap<u32, Vec<u32>> {
+        let add = |found: &mut HashMap<u32, Vec<u32>>, to: u32, from: u32| {
+            let known = found.entry(to).or_default();
+            let is_new = || known.iter().all(|it| paths.root(*it) != paths.root(from));
+            if known.len() < MAX_REFERRERS && is_new() {
+                known.push(from);
+            }
+        };
         let among = |nodes: Range<u32>| {
             let mut found = HashMap::new();
-            for from in nodes.filter(|&from| paths.level(from) != Level::Unreached) {
+            for from in nodes.filter(|&from| paths.level(from) < Level::Stacks) {
                 let is_stack = match self.node(from) {
                     Node::Memory(node) => self.root_at(node).is_some_and(Root::is_stack),
                     _ => false,
                 };
                 self.references(paths, from, |to, its| {
-                    let is_certain = its < Level::Uncertain && !is_stack;
+                    let is_certain = its < Level::Stacks && !is_stack;
                     if is_certain && wanted.contains(to) && counts(from, to) {
-                        found.entry(to).or_insert(from);
+                        add(&mut found, to, from);
                     }
                 });
             }
@@ -586,7 +601,9 @@ impl<'a> ObjectGraph<'a> {
         };
         let (all, half) = (self.len() as u32, self.len() as u32 / 2);
         let (mut found, others) = both(|| among(0..half), || among(half..all));
-        others.into_iter().for_each(|(to, from)| _ = found.entry(to).or_insert(from));
+        for (to, referrers) in others {
+            referrers.into_iter().for_each(|from| add(&mut found, to, from));
+        }
         found
     }
 

@@ -75,8 +75,8 @@ pub struct Retainer {
     pub objects: u64,
     /// The bytes of their slots, and of the blocks that these lead to.
     pub bytes: u64,
-    /// A path from another root that retains most of these objects, too: they stay if one of both lets them go. Known of the root
-    /// that retains most objects of an owner.
+    /// A path from another root, if others retain most of these objects, too: they stay until all roots let them go. Known of the root that
+    /// retains most bytes of an owner.
     pub other_path: Option<String>,
 }
 

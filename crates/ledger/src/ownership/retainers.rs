@@ -32,6 +32,8 @@ pub(crate) const MAX_COMPARED_STEPS: usize = 1 << 20;
 
 /// The greatest number of objects of which it is known whether another root retains them.
 const MAX_COMPARED_ROOTS: usize = 16;
+/// The number of nodes on the path to such an object whose referrers are found.
+const MAX_WAY: usize = 1 << 10;
 
 /// Roots are joined to their family if the one that retains most has less than one in this many of the bytes ...
 const SCATTERED: u64 = 8;
@@ -141,50 +143,56 @@ impl<'a> Retainers<'a> {
         retainers
     }
 
-    /// For each of these lists of objects that have one root, the path from another root that retains most of them, too.
+    /// For each of these lists of objects that have one root, a path from another root that retains them, too, if others retain most of them.
     fn other_paths(&self, objects: &[Vec<u32>]) -> Vec<Option<String>> {
         let mut wanted = Bits::new(self.graph.len());
-        let mut steps = 0;
-        let mut ways = |slot: &u32| {
-            let way = self.way(self.graph.slot(*slot), &mut steps);
-            way.iter().for_each(|&node| _ = wanted.insert(node));
-            way
-        };
+        let way = |slot: &u32| self.way(self.graph.slot(*slot));
         let ways: Vec<Vec<Vec<u32>>> =
-            objects.iter().map(|slots| slots.iter().map(&mut ways).collect()).collect();
-        if ways.is_empty() {
-            return Vec::new();
+            objects.iter().map(|slots| slots.iter().map(way).collect()).collect();
+        let mut nodes = ways.iter().flatten().flatten().peekable();
+        if nodes.peek().is_none() {
+            return vec![None; objects.len()];
         }
+        nodes.for_each(|&node| _ = wanted.insert(node));
         let is_other = |from: u32, to: u32| {
             let root = self.paths.root(from);
             root != self.paths.root(to) && root.is_some_and(|root| self.graph.is_of_program(root))
         };
         let others = self.graph.referrers(self.paths, &wanted, is_other);
         let path_of = |ways: &Vec<Vec<u32>>| {
-            // The nearest one to the object.
-            let joins = ways
-                .iter()
-                .filter_map(|way| way.iter().find_map(|to| Some((*others.get(to)?, *to))));
-            let joins: Vec<(u32, u32)> = joins.collect();
-            let root = |join: &(u32, u32)| self.paths.root(join.0);
-            let count =
-                |join: &(u32, u32)| joins.iter().filter(|it| root(it) == root(join)).count();
-            let most = joins.iter().max_by_key(|join| count(join))?;
-            (2 * count(most) > ways.len()).then(|| self.path_by(most.0, most.1))
+            // For each object, the nearest node to which others refer.
+            let nearest = |way: &'_ Vec<u32>| way.iter().position(|to| others.contains_key(to));
+            let joins = ways.iter().filter_map(|way| Some((way, nearest(way)?)));
+            let joins: Vec<(&Vec<u32>, usize)> = joins.collect();
+            if 2 * joins.len() <= ways.len() {
+                return None;
+            }
+            let referrers = |(way, at): &(&Vec<u32>, usize)| &others[&way[*at]];
+            let root = |from: u32| self.paths.root(from);
+            let count = |from: u32| {
+                let has = |join: &&(&Vec<u32>, usize)| {
+                    referrers(join).iter().any(|it| root(*it) == root(from))
+                };
+                joins.iter().filter(has).count()
+            };
+            let all =
+                joins.iter().flat_map(|join| referrers(join).iter().map(move |it| (join, *it)));
+            // The first one of several.
+            let (join, from) = all.rev().max_by_key(|(_, from)| count(*from))?;
+            Some(self.path_along(from, &join.0[..=join.1]))
         };
         ways.iter().map(path_of).collect()
     }
 
-    /// The nodes on the path to a node, itself first, without the root and what that refers to: a program that lets go empties it. Nothing if
-    /// too many steps were counted.
-    fn way(&self, node: u32, steps: &mut usize) -> Vec<u32> {
+    /// The nearest nodes on the path to a node, itself first, without the root and what that refers to: a program that lets go empties it.
+    fn way(&self, node: u32) -> Vec<u32> {
         let root = self.paths.root(node);
         let mut way = vec![node];
         let mut at = node;
         while let Some(parent) = self.paths.parent(at).filter(|it| Some(*it) != root) {
-            *steps += 1;
-            if *steps > MAX_COMPARED_STEPS {
-                return Vec::new();
+            // The rest of a long list is as the beginning is.
+            if way.len() == MAX_WAY {
+                return way;
             }
             way.push(parent);
             at = parent;
@@ -193,6 +201,19 @@ impl<'a> Retainers<'a> {
             way.pop();
         }
         way
+    }
+
+    /// The path to the first of some nodes on a way by a referrer of the last one, as text.
+    fn path_along(&self, from: u32, way: &[u32]) -> String {
+        let mut path = self.path_to_node(from, &mut 0);
+        for &at in way.iter().rev() {
+            if let Node::Slot(slot) = self.graph.node(at)
+                && (at == way[0] || self.graph.is_visible(slot))
+            {
+                add_step(&mut path, self.graph.parts_of_name(slot));
+            }
+        }
+        shown(path)
     }
 
     /// The sums of each of `groups` groups.

@@ -51,7 +51,7 @@ impl RootSource {
 
     /// The Thread or Fiber object that it belongs to.
     pub(crate) fn object(&self, owners: &StackOwners) -> Option<u32> {
-        let fiber = self.stack.and_then(|start| owners.fiber(start));
+        let fiber = self.stack.and_then(|start| owners.of_stack(start));
         self.thread.or(fiber).or_else(|| owners.thread(self.descriptor?))
     }
 }

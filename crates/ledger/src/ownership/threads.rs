@@ -26,8 +26,8 @@ pub(crate) struct StackOwners {
     /// Thread objects by the address of their native thread's descriptor; `None` if several objects refer to it, since the
     /// C library gives the descriptor of an ended thread to a new one.
     threads: HashMap<Address, Option<u32>>,
-    /// Fiber objects by the address of their stack, and Thread objects by that of a stack which native threads run in turn.
-    fibers: HashMap<Address, u32>,
+    /// Fiber objects by the address of their stack, and Thread objects if native threads run theirs in turn.
+    by_stack: HashMap<Address, u32>,
     /// The names that the program gave to threads, by slot.
     pub(crate) names: HashMap<u32, String>,
     /// The alternate signal stacks of threads. Only the handler of a stack overflow writes there, so their words are those of earlier
@@ -39,7 +39,7 @@ impl StackOwners {
     /// Finds the object of each native thread and of each fiber's stack.
     ///
     /// `rb_thread_t`, or the `rb_native_thread` that it refers to (from 3.2 on), has the `pthread_t`: the address of the
-    /// descriptor. `rb_fiber_t` has the base of its stack, and `rb_thread_t` that of a stack which native threads run in turn.
+    /// descriptor. `rb_fiber_t` has the base of its stack.
     pub(crate) fn find(
         image: &Image<'_>,
         heap: &HeapMap,
@@ -53,9 +53,9 @@ impl StackOwners {
         let (mut owners, mut alternate_stacks) = (Self::default(), Vec::new());
         let kernel_names: HashSet<&[u8]> =
             image.state.process.thread_names.iter().map(String::as_bytes).collect();
-        let with_stack: HashSet<u32> = space.vm_stacks.iter().map(|it| it.thread).collect();
-        let in_use = space.mn_stacks.iter().filter(|stack| !stack.is_free);
-        let mn_stacks: HashSet<u64> = in_use.map(|stack| stack.machine.start.0).collect();
+        let of_threads = space.mn_stacks.iter();
+        let of_threads = of_threads.filter_map(|it| Some((it.machine.start, it.thread?)));
+        owners.by_stack.extend(of_threads);
         for (slot, data_type) in objects(space) {
             let structures = references.of(slot).filter_map(|(at, _)| reader.block_at(at));
             for structure in structures {
@@ -67,12 +67,8 @@ impl StackOwners {
                         stack.is_some_and(|stack| stack.start.0 == **word)
                     };
                     let base = words.iter().find(is_base);
-                    owners.fibers.extend(base.map(|&base| (Address(base), slot)));
+                    owners.by_stack.extend(base.map(|&base| (Address(base), slot)));
                     continue;
-                }
-                let shared = words.iter().find(|word| mn_stacks.contains(word));
-                if let Some(&stack) = shared.filter(|_| with_stack.contains(&slot)) {
-                    owners.fibers.insert(Address(stack), slot);
                 }
                 let parts = words.iter().filter_map(|&word| reader.block_at(Address(word)));
                 let parts = parts.take(MAX_PARTS).map(|part| reader.words(part));
@@ -107,9 +103,9 @@ impl StackOwners {
         self.threads.get(&descriptor).copied().flatten()
     }
 
-    /// The Fiber object with the stack that begins at `start`, or the Thread object if native threads run it in turn.
-    pub(crate) fn fiber(&self, start: Address) -> Option<u32> {
-        self.fibers.get(&start).copied()
+    /// The Fiber or Thread object with the stack that begins at `start`.
+    pub(crate) fn of_stack(&self, start: Address) -> Option<u32> {
+        self.by_stack.get(&start).copied()
     }
 }
 

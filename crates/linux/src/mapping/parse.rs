@@ -136,6 +136,7 @@ fn add_detail(line: &[u8], mapping: &mut Mapping) -> Option<()> {
         for flag in flags.split(|&byte| byte == b' ') {
             mapping.has_bare_frames |= flag == b"pf";
             mapping.not_inherited |= matches!(flag, b"dc" | b"wf");
+            mapping.is_locked |= flag == b"lo";
         }
     }
     Some(())

@@ -174,6 +174,7 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
         | Action::EndFibers { .. }
         | Action::EndThread { .. }
         | Action::RecurseLess { .. }
+        | Action::UnlockMemory { .. }
         | Action::RunFewerFibers { .. }
         | Action::LookForNative
         | Action::Rehash { .. }
@@ -259,6 +260,7 @@ fn check(action: &Action) -> &'static str {
         Action::RecurseLess { .. } => {
             "after a restart, `rbloat report PID` shows less stack.threads or ruby.vm."
         }
+        Action::UnlockMemory { .. } => "VmLck in /proc/PID/status is less.",
         Action::EndThread { .. } => "`rbloat report PID` shows less stack.threads.",
         Action::EndFibers { .. } | Action::RunFewerFibers { .. } => {
             "`rbloat diff PID --every 60s` shows whether stack.fibers still grows."

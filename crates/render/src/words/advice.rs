@@ -252,7 +252,8 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                 _ => {
                     let owner = report.owners.iter().flatten().find(|owner| owner.owner == *class);
                     let roots = path.as_deref().map(|path| with_other(path, owner));
-                    free_native(class, *objects, roots.as_deref(), *garbage_objects)
+                    let all = owner.map_or(*objects, |owner| owner.objects);
+                    free_native(class, (*objects, all), roots.as_deref(), *garbage_objects)
                 }
             },
             FREEING_METHODS
@@ -347,6 +348,15 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             ),
             "Thread.new {}.join".into(),
             "nothing. Ruby keeps its native thread for some seconds.",
+        ),
+        Action::UnlockMemory { bytes } => (
+            format!(
+                "Lock less memory: {} are locked (mlock or mlockall), so that neither malloc nor a trim can return a page of it, and the \
+                 kernel can take back none.",
+                Size(*bytes)
+            ),
+            "munlockall, or mlock of a few pages instead of mlockall".into(),
+            "pages that are not locked may be swapped.",
         ),
         Action::RecurseLess { bytes } => (
             format!(
@@ -691,9 +701,18 @@ fn bytecode_of(gems: &[LargeGem]) -> String {
     text
 }
 
-fn free_native(class: &str, objects: u64, roots: Option<&str>, garbage_objects: u64) -> String {
-    let many = match objects {
-        1 => format!("the object of class {class}"),
+/// The step against objects of C extensions: some of all of them.
+fn free_native(
+    class: &str,
+    (objects, all): (u64, u64),
+    roots: Option<&str>,
+    garbage_objects: u64,
+) -> String {
+    let many = match (objects, all) {
+        (1, 1) => format!("the object of class {class}"),
+        _ if objects < all => {
+            format!("{} of {} objects of class {class}", Count(objects), Count(all))
+        }
         _ => format!("{} objects of class {class}", Count(objects)),
     };
     match roots {

@@ -303,8 +303,10 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 ),
                 match cause {
                     Cause::StackFibers => fiber_evidence(report),
-                    _ if of_ruby > threads / 2 => vec![
-                        "Ruby keeps the stacks of threads that have ended, such as those of Ractors, for new ones".into(),
+                    _ if kept > threads / 2 && of_ruby > kept / 2 => vec![
+                        "Ruby keeps the stacks of threads that have ended, such as those of Ractors, for new ones; the kernel can take \
+                         most of their pages when it needs memory"
+                            .into(),
                     ],
                     _ if kept > threads / 2 => vec![
                         "the C library keeps the stacks of threads that have ended for new ones; a forked process also has those of \
@@ -345,10 +347,17 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 Cause::FilePrivate => {
                     format!("{size} are pages of mapped files, most of them changed by this process.")
                 }
-                _ => format!(
-                    "{size} are pages of mapped files, most of them in the kernel's cache. The kernel takes back pages of \
-                     files on disk when memory is short."
-                ),
+                _ => {
+                    let locked = report.process.locked_bytes;
+                    let effect = match locked > report.verdict.bytes / 2 {
+                        true => format!(
+                            "The kernel cannot take back what is locked in memory (mlock or mlockall): {} of this process.",
+                            Size(locked)
+                        ),
+                        false => "The kernel takes back pages of files on disk when memory is short.".into(),
+                    };
+                    format!("{size} are pages of mapped files, most of them in the kernel's cache. {effect}")
+                }
             },
             file_evidence(report),
             match cause {
@@ -501,8 +510,15 @@ fn reason(report: &Report) -> String {
 fn kept_on_purpose(report: &Report) -> &'static str {
     match super::keeps_pages_forever(report) {
         true => " forever, because its setting dirty_decay_ms is -1",
+        false if is_locked(report) => ", which are locked in memory (mlock or mlockall)",
         false => "",
     }
+}
+
+/// Returns true if most free pages cannot be returned because they are locked.
+fn is_locked(report: &Report) -> bool {
+    let free = bytes(report, Cause::MallocUnreturned);
+    report.process.locked_bytes > 0 && trim_yield(report) < free / 2
 }
 
 fn trim_yield(report: &Report) -> u64 {

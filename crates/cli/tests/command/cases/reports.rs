@@ -71,7 +71,7 @@ fn a_step_names_both_roots_that_retain_the_same_objects() {
     let class =
         |it: &Action| matches!(it, Action::ReleaseObjects { class, .. } if class == "String");
     let step = advice(&report, class);
-    let both = "retained by Column.@registry → Hash → Column → String, and also by Pools::CACHES → Array → Hash → Array → Column (both";
+    let both = "retained by Column.@registry → Hash → Column → String, and also by Pools::CACHES → Array → Hash → Array → Column → String (all roots";
     assert!(step.action.contains(both), "{step:?}");
     let created = target.number("created");
     let mut left = |name: &str| {

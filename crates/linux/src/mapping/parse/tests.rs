@@ -194,7 +194,7 @@ fn written() -> impl Strategy<Value = (Mapping, Vec<u8>)> {
         )
         .prop_map(|path| [b"/", &path[..]].concat()),
     ];
-    let details = prop::option::of((0..1_u64 << 50, 0..1_u64 << 50, any::<[bool; 4]>()));
+    let details = prop::option::of((0..1_u64 << 50, 0..1_u64 << 50, any::<[bool; 5]>()));
     (0..1000_u64, 1..1000_u64, any::<[bool; 4]>(), any::<u64>(), name, details).prop_map(
         |(gap, pages, [r, w, x, s], file_offset, name, details)| {
             // The range begins at the gap to the mapping before it.
@@ -213,14 +213,16 @@ fn written() -> impl Strategy<Value = (Mapping, Vec<u8>)> {
             let mut text = format!(" {permissions} {file_offset:08x} fe:01 1234   ").into_bytes();
             text.extend(&name);
             text.push(b'\n');
-            if let Some((rss, swap, [pf, ht, dc, wf])) = details {
+            if let Some((rss, swap, [pf, ht, dc, wf, lo])) = details {
                 mapping.kernel_rss_bytes = Some(rss << 10);
                 mapping.swap_bytes = swap << 10;
                 mapping.has_bare_frames |= pf;
                 mapping.is_hugetlb = ht;
                 mapping.not_inherited = dc || wf;
+                mapping.is_locked = lo;
                 let flag = |is: bool, flag: &'static str| if is { flag } else { "rd" };
-                let flags = [flag(pf, "pf"), flag(ht, "ht"), flag(dc, "dc"), flag(wf, "wf")];
+                let flags = [(pf, "pf"), (ht, "ht"), (dc, "dc"), (wf, "wf"), (lo, "lo")];
+                let flags = flags.map(|(is, name)| flag(is, name));
                 let flags = flags.join(" ");
                 text.extend(
                     format!("Size: 9 kB\nRss: {rss:8} kB\nPss: 1 kB\nSwap: {swap:8} kB\nVmFlags: {flags} \n")
