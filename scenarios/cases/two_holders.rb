@@ -9,7 +9,7 @@ require_relative "../lib/scenario"
 class Column
   def initialize(name)
     @name = name
-    @default = name * 20
+    @default = name * 80
   end
 
   attr_reader :name
