@@ -265,7 +265,7 @@ impl Ledger {
             rss_bytes,
             swap_bytes: state.swap_bytes(),
             lost_bytes: pages.lost_bytes(),
-            locked_bytes: locked_bytes(state, &pages),
+            locked_bytes: locked_bytes(state, pages),
             libc: facts.libc.clone(),
             allocator: facts.allocator.clone(),
             causes: booking.causes,
