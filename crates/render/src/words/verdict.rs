@@ -283,7 +283,8 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
         Cause::StackThreads | Cause::StackFibers => {
             let threads = bytes(report, Cause::StackThreads);
             let stacks = report.kept_stacks;
-            let count = report.process.threads + stacks.map_or(0, |it| it.mn_threads);
+            let of_mn = stacks.map_or(0, |it| it.mn_threads);
+            let count = report.process.threads.saturating_add(of_mn);
             let of_ruby = stacks.map_or(0, |it| it.resident_mn_bytes).min(threads);
             let kept = stacks.map_or(0, |it| it.resident_thread_bytes).min(threads - of_ruby);
             let kept = kept + of_ruby;
