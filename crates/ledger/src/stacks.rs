@@ -51,8 +51,12 @@ impl KeptStacks {
             running.get(after).is_none_or(|at| *at >= stack.end) && !of_ruby.contains(&stack.start)
         });
         let kept: Vec<_> = kept.cloned().collect();
-        let (free, in_use): (Vec<_>, Vec<_>) =
-            facts.objects().mn_stacks.iter().partition(|stack| stack.thread.is_none());
+        let knows_threads = !facts.objects().vm_stacks.is_empty();
+        let (free, in_use): (Vec<_>, Vec<_>) = facts
+            .objects()
+            .mn_stacks
+            .iter()
+            .partition(|stack| stack.thread.is_none() && knows_threads);
         let of_mn = |it: &MnStack| pages.resident_bytes(&it.vm) + pages.resident_bytes(&it.machine);
         // Without them no object is known to be a Fiber.
         let knows_types = !facts.objects().data_types.is_empty();

@@ -336,7 +336,11 @@ fn tables_in_mapped_files_and_in_shared_memory_hold_what_they_refer_to() {
     const VARIABLES: u64 = 0x7f40_0000_0000;
     const TABLE: u64 = 0x5556_0000_0000;
     let file = || Backing::File("/srv/table".into());
-    for (shared, backing) in [(false, Backing::Anonymous), (false, file()), (true, file())] {
+    // mmap(2) of anonymous shared memory has this path.
+    let memory = || Backing::File("/dev/zero (deleted)".into());
+    for (shared, backing) in
+        [(false, Backing::Anonymous), (false, file()), (true, file()), (true, memory())]
+    {
         let mut draft = Draft::new();
         let [index, entry] = [4, 30].map(|words| draft.chunk(words));
         draft.point(index, 0, TABLE);

@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use allocator::HeapMap;
 use image::Image;
 use image::elf::Module;
-use linux::{Address, Backing, Mapping, Thread, range_at};
+use linux::{Address, Backing, Mapping, Thread, is_shared_memory, range_at};
 use ruby::{MnStack, ObjectSpace};
 
 /// Memory that the process may write, or execute as anonymous memory, and that nothing else claims: tables of libraries may be in mapped files
@@ -57,9 +58,12 @@ pub(crate) fn areas(
 
 /// Returns true for memory of a device, which cannot be read.
 fn is_device(mapping: &Mapping) -> bool {
-    let is_memory = |path: &Path| path.starts_with("/dev/shm") || path.starts_with("/dev/zero");
+    // Anonymous shared memory is `/dev/zero (deleted)`.
+    let is_memory = |path: &Path| {
+        path.starts_with("/dev/hugepages") || is_shared_memory(path.as_os_str().as_bytes())
+    };
     let is_in_dev = |path: &Path| path.starts_with("/dev") && !is_memory(path);
-    mapping.has_bare_frames || mapping.file().is_some_and(is_in_dev)
+    mapping.has_bare_frames || !mapping.is_hugetlb && mapping.file().is_some_and(is_in_dev)
 }
 
 /// A part of a stack that is in use.

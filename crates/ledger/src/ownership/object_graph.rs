@@ -504,11 +504,13 @@ impl<'a> ObjectGraph<'a> {
         let mut found = Vec::new();
         // As in the trace, uncertain pointers count for what no other pointer reaches.
         let (mut exact, mut uncertain) = (VecDeque::new(), VecDeque::new());
+        // Many objects may share one block.
+        let mut queued = Bits::new(self.pointers.len());
         for (slot, edges) in self.pointers.of_slots.iter().filter(|&(slot, _)| wanted(slot)) {
             for edge in edges.iter().filter(|edge| self.is_own(slot, **edge)) {
                 if edge.is_uncertain() {
                     uncertain.push_back((slot, edge.to()));
-                } else if self.pointers.has_edges(edge.to()) {
+                } else if self.pointers.has_edges(edge.to()) && queued.insert(edge.to()) {
                     exact.push_back((slot, edge.to()));
                 }
             }

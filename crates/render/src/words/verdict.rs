@@ -305,8 +305,8 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 match cause {
                     Cause::StackFibers => fiber_evidence(report),
                     _ if kept > threads / 2 && of_ruby > kept / 2 => vec![
-                        "Ruby keeps the stacks of threads that have ended, such as those of Ractors, for new ones; the kernel can take \
-                         most of their pages when it needs memory"
+                        "Ruby keeps the stacks of threads that have ended, such as those of Ractors, for new ones: up to Ruby 4.0 once \
+                         their Thread objects are collected"
                             .into(),
                     ],
                     _ if kept > threads / 2 => vec![

