@@ -154,7 +154,7 @@ fn example_of_section(section: &str) -> Option<Example> {
 /// The string literals of the sources of verdicts, each without the backslashes at the ends of its lines.
 fn sentences_of_verdicts() -> Vec<String> {
     let folder = "crates/render/src/words";
-    let files = ["verdict.rs", "verdict/objects.rs", "diff.rs"];
+    let files = ["verdict.rs", "verdict/objects.rs", "verdict/stacks.rs", "diff.rs"];
     let literals = files.map(|file| {
         let source = read(&format!("{folder}/{file}"));
         let quoted = source.split('"').skip(1).step_by(2);

@@ -1,17 +1,21 @@
 mod slots;
+mod stacks;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
-use formats::{Action, Advice, LargeGem, Report, ThreadStarter};
+use formats::{Action, Advice, LargeGem, Report};
 use image::Origin;
 use ledger::{
-    ArenaAccount, Cause, Gem, InterpreterAccount, InterpreterKind, Ledger, Libc, OwnerAccount,
-    OwnerKind, Retainer, SpareAccount, SpareKind, percent,
+    ArenaAccount, Cause, InterpreterAccount, InterpreterKind, Ledger, OwnerAccount, OwnerKind,
+    Retainer, SpareAccount, SpareKind, percent,
 };
 
 pub use slots::keeps_most_free_slots;
 use slots::{compact, unset_initial_slots};
+use stacks::{
+    disable_thread_caches, end_fibers, end_thread, recurse_less, run_fewer_fibers,
+    run_fewer_threads, vm_stack_is_larger,
+};
 
 use crate::path::{class_of_hidden, is_hidden, root_of};
 use crate::verdict::{MIN_WASTE_BYTES, has_all_arenas};
@@ -46,7 +50,6 @@ const MAX_GEMS: usize = 3;
 #[must_use]
 pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
     use Cause::{MallocFragmented, MallocUnreturned, RubyLiveSlots, RubyMalloc};
-    let unlock = unlock(ledger);
     let mut malloc = vec![
         auto_trim(ledger),
         preload(ledger),
@@ -58,7 +61,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
     if is_preload_broken(ledger) || is_pinned(ledger) {
         malloc.swap(0, 1);
     }
-    malloc.insert(0, unlock.clone().filter(|_| holds_free_memory(ledger)));
+    malloc.insert(0, unlock(ledger).filter(|_| locks_free_memory(ledger)));
     let groups: [(&[Cause], Vec<Option<Advice>>); 15] = [
         (&[MallocUnreturned, MallocFragmented], malloc),
         (&[Cause::MallocCached], vec![disable_thread_caches(ledger)]),
@@ -91,11 +94,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
         (&[Cause::FileShmem], vec![use_less_shared_memory(ledger)]),
         (
             &[Cause::FileShared, Cause::FilePrivate],
-            match unlock {
-                Some(_) if holds_free_memory(ledger) => vec![],
-                Some(unlock) => vec![Some(unlock)],
-                None => vec![watch_pss(ledger)],
-            },
+            vec![unlock(ledger).filter(|_| !locks_free_memory(ledger)), watch_pss(ledger)],
         ),
     ];
     let mut groups: Vec<_> = groups
@@ -177,18 +176,18 @@ fn trim(ledger: &Ledger) -> Option<Advice> {
 }
 
 /// Returns true if free pages cannot be returned because they are locked in memory.
-fn holds_free_memory(ledger: &Ledger) -> bool {
+fn locks_free_memory(ledger: &Ledger) -> bool {
     let free = ledger.causes[Cause::MallocUnreturned] + ledger.causes[Cause::MallocMuzzy];
     let trimmable = ledger.malloc.as_ref().map_or(free, |malloc| malloc.trim_yield_bytes);
     is_worth(ledger, free.saturating_sub(trimmable))
 }
 
-/// Against locked memory, if that keeps free pages, or most pages of files.
+/// The step against locked memory if that keeps free pages, or most pages of files.
 fn unlock(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.locked_bytes;
     let files = ledger.causes[Cause::FileShared];
-    let holds_files = is_main(ledger, files) && bytes > files / 2;
-    (bytes > 0 && (holds_free_memory(ledger) || holds_files))
+    let locks_files = is_main(ledger, files) && bytes > files / 2;
+    (bytes > 0 && (locks_free_memory(ledger) || locks_files))
         .then(|| step(Action::UnlockMemory { bytes }))
 }
 
@@ -534,106 +533,6 @@ fn limit_jit(ledger: &Ledger) -> Option<Advice> {
     is_main(ledger, bytes).then(|| step(Action::LimitJit { option: option.into(), mebibytes }))
 }
 
-fn run_fewer_threads(ledger: &Ledger) -> Option<Advice> {
-    let (threads, stacks) = (threads(ledger), ledger.kept_stacks);
-    let kept = stacks.resident_thread_bytes + stacks.resident_mn_bytes + stacks.main_bytes;
-    let bytes = ledger.causes[Cause::StackThreads].saturating_sub(kept);
-    (threads > 1 && is_main(ledger, bytes))
-        .then(|| step(Action::RunFewerThreads { threads, starter: starter(ledger) }))
-}
-
-/// The threads that have a stack: native ones, and those that native threads run in turn.
-fn threads(ledger: &Ledger) -> u64 {
-    ledger.process.threads + ledger.kept_stacks.mn_threads
-}
-
-/// The block that started more than half of the threads, and still runs in them.
-fn starter(ledger: &Ledger) -> Option<ThreadStarter> {
-    let groups = ledger.threads.as_ref()?;
-    let mut by_start: BTreeMap<&(String, Option<u32>), u64> = BTreeMap::new();
-    for group in groups {
-        if let Some(started) = &group.started {
-            *by_start.entry(started).or_default() += group.threads;
-        }
-    }
-    let (started, of_block) = by_start.into_iter().max_by_key(|(_, threads)| *threads)?;
-    if of_block * 2 <= threads(ledger) {
-        return None;
-    }
-    let place = |path: &str, line: Option<u32>| match line {
-        Some(line) => format!("{path}:{line}"),
-        None => path.to_owned(),
-    };
-    // The largest group comes first.
-    let largest = groups.iter().find(|group| group.started.as_ref() == Some(started));
-    let run = largest.filter(|group| group.threads * 2 > of_block).map(|group| {
-        let frame = &group.frame;
-        match &frame.path {
-            Some(path) => format!("{} ({})", frame.label, place(path, frame.line)),
-            None => frame.label.clone(),
-        }
-    });
-    let gem = Gem::of(Some(&started.0));
-    let gem = gem.is_gem().then_some(gem.name);
-    Some(ThreadStarter { place: place(&started.0, started.1), gem, threads: of_block, run })
-}
-
-/// When a thread ends, glibc frees the stacks that it keeps until they have no more than this (`stack_cache_maxsize` in
-/// nptl/nptl-stack.c). A forked process has the stacks of its parent's threads, and frees none until one of its own threads ends.
-const MAX_KEPT_STACKS: u64 = 40 << 20;
-/// The last release in which that was tried with success. glibc 2.43 freed none.
-const LAST_THAT_FREES: u32 = 36;
-
-fn end_thread(ledger: &Ledger) -> Option<Advice> {
-    let stacks = ledger.kept_stacks;
-    let bytes = stacks.resident_thread_bytes;
-    let Libc::Glibc { version: Some(version) } = &ledger.libc else { return None };
-    let minor: u32 = version.strip_prefix("2.")?.parse().ok()?;
-    let frees = minor <= LAST_THAT_FREES && stacks.thread_bytes > MAX_KEPT_STACKS;
-    (frees && is_worth(ledger, bytes)).then(|| step(Action::EndThread { bytes }))
-}
-
-/// The bytes of the main thread's VM stack, and of its other stack as far as no call uses them. Both keep the pages of a deep recursion.
-fn main_stacks(ledger: &Ledger) -> (u64, u64) {
-    let vm_stack =
-        ledger.interpreter.as_ref().map_or(0, |it| size_of(it, InterpreterKind::VmStacks));
-    (vm_stack, ledger.kept_stacks.main_bytes)
-}
-
-fn recurse_less(ledger: &Ledger) -> Option<Advice> {
-    let (vm_stack, stack) = main_stacks(ledger);
-    let bytes = vm_stack + stack;
-    is_worth(ledger, bytes).then(|| step(Action::RecurseLess { bytes }))
-}
-
-/// Returns true if the step to recurse less is one against the interpreter's memory, which has the VM stack.
-fn vm_stack_is_larger(ledger: &Ledger) -> bool {
-    let (vm_stack, stack) = main_stacks(ledger);
-    stack < vm_stack
-}
-
-fn disable_thread_caches(ledger: &Ledger) -> Option<Advice> {
-    let bytes = ledger.kept_stacks.cached_bytes;
-    is_worth(ledger, bytes).then(|| step(Action::DisableThreadCaches { bytes }))
-}
-
-fn run_fewer_fibers(ledger: &Ledger) -> Option<Advice> {
-    let bytes = ledger.kept_stacks.resident_fiber_bytes?;
-    is_main(ledger, bytes).then(|| step(Action::RunFewerFibers { bytes }))
-}
-
-fn end_fibers(ledger: &Ledger) -> Option<Advice> {
-    let objects = ledger.owners.iter().find(|owner| owner.name == "Fiber")?;
-    let most = retaining_most(objects);
-    let (fibers, kept) = (ledger.kept_stacks.fibers?, ledger.kept_stacks.resident_fiber_bytes?);
-    let action = Action::EndFibers {
-        fibers,
-        path: most.and_then(|retainer| retainer.path.clone()),
-        are_garbage: most.is_some_and(|retainer| retainer.path.is_none()),
-    };
-    is_main(ledger, ledger.causes[Cause::StackFibers].saturating_sub(kept)).then(|| step(action))
-}
-
 fn use_less_shared_memory(ledger: &Ledger) -> Option<Advice> {
     let files = ledger.files.iter().filter(|file| file.is_in_memory);
     let largest = files.min_by_key(|file| Reverse(file.shared_bytes))?;
@@ -649,5 +548,7 @@ fn use_less_shared_memory(ledger: &Ledger) -> Option<Advice> {
 
 fn watch_pss(ledger: &Ledger) -> Option<Advice> {
     let is_main = is_main(ledger, ledger.causes[Cause::FileShared]);
-    (ledger.origin == Origin::Process && is_main).then(|| step(Action::WatchPss))
+    // The kernel takes back no page that is locked.
+    (ledger.origin == Origin::Process && is_main && unlock(ledger).is_none())
+        .then(|| step(Action::WatchPss))
 }

@@ -42,24 +42,21 @@ impl KeptStacks {
         let mut running: Vec<Address> =
             state.threads.iter().map(linux::Thread::descriptor_base).collect();
         running.sort_unstable();
-        // Each block has the control block of its thread at its end.
-        let of_ruby = facts.objects().mn_stacks.iter();
+        let space = facts.objects();
+        let of_ruby = space.mn_stacks.iter();
         let of_ruby: HashSet<Address> =
             of_ruby.flat_map(|stack| [stack.vm.start, stack.machine.start]).collect();
+        // Each block has the control block of its thread at its end.
         let kept = facts.stacks.iter().filter(|stack| {
             let after = running.partition_point(|at| *at < stack.start);
             running.get(after).is_none_or(|at| *at >= stack.end) && !of_ruby.contains(&stack.start)
         });
         let kept: Vec<_> = kept.cloned().collect();
-        let knows_threads = !facts.objects().vm_stacks.is_empty();
-        let (free, in_use): (Vec<_>, Vec<_>) = facts
-            .objects()
-            .mn_stacks
-            .iter()
-            .partition(|stack| stack.thread.is_none() && knows_threads);
+        let (in_use, free): (Vec<_>, Vec<_>) =
+            space.mn_stacks.iter().partition(|stack| space.is_in_use(stack));
         let of_mn = |it: &MnStack| pages.resident_bytes(&it.vm) + pages.resident_bytes(&it.machine);
         // Without them no object is known to be a Fiber.
-        let knows_types = !facts.objects().data_types.is_empty();
+        let knows_types = !space.data_types.is_empty();
         let graph = facts.graph.as_ref().filter(|_| knows_types);
         let of_fibers = graph.map(PointerGraph::fiber_stacks);
         let resident = |stacks: &[Range<Address>]| -> u64 {

@@ -330,7 +330,7 @@ fn temporary_objects_own_what_lasting_ones_do_not_reach() {
     assert_eq!((sum("Document"), sum("Element")), (bytes(8) + bytes(12), 0));
 }
 
-/// Native memory that only such a table refers to was nobody's, and objects were garbage.
+/// Native memory had no owner, and objects were garbage, if only such a table refers to them.
 #[test]
 fn tables_in_mapped_files_and_in_shared_memory_hold_what_they_refer_to() {
     const VARIABLES: u64 = 0x7f40_0000_0000;

@@ -54,7 +54,7 @@ pub struct Mapping {
     pub is_hugetlb: bool,
     /// True if a forked process does not inherit its pages: MADV_DONTFORK, MADV_WIPEONFORK.
     pub not_inherited: bool,
-    /// True if it is locked in memory (mlock(2), mlockall(2)): nobody can take back a page without unlocking or unmapping it.
+    /// True if it is locked in memory (mlock(2), mlockall(2)): the kernel takes back no page of it, and madvise(2) returns none.
     pub is_locked: bool,
 }
 
@@ -100,6 +100,17 @@ impl Mapping {
     #[must_use]
     pub fn is_private_anonymous(&self) -> bool {
         !self.shared && matches!(self.backing, Backing::Anonymous | Backing::Heap | Backing::Stack)
+    }
+
+    /// Returns true if it is memory of a device, which cannot be read.
+    #[must_use]
+    pub fn is_device(&self) -> bool {
+        // Anonymous shared memory is `/dev/zero (deleted)`.
+        let is_memory = |path: &Path| {
+            path.starts_with("/dev/hugepages") || is_shared_memory(path.as_os_str().as_bytes())
+        };
+        let is_in_dev = |path: &Path| path.starts_with("/dev") && !is_memory(path);
+        self.has_bare_frames || !self.is_hugetlb && self.file().is_some_and(is_in_dev)
     }
 }
 

@@ -82,6 +82,12 @@ pub struct ObjectSpace {
 }
 
 impl ObjectSpace {
+    /// Returns true if a thread has the stack, or if no VM stacks are known, so that one may have it.
+    #[must_use]
+    pub fn is_in_use(&self, stack: &MnStack) -> bool {
+        stack.thread.is_some() || self.vm_stacks.is_empty()
+    }
+
     /// Returns true if a slot has an Array of the interpreter's own, which has no class.
     #[must_use]
     pub fn is_hidden_array(&self, slot: u32) -> bool {

@@ -276,7 +276,7 @@ fn retainer(reports: &[ByClass<'_>], class: &str) -> (Option<String>, u64) {
         });
         return (path, 0);
     };
-    // A root lacks what its objects have outside of blocks of their own. If that is hardly any, the bytes decide alone.
+    // The bytes of roots leave out mappings to which objects refer. If most bytes of the class are listed, they decide alone.
     let bytes = listed().fold(0, |sum: u64, kept| sum.saturating_add(kept.bytes));
     let are_known = bytes >= of_class(last, class).bytes / 2;
     let has_part = match are_known {

@@ -20,7 +20,7 @@ pub struct MapRoots {
 pub struct MapRoot {
     /// Its name: `Cache::STORE`, `(at_exit)`.
     pub name: String,
-    /// The bytes of the slots of its objects, and the resident bytes of the blocks that they refer to and own, and of those that these lead to.
+    /// The bytes of the slots of its objects, and the resident bytes of the blocks that they own.
     pub bytes: u64,
 }
 

@@ -2,14 +2,12 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use allocator::HeapMap;
 use image::Image;
 use image::elf::Module;
-use linux::{Address, Backing, Mapping, Thread, is_shared_memory, range_at};
-use ruby::{MnStack, ObjectSpace};
+use linux::{Address, Backing, Mapping, Thread, range_at};
+use ruby::ObjectSpace;
 
 /// Memory that the process may write, or execute as anonymous memory, and that nothing else claims: tables of libraries may be in mapped files
 /// or in shared memory, too. `locals` are the thread-local variables.
@@ -37,7 +35,7 @@ pub(crate) fn areas(
     let is_in_use = |mapping: &&Mapping| {
         let is_kernels = matches!(mapping.backing, Backing::Stack | Backing::Kernel(_));
         let may_hold = mapping.writable || mapping.executable && mapping.is_private_anonymous();
-        mapping.readable && may_hold && !is_kernels && !is_device(mapping)
+        mapping.readable && may_hold && !is_kernels && !mapping.is_device()
     };
     for mapping in image.state.mappings.iter().filter(is_in_use) {
         let mut at = mapping.range.start;
@@ -54,16 +52,6 @@ pub(crate) fn areas(
         }
     }
     areas
-}
-
-/// Returns true for memory of a device, which cannot be read.
-fn is_device(mapping: &Mapping) -> bool {
-    // Anonymous shared memory is `/dev/zero (deleted)`.
-    let is_memory = |path: &Path| {
-        path.starts_with("/dev/hugepages") || is_shared_memory(path.as_os_str().as_bytes())
-    };
-    let is_in_dev = |path: &Path| path.starts_with("/dev") && !is_memory(path);
-    mapping.has_bare_frames || !mapping.is_hugetlb && mapping.file().is_some_and(is_in_dev)
 }
 
 /// A part of a stack that is in use.
@@ -98,8 +86,7 @@ pub(crate) fn live_stacks(
     let running: HashSet<Range<Address>> = live.iter().map(|it| it.stack.clone()).collect();
     let waiting = space.fiber_stacks.iter().filter(|stack| !running.contains(stack));
     // So is that of a thread that shares native threads with others.
-    let has_thread = |stack: &&MnStack| stack.thread.is_some() || space.vm_stacks.is_empty();
-    let of_threads = space.mn_stacks.iter().filter(has_thread);
+    let of_threads = space.mn_stacks.iter().filter(|stack| space.is_in_use(stack));
     let of_threads = of_threads.map(|stack| &stack.machine).filter(|it| !running.contains(it));
     live.extend(waiting.chain(of_threads).map(|stack| LiveStack {
         range: stack.clone(),

@@ -38,7 +38,7 @@ pub struct Explanation {
     pub address: Option<Address>,
     /// The number of objects; 0 for a chunk.
     pub objects: u64,
-    /// The bytes of their slots and of the chunks that they refer to and own, and of those that these lead to, headers included.
+    /// The bytes of their slots and of the chunks that they own, headers included.
     pub bytes: u64,
     /// The number of objects that would be freed if the subject went away, its own included.
     pub retained_objects: Option<u64>,
@@ -178,7 +178,7 @@ impl Explainer<'_> {
         })
     }
 
-    /// The number and the bytes of the live objects in these slots, with the blocks that they refer to and own, and of those that these lead to.
+    /// The number and the bytes of the live objects in these slots, with the blocks that they own.
     fn bytes(&self, is_it: impl Fn(u32) -> bool) -> (u64, u64) {
         let space = self.graph.space;
         let slots =

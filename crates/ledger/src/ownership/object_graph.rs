@@ -1,14 +1,15 @@
 //! The graph of the references that retain objects and blocks, from named roots on, and the shortest path to each node.
 
+mod blocks;
 mod lasting;
 mod paths;
 mod references;
+mod referrers;
 mod singletons;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::ops::Range;
+use std::collections::{HashMap, HashSet};
 
 use lasting::{lasting_classes, without_anonymous_class};
 use paths::Level;
@@ -17,13 +18,11 @@ pub use singletons::SingletonClasses;
 pub(crate) use singletons::singleton_classes;
 
 use allocator::{Block, HeapMap};
-use linux::both;
 use ruby::{ClassKind, DataType, ImemoType, NamedRoot, ObjectSpace, RootKind, Slot, SlotType};
 
 use crate::interpreter::Gem;
 use crate::ownership::bits::Bits;
 use crate::ownership::dominators::Digraph;
-use crate::ownership::edges::Edge;
 use crate::ownership::graph::PointerGraph;
 use crate::ownership::names::{ObjectCode, ObjectName, ObjectNames, PARTS};
 use crate::ownership::owner::THREAD_LOCALS;
@@ -31,9 +30,6 @@ use crate::ownership::root_memory::Root;
 use crate::ownership::table::{ANONYMOUS_CLASS, OwnerTable};
 use crate::ownership::trace::Trace;
 use crate::ownership::weak::WeakReferences;
-
-/// The number of referrers of a node that are found, with different roots.
-const MAX_REFERRERS: usize = 4;
 
 /// A node, as numbers decode to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -470,80 +466,6 @@ impl<'a> ObjectGraph<'a> {
         self.pointers.partial.get(&node).copied().unwrap_or_else(of_block)
     }
 
-    /// The bytes of the blocks of each of the `wanted` objects, if an object like it owns them: the object's slot, and the bytes of one block. Those
-    /// that its blocks lead to belong to the object that is the fewest pointers away, and to one only.
-    pub(crate) fn bytes_of_blocks(
-        &self,
-        wanted: impl Fn(u32) -> bool,
-    ) -> impl Iterator<Item = (u32, u64)> {
-        let further = self.further_blocks(&wanted);
-        let of_slots = self.pointers.of_slots.iter().filter(move |&(slot, _)| wanted(slot));
-        let edges = of_slots.flat_map(|(slot, edges)| edges.iter().map(move |edge| (slot, *edge)));
-        let first = edges.filter(|&(slot, edge)| !edge.is_uncertain() && self.is_own(slot, edge));
-        first
-            .map(|(slot, edge)| (slot, edge.to()))
-            .chain(further)
-            .filter(|&(_, block)| self.heap.block(block as usize).is_some())
-            .map(|(slot, block)| (slot, self.block_bytes(block)))
-    }
-
-    /// Returns true if an object like the one in a slot owns the block to which it refers.
-    fn is_own(&self, slot: u32, edge: Edge) -> bool {
-        let its = self.space.slots.get(slot as usize);
-        its.is_some_and(|its| self.trace.is_of_slot(edge.to(), *its))
-    }
-
-    /// The blocks that the blocks of the `wanted` objects lead to, or an uncertain reference of these, each with the slot of its object.
-    fn further_blocks(&self, wanted: impl Fn(u32) -> bool) -> Vec<(u32, u32)> {
-        // What an object refers to itself is its own, whoever else refers to it.
-        let mut reached = Bits::new(self.pointers.len());
-        for (slot, edges) in self.pointers.of_slots.iter() {
-            let first = edges.iter().filter(|it| !it.is_uncertain() && self.is_own(slot, **it));
-            first.for_each(|edge| _ = reached.insert(edge.to()));
-        }
-        let mut found = Vec::new();
-        // As in the trace, uncertain pointers count for what no other pointer reaches.
-        let (mut exact, mut uncertain) = (VecDeque::new(), VecDeque::new());
-        // Many objects may share one block.
-        let mut queued = Bits::new(self.pointers.len());
-        for (slot, edges) in self.pointers.of_slots.iter().filter(|&(slot, _)| wanted(slot)) {
-            for edge in edges.iter().filter(|edge| self.is_own(slot, **edge)) {
-                if edge.is_uncertain() {
-                    uncertain.push_back((slot, edge.to()));
-                } else if self.pointers.has_edges(edge.to()) && queued.insert(edge.to()) {
-                    exact.push_back((slot, edge.to()));
-                }
-            }
-        }
-        loop {
-            let (slot, from) = match exact.pop_front() {
-                Some(next) => next,
-                None => match uncertain.pop_front() {
-                    Some((slot, node)) if reached.insert(node) => {
-                        found.push((slot, node));
-                        (slot, node)
-                    }
-                    Some(_) => continue,
-                    None => return found,
-                },
-            };
-            let owner = self.trace.code_of(from as usize);
-            for edge in self.pointers.edges(from) {
-                let to = edge.to();
-                if self.trace.code_of(to as usize) != owner || reached.contains(to) {
-                    continue;
-                }
-                if edge.is_uncertain() || self.pointers.is_old_pointer_to_table(from, to) {
-                    uncertain.push_back((slot, to));
-                } else {
-                    reached.insert(to);
-                    found.push((slot, to));
-                    exact.push_back((slot, to));
-                }
-            }
-        }
-    }
-
     /// The bytes of objects that would be freed without these nodes, which are left out.
     pub(crate) fn bytes_behind(&self, paths: &Paths, through: &HashSet<u32>) -> u64 {
         if through.is_empty() {
@@ -568,45 +490,6 @@ impl<'a> ObjectGraph<'a> {
         let bytes = slots.map(|((_, bytes), _)| bytes).fold(0, u64::saturating_add);
         let blocks = self.bytes_of_blocks(is_behind);
         blocks.map(|(_, bytes)| bytes).fold(bytes, u64::saturating_add)
-    }
-
-    /// For each node among `wanted` to which nodes refer that were reached, if `counts` accepts both: up to [`MAX_REFERRERS`] such nodes with
-    /// different roots. Words on stacks, and words that may be no pointers, do not count.
-    pub(crate) fn referrers(
-        &self,
-        paths: &Paths,
-        wanted: &Bits,
-        counts: impl Fn(u32, u32) -> bool + Sync,
-    ) -> HashMap<u32, Vec<u32>> {
-        let add = |found: &mut HashMap<u32, Vec<u32>>, to: u32, from: u32| {
-            let known = found.entry(to).or_default();
-            let is_new = || known.iter().all(|it| paths.root(*it) != paths.root(from));
-            if known.len() < MAX_REFERRERS && is_new() {
-                known.push(from);
-            }
-        };
-        let among = |nodes: Range<u32>| {
-            let mut found = HashMap::new();
-            for from in nodes.filter(|&from| paths.level(from) < Level::Stacks) {
-                let is_stack = match self.node(from) {
-                    Node::Memory(node) => self.root_at(node).is_some_and(Root::is_stack),
-                    _ => false,
-                };
-                self.references(paths, from, |to, its| {
-                    let is_certain = its < Level::Stacks && !is_stack;
-                    if is_certain && wanted.contains(to) && counts(from, to) {
-                        add(&mut found, to, from);
-                    }
-                });
-            }
-            found
-        };
-        let (all, half) = (self.len() as u32, self.len() as u32 / 2);
-        let (mut found, others) = both(|| among(0..half), || among(half..all));
-        for (to, referrers) in others {
-            referrers.into_iter().for_each(|from| add(&mut found, to, from));
-        }
-        found
     }
 
     /// The references by which nodes are reached, without references of later levels than the level of their target.

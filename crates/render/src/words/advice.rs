@@ -1,18 +1,16 @@
 use diagnosis::{
     BACKGROUND_THREAD, JEMALLOC, NativeHolder, TWO_ARENAS, Variable, native_holder, retaining_few,
 };
-use formats::{
-    Action, Advice, CaptureMethod, KeptBy, LargeGem, Maker, Owner, ProcessSummary, Report,
-    ThreadStarter,
-};
+use formats::{Action, Advice, CaptureMethod, LargeGem, Maker, ProcessSummary, Report};
 use ledger::{Cause, Count, InterpreterKind, Size};
 
 use crate::made_by::maker;
 use crate::text::quoted;
 
-use super::retained::with_other;
+use super::retained::{free_native, release, shrink, with_other};
 use super::shared::{in_family, shares_most};
-use super::{GLIBC_TRIM, counted, trim_call};
+use super::threads::{end_fibers, run_fewer_threads};
+use super::{GLIBC_TRIM, trim_call};
 
 /// A step in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -437,7 +435,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
 }
 
 /// The sentence on garbage that a collection frees; empty if it is not known.
-fn collected(garbage_bytes: u64) -> String {
+pub(super) fn collected(garbage_bytes: u64) -> String {
     match garbage_bytes {
         0 => String::new(),
         bytes => {
@@ -558,39 +556,6 @@ pub(crate) fn process(report: &Report) -> String {
     }
 }
 
-fn release(
-    process: &str,
-    class: &str,
-    size: &str,
-    roots: Option<&str>,
-    garbage: Option<u64>,
-) -> (String, String, &'static str) {
-    let objects = format!("objects of class {class} ({size})");
-    match roots {
-        Some(roots) => (
-            format!(
-                "Release the {objects}, most of which are retained by {roots}. While they grow in number, `rbloat who` \
-                 names the code that creates them."
-            ),
-            format!("rbloat who {process}"),
-            "a change of the program. While it watches, `rbloat who` takes less than 1 % of a processor.",
-        ),
-        None if garbage.is_some() => (
-            format!(
-                "Run the GC: most memory of the {objects} is garbage.{}",
-                collected(garbage.unwrap_or_default())
-            ),
-            "GC.start".into(),
-            "a pause of the program during the collection.",
-        ),
-        None => (
-            format!("Find out what retains the {objects}. No other class holds as much."),
-            format!("rbloat why {process} {}", quoted(class)),
-            "the pause of another capture.",
-        ),
-    }
-}
-
 /// The way to find out what retains the objects that refer to most of the unknown memory; empty without any.
 fn referring(process: &str, report: &Report) -> String {
     let class = report.unknown.first().and_then(|row| row.owner.as_deref());
@@ -600,91 +565,6 @@ fn referring(process: &str, report: &Report) -> String {
             quoted(class)
         )
     })
-}
-
-/// The step against a few objects with most memory of their class.
-fn shrink(
-    process: &str,
-    few: &KeptBy,
-    roots: &str,
-    owner: &Owner,
-) -> (String, String, &'static str) {
-    let (objects, its) = match few.objects {
-        1 => (format!("the large {}", owner.owner), "Its size needs a limit"),
-        _ => (
-            format!("{} large objects of class {}", Count(few.objects), owner.owner),
-            "Their sizes need a limit",
-        ),
-    };
-    (
-        format!(
-            "Release {objects} that {} retained by {roots}, or a part of {} contents. {its} if a later report has more. While \
-             memory grows, `rbloat who` names the code that adds to it.",
-            if few.objects == 1 { "is" } else { "are" },
-            if few.objects == 1 { "its" } else { "their" },
-        ),
-        format!("rbloat who {process}"),
-        "a change of the program. While it watches, `rbloat who` takes less than 1 % of a processor.",
-    )
-}
-
-/// The step against threads: of a server's settings, or of the line that starts them.
-fn run_fewer_threads(threads: u64, starter: Option<&ThreadStarter>) -> (String, String) {
-    let fewer = format!("Run fewer threads: there are {}.", Count(threads));
-    let Some(starter) = starter else {
-        return (fewer, "fewer threads where the program or its server starts them".into());
-    };
-    let run =
-        starter.run.as_ref().map_or_else(String::new, |run| format!(" Most of them run {run}."));
-    let by = match &starter.gem {
-        Some(gem) => format!("{gem} ({})", starter.place),
-        None => starter.place.clone(),
-    };
-    let command = match starter.gem.as_deref() {
-        Some("puma") => {
-            "Puma's threads, which many Rails applications set by RAILS_MAX_THREADS".into()
-        }
-        Some("sidekiq") => "Sidekiq's concurrency".into(),
-        Some(gem) => format!("a limit for the threads of {gem}"),
-        None => {
-            "threads that end when their work is done, or a pool with a fixed number of threads"
-                .into()
-        }
-    };
-    (format!("{fewer} {by} started {} of them.{run}", Count(starter.threads)), command)
-}
-
-/// The step against stacks of fibers. Ruby keeps the stacks of ended fibers, so RSS does not fall.
-fn end_fibers(
-    fibers: u64,
-    path: Option<&str>,
-    are_garbage: bool,
-) -> (String, String, &'static str) {
-    let many = format!("{} keep their stacks", counted(fibers, "fiber"));
-    let effect = "Then later fibers use these stacks again, and RSS grows no further";
-    let (step, command, costs) = match path {
-        None if are_garbage => (
-            format!("Run the GC: {many}, and most of these objects are garbage."),
-            "GC.start",
-            "a pause of the program during the collection.",
-        ),
-        None => (
-            format!("End fibers that are no longer needed: {many}."),
-            "let the block of the fiber end, or drop the last reference to it",
-            "a change of the program.",
-        ),
-        Some(path) => (
-            format!(
-                "Release fibers that are no longer needed: {many}, and most of these objects are retained by {path}."
-            ),
-            match path.contains("Enumerator") {
-                true => "Enumerator#rewind after the last next, or each instead of next",
-                false => "let the block of the fiber end, or drop the last reference to it",
-            },
-            "a change of the program.",
-        ),
-    };
-    (format!("{step} {effect}."), command.into(), costs)
 }
 
 /// "rouge takes 9.1 MiB, and that of mail 4.2 MiB".
@@ -699,39 +579,4 @@ fn bytecode_of(gems: &[LargeGem]) -> String {
         };
     }
     text
-}
-
-/// The step against objects of C extensions: some of all of them.
-fn free_native(
-    class: &str,
-    (objects, all): (u64, u64),
-    roots: Option<&str>,
-    garbage_objects: u64,
-) -> String {
-    let many = match (objects, all) {
-        (1, 1) => format!("the object of class {class}"),
-        _ if objects < all => {
-            format!("{} of {} objects of class {class}", Count(objects), Count(all))
-        }
-        _ => format!("{} objects of class {class}", Count(objects)),
-    };
-    match roots {
-        _ if garbage_objects > 0 && objects == 1 => format!(
-            "Free {many} as soon as it has been used: it is garbage that the GC has not collected yet. Unless its extension tells \
-             the GC how much memory it holds, that may take long."
-        ),
-        _ if garbage_objects > 0 => format!(
-            "Free {many} as soon as they have been used: {} of them are garbage that the GC has not collected yet. Unless their \
-             extension tells the GC how much memory they hold, that may take long.",
-            Count(garbage_objects)
-        ),
-        Some(roots) => {
-            format!(
-                "Release {many}, {} retained by {roots}, or free {} memory as soon as it has been used.",
-                if objects == 1 { "which is" } else { "which are" },
-                if objects == 1 { "its" } else { "their" },
-            )
-        }
-        None => format!("Free the memory of {many} as soon as it has been used."),
-    }
 }

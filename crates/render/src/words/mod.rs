@@ -11,6 +11,7 @@ mod interpreter;
 mod next;
 mod retained;
 mod shared;
+mod threads;
 mod unread;
 mod verdict;
 

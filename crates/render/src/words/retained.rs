@@ -3,6 +3,10 @@
 use formats::{KeptBy, Owner};
 use ledger::Count;
 
+use crate::text::quoted;
+
+use super::advice::collected;
+
 /// A path to most objects of an owner, and that of another root which has them, too.
 pub(super) fn with_other(path: &str, owner: Option<&Owner>) -> String {
     let kept = owner.and_then(|owner| owner.kept_by.first());
@@ -18,4 +22,99 @@ pub(crate) fn retained_share(kept: &KeptBy, all: u64) -> String {
     let other = kept.other_path.as_ref();
     let also = other.map_or_else(String::new, |other| format!(", also retained by {other}"));
     format!("({} of {}){also}", Count(kept.objects), Count(all))
+}
+
+/// The step against the objects of a class.
+pub(super) fn release(
+    process: &str,
+    class: &str,
+    size: &str,
+    roots: Option<&str>,
+    garbage: Option<u64>,
+) -> (String, String, &'static str) {
+    let objects = format!("objects of class {class} ({size})");
+    match roots {
+        Some(roots) => (
+            format!(
+                "Release the {objects}, most of which are retained by {roots}. While they grow in number, `rbloat who` \
+                 names the code that creates them."
+            ),
+            format!("rbloat who {process}"),
+            "a change of the program. While it watches, `rbloat who` takes less than 1 % of a processor.",
+        ),
+        None if garbage.is_some() => (
+            format!(
+                "Run the GC: most memory of the {objects} is garbage.{}",
+                collected(garbage.unwrap_or_default())
+            ),
+            "GC.start".into(),
+            "a pause of the program during the collection.",
+        ),
+        None => (
+            format!("Find out what retains the {objects}. No other class holds as much."),
+            format!("rbloat why {process} {}", quoted(class)),
+            "the pause of another capture.",
+        ),
+    }
+}
+
+/// The step against a few objects with most memory of their class.
+pub(super) fn shrink(
+    process: &str,
+    few: &KeptBy,
+    roots: &str,
+    owner: &Owner,
+) -> (String, String, &'static str) {
+    let (objects, its) = match few.objects {
+        1 => (format!("the large {}", owner.owner), "Its size needs a limit"),
+        _ => (
+            format!("{} large objects of class {}", Count(few.objects), owner.owner),
+            "Their sizes need a limit",
+        ),
+    };
+    (
+        format!(
+            "Release {objects} that {} retained by {roots}, or a part of {} contents. {its} if a later report has more. While \
+             memory grows, `rbloat who` names the code that adds to it.",
+            if few.objects == 1 { "is" } else { "are" },
+            if few.objects == 1 { "its" } else { "their" },
+        ),
+        format!("rbloat who {process}"),
+        "a change of the program. While it watches, `rbloat who` takes less than 1 % of a processor.",
+    )
+}
+
+/// The step against objects of C extensions: some of all of them.
+pub(super) fn free_native(
+    class: &str,
+    (objects, all): (u64, u64),
+    roots: Option<&str>,
+    garbage_objects: u64,
+) -> String {
+    let many = match (objects, all) {
+        (1, 1) => format!("the object of class {class}"),
+        _ if objects < all => {
+            format!("{} of {} objects of class {class}", Count(objects), Count(all))
+        }
+        _ => format!("{} objects of class {class}", Count(objects)),
+    };
+    match roots {
+        _ if garbage_objects > 0 && objects == 1 => format!(
+            "Free {many} as soon as it has been used: it is garbage that the GC has not collected yet. Unless its extension tells \
+             the GC how much memory it holds, that may take long."
+        ),
+        _ if garbage_objects > 0 => format!(
+            "Free {many} as soon as they have been used: {} of them are garbage that the GC has not collected yet. Unless their \
+             extension tells the GC how much memory they hold, that may take long.",
+            Count(garbage_objects)
+        ),
+        Some(roots) => {
+            format!(
+                "Release {many}, {} retained by {roots}, or free {} memory as soon as it has been used.",
+                if objects == 1 { "which is" } else { "which are" },
+                if objects == 1 { "its" } else { "their" },
+            )
+        }
+        None => format!("Free the memory of {many} as soon as it has been used."),
+    }
 }

@@ -25,8 +25,7 @@ pub(super) fn in_family(advice: &Advice, report: &Report) -> String {
         | Action::CopySlices { .. }
         | Action::CopyBuffers { .. }
         | Action::Compact => {
-            "As far as this memory is from before the fork, it stays in the others, and pages that change are copied: do it before the \
-             fork."
+            "If this memory is from before the fork, it stays in the others, and pages that change are copied: free it before the fork."
         }
         _ => return String::new(),
     };

@@ -1,17 +1,19 @@
 mod objects;
+mod stacks;
 
 use std::cmp::Reverse;
 
 use diagnosis::{FREE, MIN_BYTES, MIN_SHARE, NativeHolder, native_holder};
 use formats::{
-    Action, Advice, Arena, CaptureMethod, FindingKind, KeptStacks, MappedFile, Memsize, Owner,
-    Report, UnknownRow, Unread,
+    Action, Advice, Arena, CaptureMethod, FindingKind, MappedFile, Memsize, Owner, Report,
+    UnknownRow, Unread,
 };
 use ledger::{Cause, CauseGroup, Count, Size, percent};
 
 use super::{VerdictWords, confidence, counted, total, trim_call, unread};
 use crate::files::times;
-use objects::{class_evidence, of_objects, singleton_classes};
+use objects::{class_evidence, held, of_objects, singleton_classes};
+use stacks::of_stacks;
 
 /// Smaller parts of a healthy process are not listed, in bytes.
 const MIN_PART_BYTES: u64 = 100 << 10;
@@ -280,61 +282,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 "new objects should fill these slots before Ruby's heap grows.".into()
             },
         ),
-        Cause::StackThreads | Cause::StackFibers => {
-            let threads = bytes(report, Cause::StackThreads);
-            let stacks = report.kept_stacks;
-            let of_mn = stacks.map_or(0, |it| it.mn_threads);
-            let count = report.process.threads.saturating_add(of_mn);
-            let of_ruby = stacks.map_or(0, |it| it.resident_mn_bytes).min(threads);
-            let kept = stacks.map_or(0, |it| it.resident_thread_bytes).min(threads - of_ruby);
-            let kept = kept + of_ruby;
-            let part = |bytes: u64, whose: &str| match bytes {
-                0 => String::new(),
-                bytes => format!(", {} of {whose}", Size(bytes)),
-            };
-            let main = stacks.map_or(0, |it| it.main_bytes).min(threads - kept);
-            let others = part(kept, "threads that do not run");
-            let returned = part(main, "the main thread's stack, which no call uses any more");
-            let fibers = part(bytes(report, Cause::StackFibers), "fibers");
-            (
-                format!(
-                    "{size} are stacks: {} of {}{returned}{others}{fibers}.",
-                    Size(threads - kept - main),
-                    counted(count, "thread")
-                ),
-                match cause {
-                    Cause::StackFibers => fiber_evidence(report),
-                    _ if kept > threads / 2 && of_ruby > kept / 2 => vec![
-                        "Ruby keeps the stacks of threads that have ended, such as those of Ractors, for new ones: up to Ruby 4.0 once \
-                         their Thread objects are collected"
-                            .into(),
-                    ],
-                    _ if kept > threads / 2 => vec![
-                        "the C library keeps the stacks of threads that have ended for new ones; a forked process also has those of \
-                         its parent's threads"
-                            .into(),
-                    ],
-                    _ if main > threads / 2 => vec![
-                        "a recursion of the main thread was once deep: the kernel keeps the pages that it used".into(),
-                    ],
-                    _ => vec![format!(
-                        "{} of stack are resident for each thread on average",
-                        Size((threads - kept - main) / count.max(1))
-                    )],
-                },
-                match cause {
-                    Cause::StackFibers => {
-                        "stack.fibers should not grow while the number of Fiber objects stays the same."
-                    }
-                    _ if kept > threads / 2 => "new threads should use these stacks, so that stack.threads does not grow.",
-                    _ if main > threads / 2 => {
-                        "a process that has not run this code yet should have less in stack.threads."
-                    }
-                    _ => "RSS should fall when threads end.",
-                }
-                .into(),
-            )
-        }
+        Cause::StackThreads | Cause::StackFibers => of_stacks(report, cause),
         Cause::FileShmem => (
             format!(
                 "{size} are pages of mapped files in memory: tmpfs, memfd or shared memory. The kernel can only swap these \
@@ -443,27 +391,6 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             },
         ),
     }
-}
-
-/// The fibers that have stacks, and the stacks that Ruby keeps of others, which have ended or were collected.
-fn fiber_evidence(report: &Report) -> Vec<String> {
-    let words = |stacks: KeptStacks| {
-        let (fibers, kept) = (stacks.fibers?, stacks.resident_fiber_bytes?);
-        let kept = format!(
-            "{} are stacks that no fiber has any more, which Ruby keeps for new ones",
-            Size(kept)
-        );
-        Some(match fibers {
-            0 => kept,
-            fibers => format!("{} a stack; {kept}", have(fibers, "fiber")),
-        })
-    };
-    report.kept_stacks.and_then(words).into_iter().collect()
-}
-
-/// "1 fiber has", "2 fibers have".
-fn have(number: u64, name: &str) -> String {
-    format!("{} {}", counted(number, name), if number == 1 { "has" } else { "have" })
 }
 
 /// Mappings of unknown memory.
@@ -586,24 +513,6 @@ fn pin_evidence(report: &Report) -> Option<String> {
             pin.owner
         )
     })
-}
-
-/// The sentence for memory that objects of C extensions hold.
-fn held(report: &Report, size: Size) -> String {
-    let mut owners = report.owners.iter().flatten();
-    let held_by = format!("{size} of native memory are held by Ruby objects of C extensions");
-    let Some(first) = owners.find(|owner| owner.cause == Some(Cause::NativeHeld)) else {
-        return format!("{held_by}.");
-    };
-    let share =
-        if first.held_bytes() > report.verdict.bytes / 2 { "most" } else { "the largest part" };
-    let counted = match first.memsize {
-        Some(Memsize::None) => {
-            "Their type reports no size, so Ruby's GC may count only their slots"
-        }
-        _ => "Ruby's GC may see less of this memory than there is",
-    };
-    format!("{held_by}, {share} of them by {} {}. {counted}.", Count(first.objects), first.owner)
 }
 
 /// The owners of a cause that hold most.

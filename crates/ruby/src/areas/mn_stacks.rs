@@ -18,11 +18,11 @@ use crate::word::words;
 
 /// The size of a chunk.
 const CHUNK_BYTES: u64 = 512 << 20;
-/// More chunks than a process has.
+/// The number of chunks that are read: these have stacks for 65,000 threads of the default size.
 const MAX_CHUNKS: usize = 256;
 /// The number of words that may be the address of a chunk. Few begin with such numbers.
 const MAX_CANDIDATES: usize = 64;
-/// More threads than a process has.
+/// The number of stacks that are read: the numbers of a chunk cannot be trusted.
 const MAX_STACKS: usize = 1 << 16;
 /// The offsets of the numbers in a chunk's header: without and with the flag.
 const NUMBERS_OFFSETS: [u64; 2] = [16, 18];

@@ -248,7 +248,7 @@ fn owning<'a>(
     (owning, bytes)
 }
 
-/// Returns false for hidden objects that are code: of these, those that may belong to objects of programs count.
+/// Returns false for hidden objects that are code, and true for hidden ones that may belong to objects of programs.
 fn is_managed(diff: Changes<'_>, class: &ClassChange) -> bool {
     let mut owners = diff.owners.iter().filter(|owner| owner.owner == class.name);
     !is_hidden(&class.name) || owners.any(|owner| owner.cause == Some(Cause::RubyMalloc))

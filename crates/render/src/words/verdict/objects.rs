@@ -1,7 +1,7 @@
 //! The verdict on the memory of Ruby objects, in words.
 
 use diagnosis::{Majority, managed, retaining_few};
-use formats::{Action, Owner, Report};
+use formats::{Action, Memsize, Owner, Report};
 use ledger::{Cause, Count, Size};
 
 use crate::words::gc;
@@ -140,4 +140,22 @@ pub(super) fn singleton_classes(report: &Report) -> String {
         ),
         None => String::new(),
     }
+}
+
+/// The sentence for memory that objects of C extensions hold.
+pub(super) fn held(report: &Report, size: Size) -> String {
+    let mut owners = report.owners.iter().flatten();
+    let held_by = format!("{size} of native memory are held by Ruby objects of C extensions");
+    let Some(first) = owners.find(|owner| owner.cause == Some(Cause::NativeHeld)) else {
+        return format!("{held_by}.");
+    };
+    let share =
+        if first.held_bytes() > report.verdict.bytes / 2 { "most" } else { "the largest part" };
+    let counted = match first.memsize {
+        Some(Memsize::None) => {
+            "Their type reports no size, so Ruby's GC may count only their slots"
+        }
+        _ => "Ruby's GC may see less of this memory than there is",
+    };
+    format!("{held_by}, {share} of them by {} {}. {counted}.", Count(first.objects), first.owner)
 }

@@ -1,0 +1,108 @@
+//! Steps against the stacks of threads and fibers.
+
+use std::collections::BTreeMap;
+
+use formats::{Action, Advice, ThreadStarter};
+use ledger::{Cause, Gem, InterpreterKind, Ledger, Libc};
+
+use super::{is_main, is_worth, retaining_most, size_of, step};
+
+pub(super) fn run_fewer_threads(ledger: &Ledger) -> Option<Advice> {
+    let (threads, stacks) = (threads(ledger), ledger.kept_stacks);
+    let kept = stacks.resident_thread_bytes + stacks.resident_mn_bytes + stacks.main_bytes;
+    let bytes = ledger.causes[Cause::StackThreads].saturating_sub(kept);
+    (threads > 1 && is_main(ledger, bytes))
+        .then(|| step(Action::RunFewerThreads { threads, starter: starter(ledger) }))
+}
+
+/// The threads that have a stack: native ones, and those that native threads run in turn.
+fn threads(ledger: &Ledger) -> u64 {
+    ledger.process.threads + ledger.kept_stacks.mn_threads
+}
+
+/// The block that started more than half of the threads, and still runs in them.
+fn starter(ledger: &Ledger) -> Option<ThreadStarter> {
+    let groups = ledger.threads.as_ref()?;
+    let mut by_start: BTreeMap<&(String, Option<u32>), u64> = BTreeMap::new();
+    for group in groups {
+        if let Some(started) = &group.started {
+            *by_start.entry(started).or_default() += group.threads;
+        }
+    }
+    let (started, of_block) = by_start.into_iter().max_by_key(|(_, threads)| *threads)?;
+    if of_block * 2 <= threads(ledger) {
+        return None;
+    }
+    let place = |path: &str, line: Option<u32>| match line {
+        Some(line) => format!("{path}:{line}"),
+        None => path.to_owned(),
+    };
+    // The largest group comes first.
+    let largest = groups.iter().find(|group| group.started.as_ref() == Some(started));
+    let run = largest.filter(|group| group.threads * 2 > of_block).map(|group| {
+        let frame = &group.frame;
+        match &frame.path {
+            Some(path) => format!("{} ({})", frame.label, place(path, frame.line)),
+            None => frame.label.clone(),
+        }
+    });
+    let gem = Gem::of(Some(&started.0));
+    let gem = gem.is_gem().then_some(gem.name);
+    Some(ThreadStarter { place: place(&started.0, started.1), gem, threads: of_block, run })
+}
+
+/// When a thread ends, glibc frees the stacks that it keeps until they have no more than this (`stack_cache_maxsize` in
+/// nptl/nptl-stack.c). A forked process has the stacks of its parent's threads, and frees none until one of its own threads ends.
+const MAX_KEPT_STACKS: u64 = 40 << 20;
+/// The last release in which that was tried with success. glibc 2.43 freed none.
+const LAST_THAT_FREES: u32 = 36;
+
+pub(super) fn end_thread(ledger: &Ledger) -> Option<Advice> {
+    let stacks = ledger.kept_stacks;
+    let bytes = stacks.resident_thread_bytes;
+    let Libc::Glibc { version: Some(version) } = &ledger.libc else { return None };
+    let minor: u32 = version.strip_prefix("2.")?.parse().ok()?;
+    let frees = minor <= LAST_THAT_FREES && stacks.thread_bytes > MAX_KEPT_STACKS;
+    (frees && is_worth(ledger, bytes)).then(|| step(Action::EndThread { bytes }))
+}
+
+/// The bytes of the main thread's VM stack, and of its other stack as far as no call uses them. Both keep the pages of a deep recursion.
+fn main_stacks(ledger: &Ledger) -> (u64, u64) {
+    let vm_stack =
+        ledger.interpreter.as_ref().map_or(0, |it| size_of(it, InterpreterKind::VmStacks));
+    (vm_stack, ledger.kept_stacks.main_bytes)
+}
+
+pub(super) fn recurse_less(ledger: &Ledger) -> Option<Advice> {
+    let (vm_stack, stack) = main_stacks(ledger);
+    let bytes = vm_stack + stack;
+    is_worth(ledger, bytes).then(|| step(Action::RecurseLess { bytes }))
+}
+
+/// Returns true if the step to recurse less is one against the interpreter's memory, which has the VM stack.
+pub(super) fn vm_stack_is_larger(ledger: &Ledger) -> bool {
+    let (vm_stack, stack) = main_stacks(ledger);
+    stack < vm_stack
+}
+
+pub(super) fn disable_thread_caches(ledger: &Ledger) -> Option<Advice> {
+    let bytes = ledger.kept_stacks.cached_bytes;
+    is_worth(ledger, bytes).then(|| step(Action::DisableThreadCaches { bytes }))
+}
+
+pub(super) fn run_fewer_fibers(ledger: &Ledger) -> Option<Advice> {
+    let bytes = ledger.kept_stacks.resident_fiber_bytes?;
+    is_main(ledger, bytes).then(|| step(Action::RunFewerFibers { bytes }))
+}
+
+pub(super) fn end_fibers(ledger: &Ledger) -> Option<Advice> {
+    let objects = ledger.owners.iter().find(|owner| owner.name == "Fiber")?;
+    let most = retaining_most(objects);
+    let (fibers, kept) = (ledger.kept_stacks.fibers?, ledger.kept_stacks.resident_fiber_bytes?);
+    let action = Action::EndFibers {
+        fibers,
+        path: most.and_then(|retainer| retainer.path.clone()),
+        are_garbage: most.is_some_and(|retainer| retainer.path.is_none()),
+    };
+    is_main(ledger, ledger.causes[Cause::StackFibers].saturating_sub(kept)).then(|| step(action))
+}

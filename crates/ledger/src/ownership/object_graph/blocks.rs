@@ -1,0 +1,85 @@
+//! The blocks of objects.
+
+use std::collections::VecDeque;
+
+use crate::ownership::bits::Bits;
+use crate::ownership::edges::Edge;
+
+use super::ObjectGraph;
+
+impl ObjectGraph<'_> {
+    /// The bytes of the blocks that each of the `wanted` objects owns: the object's slot, and the bytes of one block. Of two objects that
+    /// refer to a block, both have it. A block behind these belongs to the object that is the fewest pointers away.
+    pub(crate) fn bytes_of_blocks(
+        &self,
+        wanted: impl Fn(u32) -> bool,
+    ) -> impl Iterator<Item = (u32, u64)> {
+        let further = self.further_blocks(&wanted);
+        let of_slots = self.pointers.of_slots.iter().filter(move |&(slot, _)| wanted(slot));
+        let edges = of_slots.flat_map(|(slot, edges)| edges.iter().map(move |edge| (slot, *edge)));
+        let first = edges.filter(|&(slot, edge)| !edge.is_uncertain() && self.is_own(slot, edge));
+        first
+            .map(|(slot, edge)| (slot, edge.to()))
+            .chain(further)
+            .filter(|&(_, block)| self.heap.block(block as usize).is_some())
+            .map(|(slot, block)| (slot, self.block_bytes(block)))
+    }
+
+    /// Returns true if an object like the one in a slot owns the block to which it refers.
+    fn is_own(&self, slot: u32, edge: Edge) -> bool {
+        let its = self.space.slots.get(slot as usize);
+        its.is_some_and(|its| self.trace.is_of_slot(edge.to(), *its))
+    }
+
+    /// The blocks behind those that the `wanted` objects refer to, each with the slot of its object. An uncertain reference of an object leads
+    /// to them, too.
+    fn further_blocks(&self, wanted: impl Fn(u32) -> bool) -> Vec<(u32, u32)> {
+        // A block that an object refers to is not behind another object.
+        let mut reached = Bits::new(self.pointers.len());
+        for (slot, edges) in self.pointers.of_slots.iter() {
+            let first = edges.iter().filter(|it| !it.is_uncertain() && self.is_own(slot, **it));
+            first.for_each(|edge| _ = reached.insert(edge.to()));
+        }
+        let mut found = Vec::new();
+        // As in the trace, uncertain pointers count for what no other pointer reaches.
+        let (mut exact, mut uncertain) = (VecDeque::new(), VecDeque::new());
+        // Many objects may share one block.
+        let mut queued = Bits::new(self.pointers.len());
+        for (slot, edges) in self.pointers.of_slots.iter().filter(|&(slot, _)| wanted(slot)) {
+            for edge in edges.iter().filter(|edge| self.is_own(slot, **edge)) {
+                if edge.is_uncertain() {
+                    uncertain.push_back((slot, edge.to()));
+                } else if self.pointers.has_edges(edge.to()) && queued.insert(edge.to()) {
+                    exact.push_back((slot, edge.to()));
+                }
+            }
+        }
+        loop {
+            let (slot, from) = match exact.pop_front() {
+                Some(next) => next,
+                None => match uncertain.pop_front() {
+                    Some((slot, node)) if reached.insert(node) => {
+                        found.push((slot, node));
+                        (slot, node)
+                    }
+                    Some(_) => continue,
+                    None => return found,
+                },
+            };
+            let owner = self.trace.code_of(from as usize);
+            for edge in self.pointers.edges(from) {
+                let to = edge.to();
+                if self.trace.code_of(to as usize) != owner || reached.contains(to) {
+                    continue;
+                }
+                if edge.is_uncertain() || self.pointers.is_old_pointer_to_table(from, to) {
+                    uncertain.push_back((slot, to));
+                } else {
+                    reached.insert(to);
+                    found.push((slot, to));
+                    exact.push_back((slot, to));
+                }
+            }
+        }
+    }
+}

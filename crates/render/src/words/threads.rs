@@ -1,0 +1,65 @@
+//! Steps against threads and fibers, in words.
+
+use formats::ThreadStarter;
+use ledger::Count;
+
+use super::counted;
+
+/// The step against threads: of a server's settings, or of the line that starts them.
+pub(super) fn run_fewer_threads(threads: u64, starter: Option<&ThreadStarter>) -> (String, String) {
+    let fewer = format!("Run fewer threads: there are {}.", Count(threads));
+    let Some(starter) = starter else {
+        return (fewer, "fewer threads where the program or its server starts them".into());
+    };
+    let run =
+        starter.run.as_ref().map_or_else(String::new, |run| format!(" Most of them run {run}."));
+    let by = match &starter.gem {
+        Some(gem) => format!("{gem} ({})", starter.place),
+        None => starter.place.clone(),
+    };
+    let command = match starter.gem.as_deref() {
+        Some("puma") => {
+            "Puma's threads, which many Rails applications set by RAILS_MAX_THREADS".into()
+        }
+        Some("sidekiq") => "Sidekiq's concurrency".into(),
+        Some(gem) => format!("a limit for the threads of {gem}"),
+        None => {
+            "threads that end when their work is done, or a pool with a fixed number of threads"
+                .into()
+        }
+    };
+    (format!("{fewer} {by} started {} of them.{run}", Count(starter.threads)), command)
+}
+
+/// The step against stacks of fibers. Ruby keeps the stacks of ended fibers, so RSS does not fall.
+pub(super) fn end_fibers(
+    fibers: u64,
+    path: Option<&str>,
+    are_garbage: bool,
+) -> (String, String, &'static str) {
+    let many = format!("{} keep their stacks", counted(fibers, "fiber"));
+    let effect = "Then later fibers use these stacks again, and RSS grows no further";
+    let (step, command, costs) = match path {
+        None if are_garbage => (
+            format!("Run the GC: {many}, and most of these objects are garbage."),
+            "GC.start",
+            "a pause of the program during the collection.",
+        ),
+        None => (
+            format!("End fibers that are no longer needed: {many}."),
+            "let the block of the fiber end, or drop the last reference to it",
+            "a change of the program.",
+        ),
+        Some(path) => (
+            format!(
+                "Release fibers that are no longer needed: {many}, and most of these objects are retained by {path}."
+            ),
+            match path.contains("Enumerator") {
+                true => "Enumerator#rewind after the last next, or each instead of next",
+                false => "let the block of the fiber end, or drop the last reference to it",
+            },
+            "a change of the program.",
+        ),
+    };
+    (format!("{step} {effect}."), command.into(), costs)
+}

@@ -1,0 +1,85 @@
+//! Verdicts on stacks.
+
+use formats::{KeptStacks, Report};
+use ledger::{Cause, Size};
+
+use super::{bytes, counted};
+
+/// The sentence, the evidence and the check for stacks of threads or of fibers.
+pub(super) fn of_stacks(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
+    let size = Size(report.verdict.bytes);
+    let threads = bytes(report, Cause::StackThreads);
+    let stacks = report.kept_stacks;
+    let of_mn = stacks.map_or(0, |it| it.mn_threads);
+    let count = report.process.threads.saturating_add(of_mn);
+    let of_ruby = stacks.map_or(0, |it| it.resident_mn_bytes).min(threads);
+    let kept = stacks.map_or(0, |it| it.resident_thread_bytes).min(threads - of_ruby);
+    let kept = kept + of_ruby;
+    let part = |bytes: u64, whose: &str| match bytes {
+        0 => String::new(),
+        bytes => format!(", {} of {whose}", Size(bytes)),
+    };
+    let main = stacks.map_or(0, |it| it.main_bytes).min(threads - kept);
+    let others = part(kept, "threads that do not run");
+    let returned = part(main, "the main thread's stack, which no call uses any more");
+    let fibers = part(bytes(report, Cause::StackFibers), "fibers");
+    (
+        format!(
+            "{size} are stacks: {} of {}{returned}{others}{fibers}.",
+            Size(threads - kept - main),
+            counted(count, "thread")
+        ),
+        match cause {
+            Cause::StackFibers => fiber_evidence(report),
+            _ if kept > threads / 2 && of_ruby > kept / 2 => vec![
+                "Ruby keeps the stacks of threads that have ended, such as those of Ractors, for new ones: up to Ruby 4.0 once \
+                 their Thread objects are collected"
+                    .into(),
+            ],
+            _ if kept > threads / 2 => vec![
+                "the C library keeps the stacks of threads that have ended for new ones; a forked process also has those of \
+                 its parent's threads"
+                    .into(),
+            ],
+            _ if main > threads / 2 => vec![
+                "a recursion of the main thread was once deep: the kernel keeps the pages that it used".into(),
+            ],
+            _ => vec![format!(
+                "{} of stack are resident for each thread on average",
+                Size((threads - kept - main) / count.max(1))
+            )],
+        },
+        match cause {
+            Cause::StackFibers => {
+                "stack.fibers should not grow while the number of Fiber objects stays the same."
+            }
+            _ if kept > threads / 2 => "new threads should use these stacks, so that stack.threads does not grow.",
+            _ if main > threads / 2 => {
+                "a process that has not run this code yet should have less in stack.threads."
+            }
+            _ => "RSS should fall when threads end.",
+        }
+        .into(),
+    )
+}
+
+/// The fibers that have stacks, and the stacks that Ruby keeps of others, which have ended or were collected.
+fn fiber_evidence(report: &Report) -> Vec<String> {
+    let words = |stacks: KeptStacks| {
+        let (fibers, kept) = (stacks.fibers?, stacks.resident_fiber_bytes?);
+        let kept = format!(
+            "{} are stacks that no fiber has any more, which Ruby keeps for new ones",
+            Size(kept)
+        );
+        Some(match fibers {
+            0 => kept,
+            fibers => format!("{} a stack; {kept}", have(fibers, "fiber")),
+        })
+    };
+    report.kept_stacks.and_then(words).into_iter().collect()
+}
+
+/// "1 fiber has", "2 fibers have".
+fn have(number: u64, name: &str) -> String {
+    format!("{} {}", counted(number, name), if number == 1 { "has" } else { "have" })
+}
