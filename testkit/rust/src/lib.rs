@@ -13,6 +13,7 @@ mod malloc_heap;
 mod object_space;
 mod place;
 mod process;
+mod profile;
 mod server;
 mod skip;
 mod synthetic;
@@ -33,6 +34,7 @@ pub use place::{
     scenario,
 };
 pub use process::{Target, compile, wait_until_asleep};
+pub use profile::{Profile, ProfileStack};
 pub use server::Server;
 pub use skip::{cases, is_nightly, skip};
 pub use synthetic::SyntheticMemory;
