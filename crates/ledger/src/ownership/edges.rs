@@ -105,6 +105,9 @@ impl Adjacency {
     }
 }
 
+/// The bits of a pointer to a block of malloc that are free for other uses.
+const TAG: u64 = 7;
+
 /// Collects the edges of nodes, one node after the other.
 pub(crate) struct Collector<'a> {
     addresses: &'a AddressIndex<'a>,
@@ -134,18 +137,14 @@ impl<'a> Collector<'a> {
         if !ADDRESSES.contains(&word) {
             return;
         }
-        // Trees keep the colour of a node in the lowest bit of a pointer to another one (glibc's misc/tsearch.c, which keeps all
-        // values that setenv(3) has ever got). Other odd words are numbers.
-        if word % 2 == 1 {
-            if let Referent::Block { number, is_start: true } = self.addresses.at(Address(word - 1))
-            {
+        // Some keep a number in the lowest bits of a pointer to a block, such as the colour of a node of a tree (glibc's
+        // misc/tsearch.c, which keeps all values that setenv(3) has ever got) or a type (upb). Others are numbers. Pointers into the
+        // middle of a block lead to parts of structures, which are aligned (SQLite adds 4 to one of its pointers).
+        if !word.is_multiple_of(4) {
+            let referent = self.addresses.at(Address(word & !TAG));
+            if let Referent::Block { number, is_start: true } = referent {
                 self.add_edge(Edge::new(number, true));
             }
-            return;
-        }
-        // Pointers into the middle of a block lead to parts of structures, which are aligned (SQLite adds 4 to one of
-        // its pointers).
-        if !word.is_multiple_of(4) {
             return;
         }
         let edge = match self.addresses.at(Address(word)) {
