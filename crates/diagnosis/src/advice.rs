@@ -186,7 +186,7 @@ fn locks_free_memory(ledger: &Ledger) -> bool {
 fn unlock(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.locked_bytes;
     let files = ledger.causes[Cause::FileShared];
-    let locks_files = is_main(ledger, files) && bytes > files / 2;
+    let locks_files = is_main(ledger, files) && ledger.locked_file_bytes > files / 2;
     (bytes > 0 && (locks_free_memory(ledger) || locks_files))
         .then(|| step(Action::UnlockMemory { bytes }))
 }

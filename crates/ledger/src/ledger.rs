@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use allocator::{Allocator, HeapMap, Libc, Totals, Tuning};
 use image::{Origin, ProcessState};
-use linux::{Address, Backing, Pages, ProcessInfo, both};
+use linux::{Address, Backing, Mapping, PageState, Pages, ProcessInfo, both, intersection, length};
 use ruby::{Collector, HeapPage, ObjectSpace, SlotState};
 
 use crate::claims::{Booking, book_all};
@@ -34,6 +34,8 @@ pub struct Ledger {
     pub lost_bytes: u64,
     /// The resident bytes of mappings that are locked in memory, by mlock(2) or mlockall(2).
     pub locked_bytes: u64,
+    /// The part of them that are pages of files, or shared memory.
+    pub locked_file_bytes: u64,
     /// The C library.
     pub libc: Libc,
     /// The allocator that serves malloc(3).
@@ -265,7 +267,8 @@ impl Ledger {
             rss_bytes,
             swap_bytes: state.swap_bytes(),
             lost_bytes: pages.lost_bytes(),
-            locked_bytes: locked_bytes(state, pages),
+            locked_bytes: locked_bytes(state, |page| page.is_resident()),
+            locked_file_bytes: locked_bytes(state, |page| page == PageState::File),
             libc: facts.libc.clone(),
             allocator: facts.allocator.clone(),
             causes: booking.causes,
@@ -363,23 +366,31 @@ fn check_rss(state: &ProcessState, rss_bytes: u64, findings: &mut Vec<Finding>) 
     findings.push(Finding::CountDiffers { bytes: rss_bytes, min_bytes, max_bytes, is_kernels });
 }
 
-/// The resident bytes of locked mappings.
-fn locked_bytes(state: &ProcessState, pages: &Pages) -> u64 {
-    let locked = state.mappings.iter().filter(|mapping| mapping.is_locked);
-    locked.map(|mapping| pages.resident_bytes(&mapping.range)).sum()
+/// The bytes of such pages in locked mappings.
+fn locked_bytes(state: &ProcessState, counts: impl Fn(PageState) -> bool) -> u64 {
+    let runs = locked(state).flat_map(|mapping| {
+        let runs = pages_of(state).runs_in(&mapping.range).filter(|run| counts(run.state));
+        runs.map(|run| length(&intersection(&run.range, &mapping.range)))
+    });
+    runs.sum()
 }
 
-/// The resident bytes of free pages that a trim does not return, because they are locked: madvise(2) fails there. The end of the heap is
-/// returned by brk(2), which unlocks it.
+fn locked(state: &ProcessState) -> impl Iterator<Item = &Mapping> {
+    state.mappings.iter().filter(|mapping| mapping.is_locked)
+}
+
+/// The resident bytes of free pages that a trim does not return: madvise(2) ends at the first page of a range that is locked. The end of
+/// the heap is returned by brk(2), which unlocks it.
 fn untrimmable_bytes(heap: &HeapMap, state: &ProcessState) -> u64 {
-    let pages = pages_of(state);
-    let is_locked = |range: &&Range<Address>| {
-        let mapping = state.mappings.find(range.start);
-        mapping.is_some_and(|it| {
-            it.is_locked && !(it.backing == Backing::Heap && it.range.end == range.end)
-        })
+    let locked: Vec<&Mapping> = locked(state).collect();
+    let after_lock = |range: &Range<Address>| {
+        let next = locked.partition_point(|mapping| mapping.range.end <= range.start);
+        let first = locked.get(next).filter(|mapping| mapping.range.start < range.end)?;
+        let is_end = first.backing == Backing::Heap && first.range.end == range.end;
+        (!is_end).then(|| first.range.start.max(range.start)..range.end)
     };
-    heap.trimmable.iter().filter(is_locked).map(|range| pages.resident_bytes(range)).sum()
+    let pages = pages_of(state);
+    heap.trimmable.iter().filter_map(after_lock).map(|range| pages.resident_bytes(&range)).sum()
 }
 
 impl MallocAccount {

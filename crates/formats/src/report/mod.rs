@@ -164,6 +164,7 @@ impl Report {
                 swap_bytes: ledger.swap_bytes,
                 lost_bytes: ledger.lost_bytes,
                 locked_bytes: ledger.locked_bytes,
+                locked_file_bytes: ledger.locked_file_bytes,
                 deployment,
             },
             capture,

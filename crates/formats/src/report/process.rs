@@ -20,5 +20,7 @@ pub struct ProcessSummary {
     pub lost_bytes: u64,
     #[serde(default)]
     pub locked_bytes: u64,
+    #[serde(default)]
+    pub locked_file_bytes: u64,
     pub deployment: Deployment,
 }

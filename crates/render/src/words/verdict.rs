@@ -297,10 +297,10 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                     format!("{size} are pages of mapped files, most of them changed by this process.")
                 }
                 _ => {
-                    let locked = report.process.locked_bytes;
+                    let locked = report.process.locked_file_bytes;
                     let effect = match locked > report.verdict.bytes / 2 {
                         true => format!(
-                            "The kernel cannot take back what is locked in memory (mlock or mlockall): {} of this process.",
+                            "The kernel cannot take back what is locked in memory (mlock or mlockall): {} of pages of files.",
                             Size(locked)
                         ),
                         false => "The kernel takes back pages of files on disk when memory is short.".into(),
