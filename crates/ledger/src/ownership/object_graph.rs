@@ -75,6 +75,11 @@ const LISTS: [&str; 6] = [
     "(Ractors)",
 ];
 
+/// The references from a list to an object behind it that are followed back.
+const MAX_STEPS_TO_LIST: usize = 256;
+/// The list of finalizers.
+const FINALIZERS: u32 = FIRST_LIST + 1;
+
 const UNKNOWN: &str = "(unknown)";
 
 /// The references between roots, objects and blocks.
@@ -186,7 +191,7 @@ impl<'a> ObjectGraph<'a> {
         let main_ractor = lists.ractors.main;
         let lists = [
             at_exit,
-            weak.finalizers.clone(),
+            weak.finalizers().collect(),
             lists.trace_points.iter().map(|&(_, slot)| slot).collect(),
             lists.signal_handlers.clone(),
             main_ractor.into_iter().collect(),
@@ -412,6 +417,34 @@ impl<'a> ObjectGraph<'a> {
     /// Returns true for objects of Thread and its subclasses, which wrap the same structure.
     pub(crate) fn is_thread(&self, slot: u32) -> bool {
         is_thread(self.space, slot)
+    }
+
+    /// Returns true for the stack of a thread or of a fiber.
+    pub(crate) fn is_stack(&self, number: u32) -> bool {
+        match self.node(number) {
+            Node::Memory(node) => self.root_at(node).is_some_and(Root::is_stack),
+            _ => false,
+        }
+    }
+
+    /// Returns true if a reference goes together with another object: the finalizers of an object retain what they refer to no longer
+    /// than it lives, unless they refer to it, too.
+    pub(crate) fn goes_with_another(&self, paths: &Paths, from: u32, to: u32) -> bool {
+        if paths.root(from) != Some(FINALIZERS) {
+            return false;
+        }
+        let (mut at, mut parent) = (to, Some(from));
+        for _ in 0..MAX_STEPS_TO_LIST {
+            match parent {
+                Some(FINALIZERS) => break,
+                Some(it) => (at, parent) = (it, paths.parent(it)),
+                None => return false,
+            }
+        }
+        match self.node(at) {
+            Node::Slot(slot) => self.weak.lead_to_their_object(slot) == Some(false),
+            _ => false,
+        }
     }
 
     /// Returns true if programs see the object in a slot.

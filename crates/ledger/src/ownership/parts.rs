@@ -5,7 +5,7 @@ use std::num::NonZero;
 
 use allocator::HeapMap;
 use linux::length;
-use ruby::{ClassKind, CodePaths, ImemoType, Slot, SlotType};
+use ruby::{ClassKind, CodePaths, DataType, ImemoType, Slot, SlotType};
 
 use crate::Cause;
 use crate::interpreter::{InterpreterAccount, InterpreterKind, PartSize};
@@ -88,6 +88,9 @@ impl<'a> Parts<'a> {
                         ClassKind::Hidden(_) | ClassKind::Visible(_) => InterpreterKind::Classes,
                     }
                 })
+            }
+            Owner::Data(class) if self.table.type_of(class).is_some_and(DataType::is_autoload) => {
+                InterpreterKind::Classes
             }
             Owner::VmStacks => InterpreterKind::VmStacks,
             _ => InterpreterKind::Other,
@@ -257,7 +260,9 @@ impl Values {
     fn are_numbers(self, references: &[Edge], table: &OwnerTable<'_>) -> bool {
         let is_object = |edge: &&Edge| {
             let slot = table.space.slots.get(edge.to() as usize);
-            slot.is_some_and(|it| !INTERPRETERS.contains(&it.kind()))
+            let is_autoload =
+                || table.space.data_type_of(edge.to()).is_some_and(DataType::is_autoload);
+            slot.is_some_and(|it| !INTERPRETERS.contains(&it.kind())) && !is_autoload()
         };
         let objects = references.iter().filter(is_object).count();
         let Self { blocks, arrays, others } = self;

@@ -156,7 +156,9 @@ impl<'a> Retainers<'a> {
         nodes.for_each(|&node| _ = wanted.insert(node));
         let is_other = |from: u32, to: u32| {
             let root = self.paths.root(from);
-            root != self.paths.root(to) && root.is_some_and(|root| self.graph.is_of_program(root))
+            root != self.paths.root(to)
+                && root.is_some_and(|root| self.graph.is_of_program(root))
+                && !self.graph.goes_with_another(self.paths, from, to)
         };
         let others = self.graph.referrers(self.paths, &wanted, is_other);
         let path_of = |ways: &Vec<Vec<u32>>| {
@@ -184,12 +186,16 @@ impl<'a> Retainers<'a> {
         ways.iter().map(path_of).collect()
     }
 
-    /// The nearest nodes on the path to a node, itself first, without the root and what that refers to: a program that lets go empties it.
+    /// The nearest nodes on the path to a node, itself first, without the root and what that refers to: a program that lets go empties it. Of
+    /// what a stack retains, those behind the stack: nobody else needs to let go of the thread.
     fn way(&self, node: u32) -> Vec<u32> {
         let root = self.paths.root(node);
         let mut way = vec![node];
         let mut at = node;
         while let Some(parent) = self.paths.parent(at).filter(|it| Some(*it) != root) {
+            if self.graph.is_stack(parent) {
+                return way;
+            }
             // The rest of a long list is as the beginning is.
             if way.len() == MAX_WAY {
                 return way;

@@ -39,8 +39,8 @@ pub(crate) struct WeakReferences {
     values: Vec<KeyedValue>,
     /// The values that weak hash tables retain themselves, because they lead to their own keys, by table.
     held_values: Vec<(u32, u32)>,
-    /// The arrays with the finalizers of objects. They are retained even if the objects are not.
-    pub(crate) finalizers: Vec<u32>,
+    /// The arrays with the finalizers of objects, and whether they lead to their own object.
+    finalizers: Vec<(u32, bool)>,
 }
 
 impl WeakReferences {
@@ -75,7 +75,12 @@ impl WeakReferences {
             Keyed::Slot(slot) => Some(slot),
             Keyed::Block(_) => None,
         };
-        let finalizers = finalizers.iter().filter_map(slot).collect();
+        let with_key = |value: &KeyedValue| {
+            let finalizers = slot(value)?;
+            Some((finalizers, leads_to(graph, table.space, finalizers, value.key)))
+        };
+        let mut finalizers: Vec<_> = finalizers.iter().filter_map(with_key).collect();
+        finalizers.sort_unstable();
         let of_key_maps = values.iter().filter(|value| key_maps.contains(value.table));
         let held = of_key_maps.filter_map(|value| {
             let its = slot(value)?;
@@ -97,6 +102,18 @@ impl WeakReferences {
         let first = self.held_values.partition_point(|&(its, _)| its < table);
         let held = self.held_values[first..].iter().take_while(move |&&(its, _)| its == table);
         held.map(|&(_, value)| value)
+    }
+
+    /// The arrays with the finalizers of objects. They are retained even if the objects are not.
+    pub(crate) fn finalizers(&self) -> impl Iterator<Item = u32> {
+        self.finalizers.iter().map(|&(finalizers, _)| finalizers)
+    }
+
+    /// Returns true if these are finalizers that lead to the object that they belong to, so that they retain it; `None` if they are
+    /// none.
+    pub(crate) fn lead_to_their_object(&self, finalizers: u32) -> Option<bool> {
+        let found = self.finalizers.binary_search_by_key(&finalizers, |&(array, _)| array).ok()?;
+        Some(self.finalizers[found].1)
     }
 
     /// Returns true if a node does not retain the objects that it refers to.

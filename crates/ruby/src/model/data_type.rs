@@ -25,6 +25,12 @@ impl DataType {
         self.name.as_deref() == Some("VM/thread")
     }
 
+    /// Returns true for the interpreter's objects for constants that are not loaded yet (`autoload_data_type` in variable.c).
+    #[must_use]
+    pub fn is_autoload(&self) -> bool {
+        self.name.as_deref().is_some_and(|name| name.starts_with("autoload"))
+    }
+
     /// Returns true for fibers (cont.c).
     #[must_use]
     pub fn is_fiber(&self) -> bool {

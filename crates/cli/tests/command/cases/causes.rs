@@ -166,6 +166,24 @@ fn stacks_of_ractors_are_those_of_threads() {
     assert!(target.finish());
 }
 
+/// Tables of constants that are not loaded yet were tables of object ids.
+#[test]
+fn autoloads_belong_to_the_modules() {
+    let target = Target::bare_ruby(
+        "20.times do |m|
+           mod = Object.const_set(\"M#{m}\", Module.new)
+           2000.times { |i| mod.autoload(:\"K#{i}\", \"/nowhere/m#{m}/k#{i}.rb\") }
+         end
+         GC.start; puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let report = crate::report(target.pid());
+    let kinds = &report.interpreter.as_ref().unwrap().kinds;
+    let bytes = |kind| kinds.iter().find(|part| part.kind == kind).unwrap().resident_bytes;
+    assert_eq!(bytes(InterpreterKind::ObjectIds), 0, "{kinds:?}");
+    assert!(bytes(InterpreterKind::Classes) > 40_000 * 100, "{kinds:?}");
+    assert!(target.finish());
+}
+
 /// The interpreter's tables were one row.
 #[test]
 fn tables_of_the_interpreter_are_told_apart() {

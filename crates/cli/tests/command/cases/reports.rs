@@ -82,6 +82,55 @@ fn a_step_names_both_roots_that_retain_the_same_objects() {
     assert!(target.finish());
 }
 
+/// "And also by (finalizers) …: all roots have to let them go": emptying the list alone freed all, since finalizers go with their
+/// object. So was the list of threads said to have to let go of what a thread's method holds.
+#[test]
+fn neither_finalizers_nor_a_list_of_threads_have_to_let_go() {
+    let mut target = Target::bare_ruby(
+        "class Blob < String; end; class Row < String; end; class Loop < String; end
+         class Holder; def initialize(held); @held = held; end; end
+         class Releaser; def initialize(held); @held = held; end; def call(_); end; end
+         def held(held, finalizer)
+           holder = Holder.new(held)
+           ObjectSpace.define_finalizer(holder, finalizer ? Releaser.new(held) : (Releaser.new([held, holder])))
+           holder
+         end
+         LIST = Array.new(300) { held(Blob.new('x' * 20_000), true) }
+         LOOPS = Array.new(300) { held(Loop.new('x' * 20_000), false) }
+         def work; rows = Array.new(300) { Row.new('x' * 20_000) }; Thread.current[:ready] = true; sleep; rows; end
+         THREADS = Array.new(2) { Thread.new { work } }
+         sleep 0.01 until THREADS.all? { |thread| thread[:ready] }
+         GC.start; puts 'ready {}'; $stdout.flush; $stdin.gets
+         LIST.clear; LOOPS.clear; THREADS.each(&:kill).each(&:join); GC.start; GC.start
+         count = ->(type) { ObjectSpace.each_object(type).count }
+         puts %(ready {\"blobs\":#{count[Blob]},\"loops\":#{count[Loop]},\"rows\":#{count[Row]}}); $stdout.flush; $stdin.read",
+    );
+    let report = crate::report(target.pid());
+    let paths = |name: &str| {
+        let owner = report.owners.iter().flatten().find(|owner| owner.owner == name).unwrap();
+        let kept = &owner.kept_by[0];
+        (kept.path.clone().unwrap_or_default(), kept.other_path.clone())
+    };
+    assert_eq!(paths("Blob"), ("LIST → Array → Holder → Blob".into(), None));
+    let (path, other) = paths("Row");
+    assert!(
+        path.starts_with("THREADS → Array → Thread in Object#work") && other.is_none(),
+        "{path}, {other:?}"
+    );
+    // The truth, and that of finalizers that refer to their own objects.
+    let (path, other) = paths("Loop");
+    let other = other.unwrap_or_default();
+    assert!(
+        path.starts_with("LOOPS → ") && other.starts_with("(finalizers) → "),
+        "{path}, {other}"
+    );
+    target.tell("");
+    let left = target.next_truth();
+    let left = |name: &str| left[name].as_u64().unwrap();
+    assert!(left("blobs") < 10 && left("rows") < 10 && left("loops") == 300);
+    assert!(target.finish());
+}
+
 /// Of one process, `why` had 2,688 objects with 193 KiB, and the report 1,149 with 224 MiB.
 #[test]
 fn why_and_report_have_the_same_paths() {

@@ -6,10 +6,9 @@ use std::ops::Range;
 use linux::both;
 
 use crate::ownership::bits::Bits;
-use crate::ownership::root_memory::Root;
 
+use super::ObjectGraph;
 use super::paths::{Level, Paths};
-use super::{Node, ObjectGraph};
 
 /// The number of referrers of a node that are found, with different roots.
 const MAX_REFERRERS: usize = 4;
@@ -33,10 +32,7 @@ impl ObjectGraph<'_> {
         let among = |nodes: Range<u32>| {
             let mut found = HashMap::new();
             for from in nodes.filter(|&from| paths.level(from) < Level::Stacks) {
-                let is_stack = match self.node(from) {
-                    Node::Memory(node) => self.root_at(node).is_some_and(Root::is_stack),
-                    _ => false,
-                };
+                let is_stack = self.is_stack(from);
                 self.references(paths, from, |to, its| {
                     let is_certain = its < Level::Stacks && !is_stack;
                     if is_certain && wanted.contains(to) && counts(from, to) {
