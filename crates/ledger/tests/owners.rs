@@ -473,17 +473,21 @@ fn the_header_of_the_next_chunk_is_no_part_of_a_chunk() {
 #[test]
 fn bits_in_a_pointer_to_the_start_of_a_chunk_hide_nothing() {
     let mut draft = Draft::new();
-    let [object, middle, negated] = [10, 20, 40].map(|words| draft.chunk(words));
+    let [object, middle, negated, integer, in_middle] =
+        [12, 20, 40, 50, 60].map(|words| draft.chunk(words));
     let tagged: Vec<u64> = (1..8).map(|_| draft.chunk(30)).collect();
     for (tag, chunk) in (1..8).zip(&tagged) {
         draft.point(object, tag, chunk | tag);
     }
     draft.point(object, 8, (middle + 16) | 1);
     draft.point(object, 9, !negated);
+    // Fiddle.malloc returns an Integer.
+    draft.point(object, 10, 2 * integer + 1);
+    draft.point(object, 11, 2 * (in_middle + 16) + 1);
     draft.object("Tree", object);
     let ledger = draft.draw_up(&[]);
-    assert_eq!(held(&ledger, "Tree"), (bytes(10) + 7 * bytes(30), 0));
-    assert!(held(&ledger, "(nobody)").0 >= bytes(20) + bytes(40));
+    assert_eq!(held(&ledger, "Tree"), (bytes(12) + 7 * bytes(30) + bytes(50), 0));
+    assert!(held(&ledger, "(nobody)").0 >= bytes(20) + bytes(40) + bytes(60));
 }
 
 #[test]

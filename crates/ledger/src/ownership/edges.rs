@@ -135,17 +135,19 @@ impl<'a> Collector<'a> {
     /// Adds the edge for a word, if it is a pointer.
     pub(crate) fn take(&mut self, word: u64, is_uncertain: bool) {
         if !ADDRESSES.contains(&word) {
-            return;
+            return self.take_integer(word);
         }
         // Some keep a number in the lowest bits of a pointer to a block, such as the colour of a node of a tree (glibc's
         // misc/tsearch.c, which keeps all values that setenv(3) has ever got) or a type (upb). Others are numbers. Pointers into the
         // middle of a block lead to parts of structures, which are aligned (SQLite adds 4 to one of its pointers).
         if !word.is_multiple_of(4) {
             let referent = self.addresses.at(Address(word & !TAG));
-            if let Referent::Block { number, is_start: true } = referent {
-                self.add_edge(Edge::new(number, true));
-            }
-            return;
+            return match referent {
+                Referent::Block { number, is_start: true } => {
+                    self.add_edge(Edge::new(number, true))
+                }
+                _ => self.take_integer(word),
+            };
         }
         let edge = match self.addresses.at(Address(word)) {
             Referent::Block { number, is_start } => Edge::new(number, is_uncertain || !is_start),
@@ -154,6 +156,17 @@ impl<'a> Collector<'a> {
             Referent::Nothing => return,
         };
         self.add_edge(edge);
+    }
+
+    /// Adds the block whose address is an Integer of Ruby's, as Fiddle.malloc returns it.
+    fn take_integer(&mut self, word: u64) {
+        let address = word >> 1;
+        if word % 2 == 1
+            && ADDRESSES.contains(&address)
+            && let Referent::Block { number, is_start: true } = self.addresses.at(Address(address))
+        {
+            self.add_edge(Edge::new(number, true));
+        }
     }
 
     /// Adds the block with the variables of the outer block, to which an environment refers by a tagged address.

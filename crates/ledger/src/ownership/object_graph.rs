@@ -427,6 +427,11 @@ impl<'a> ObjectGraph<'a> {
         }
     }
 
+    /// Returns true for a local variable of a thread.
+    pub(crate) fn is_variable_of_thread(&self, number: u32) -> bool {
+        matches!(self.node(number), Node::Named(root) if self.is_local(root))
+    }
+
     /// Returns true if a reference goes together with another object: the finalizers of an object retain what they refer to no longer
     /// than it lives, unless they refer to it, too.
     pub(crate) fn goes_with_another(&self, paths: &Paths, from: u32, to: u32) -> bool {

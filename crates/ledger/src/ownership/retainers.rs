@@ -187,7 +187,7 @@ impl<'a> Retainers<'a> {
     }
 
     /// The nearest nodes on the path to a node, itself first, without the root and what that refers to: a program that lets go empties it. Of
-    /// what a stack retains, those behind the stack: nobody else needs to let go of the thread.
+    /// what a thread retains, those behind its stack or its variable: nobody else needs to let go of the thread.
     fn way(&self, node: u32) -> Vec<u32> {
         let root = self.paths.root(node);
         let mut way = vec![node];
@@ -195,6 +195,9 @@ impl<'a> Retainers<'a> {
         while let Some(parent) = self.paths.parent(at).filter(|it| Some(*it) != root) {
             if self.graph.is_stack(parent) {
                 return way;
+            }
+            if self.graph.is_variable_of_thread(parent) {
+                break;
             }
             // The rest of a long list is as the beginning is.
             if way.len() == MAX_WAY {

@@ -12,7 +12,9 @@ pub(super) fn with_other(path: &str, owner: Option<&Owner>) -> String {
     let kept = owner.and_then(|owner| owner.kept_by.first());
     let other = kept.filter(|kept| kept.path.as_deref() == Some(path));
     match other.and_then(|kept| kept.other_path.as_deref()) {
-        Some(other) => format!("{path}, and also by {other} (all roots have to let them go)"),
+        Some(other) => {
+            format!("{path}, and also by {other} (letting go of one root is not enough)")
+        }
         None => path.to_owned(),
     }
 }
