@@ -30,6 +30,8 @@ const MIN_LATE: u64 = 5;
 const MIN_GROWTH: u64 = 100;
 /// The root of objects that only threads refer to: they are in use.
 const STACKS: &str = "(stacks)";
+/// The lists of the interpreter whose entries stay until a program removes them.
+const LISTS: [&str; 4] = ["(at_exit)", "(finalizers)", "(TracePoints)", "(signal handlers)"];
 /// The maximum number of pairs of a root and a class. No real process has as many.
 const MAX_PAIRS: usize = 1 << 20;
 
@@ -167,7 +169,10 @@ pub fn kept(
     number_frames(&mut kept, profile);
     kept.growing = growing(before, &retained, &kept.classes, &paths(after));
     kept.samples = kept.classes.iter().map(|it| it.samples).sum();
-    kept.classes.sort_by_key(|it| (it.judgement != KeptJudgement::Named, Reverse(it.samples)));
+    // Objects of the interpreter belong to others.
+    kept.classes.sort_by_key(|it| {
+        (it.judgement != KeptJudgement::Named, is_hidden(&it.class), Reverse(it.samples))
+    });
     kept
 }
 
@@ -284,7 +289,7 @@ fn paths(snapshot: &Snapshot) -> Paths<'_> {
 }
 
 /// The roots that retain clearly more objects of a class than before, and of which no line is named, most objects first. A root
-/// that is not known before is left out: it may have retained as many objects then.
+/// that is not known before is left out, unless the class has so many more objects: it may have retained as many objects then.
 fn growing(
     before: &RetainedObjects,
     after: &RetainedObjects,
@@ -295,10 +300,18 @@ fn growing(
     let named: HashSet<&str> = named.flat_map(|it| &it.roots).map(|it| it.name.as_str()).collect();
     let growth = |it: &KeptGrowth| it.objects_after.saturating_sub(it.objects_before);
     let of_root = |(root, classes): (&String, &BTreeMap<String, u64>)| {
-        let earlier = before.of_roots.get(root).filter(|_| !named.contains(root.as_str()))?;
+        if named.contains(root.as_str()) {
+            return None;
+        }
+        let earlier = before.of_roots.get(root);
+        let count = |of: &RetainedObjects, class: &str| of.classes.get(class).copied().unwrap_or(0);
         let row = |(class, &objects_after): (&String, &u64)| {
             let path = *paths.get(&(root.as_str(), class.as_str()))?;
-            let objects_before = earlier.get(class).copied().unwrap_or(0);
+            let more = count(after, class).saturating_sub(count(before, class));
+            let objects_before = match earlier {
+                Some(earlier) => earlier.get(class).copied().unwrap_or(0),
+                None => objects_after.saturating_sub(more),
+            };
             let (root, class, path) = (root.clone(), class.clone(), path.to_owned());
             Some(KeptGrowth { root, class, objects_before, objects_after, path })
         };
@@ -372,10 +385,10 @@ fn root(snapshot: &Snapshot, by: RetainedBy) -> Option<&str> {
     }
 }
 
-/// Returns true for a constant or variable of the program. Other roots, such as the interpreter's variables, threads and their
-/// variables, also reach objects in use.
+/// Returns true for a constant or variable of the program, and for lists to which programs add. Other roots, such as the interpreter's
+/// variables, threads and their variables, also reach objects in use.
 fn is_of_program(root: &str) -> bool {
-    !root.starts_with(['(', '['])
+    !root.starts_with(['(', '[']) || LISTS.contains(&root)
 }
 
 /// Returns false for a young object. If the snapshot does not know ages, those of the samples decide alone.

@@ -18,8 +18,9 @@ use crate::progress::Progress;
 use crate::sandbox::Sandbox;
 use crate::source::{Source, snapshot_of};
 
-/// The time between two looks at a process whose layouts are not all known yet.
+/// The least time between two looks at a process whose layouts are not all known yet. It grows with the time that was spent on it.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(5);
+const SEARCH_PARTS: u32 = 500;
 /// The time between two results beside a recording. Each takes a capture.
 const BETWEEN_RESULTS: Duration = Duration::from_secs(600);
 /// The time between two questions whether the observation is over.
@@ -99,11 +100,15 @@ fn found(
     mut over: impl FnMut() -> Result<Option<Over>, Error>,
 ) -> Result<Result<KeptProgram, KeptUnknown>, Error> {
     let image = image::look(pid)?;
+    let begin = Instant::now();
     while !search.look(&image) {
         match over()? {
             Some(Over::Process) => return Ok(Err(KeptUnknown::Ended)),
             Some(_) => break,
-            None => std::thread::sleep(SEARCH_INTERVAL),
+            None => {
+                let wait = begin.elapsed() / SEARCH_PARTS;
+                std::thread::sleep(wait.clamp(SEARCH_INTERVAL, STEP));
+            }
         }
     }
     Ok(search.end().map_err(|not_shown| match not_shown {

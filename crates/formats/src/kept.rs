@@ -41,7 +41,7 @@ impl Content for Kept {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KeptUnknown {
-    /// The process has collected no garbage meanwhile.
+    /// The process has collected no garbage meanwhile, or has not made both a minor and a major collection yet.
     NoCollections,
     /// The lists of free slots were not found: either the process allocated nothing meanwhile, or their layout is not known.
     NoFreeLists,

@@ -57,7 +57,9 @@ pub fn kept_summary(kept: &Kept) -> String {
 #[must_use]
 pub fn why_nothing_is_known(reason: KeptUnknown) -> &'static str {
     match reason {
-        KeptUnknown::NoCollections => "it has collected no garbage meanwhile",
+        KeptUnknown::NoCollections => {
+            "it has collected no garbage meanwhile, or has not made both a minor and a major collection yet"
+        }
         KeptUnknown::NoFreeLists => {
             "its lists of free slots were not found: either it allocated nothing meanwhile, or rbloat does not know their layout"
         }
@@ -160,6 +162,12 @@ fn facts(kept: &Kept, command: KeptCommand) -> Vec<String> {
         collections(kept.collections),
         kept.major_collections,
     )];
+    if kept.elapsed_ms < kept.older_than_ms {
+        let seen = seconds(kept.elapsed_ms);
+        facts.push(format!(
+            "none can be that old after {seen}: the time before that passed until the process had shown a minor and a major collection"
+        ));
+    }
     if kept.younger > 0 {
         facts.push(format!("{} are still there, but younger than {time}", Count(kept.younger)));
     }

@@ -5,6 +5,7 @@ use clap::Args;
 use examine::{KeptLines, ProcessName, Sandbox, SourceName};
 use formats::{Snapshot, to_json};
 use ledger::Size;
+use linux::proc::wait_until_untraced;
 
 use crate::arguments::{
     CaptureArguments, RetainedArguments, SamplesArguments, parse_size, parse_time,
@@ -20,6 +21,8 @@ const TIMES: u32 = 4;
 /// less than a second.
 const MARKING_TRIES: u32 = 3;
 const BETWEEN_TRIES: Duration = Duration::from_millis(500);
+/// The longest wait for another tracer, such as an agent that captures the process, before each look. What was seen so far would be lost.
+const WAIT_FOR_TRACER: Duration = Duration::from_secs(30);
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -118,6 +121,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
             // The next capture needs all rights again.
             let earlier = Sandbox::of_analyses(how.sandbox);
             watch(arguments, |is_last| {
+                wait_until_untraced(pid, WAIT_FOR_TRACER);
                 let progress = Progress::new();
                 if let Some(lines) = lines.take_if(|_| is_last) {
                     let source = naming::source(name.clone())?;

@@ -179,6 +179,8 @@ struct Kept {
 struct Counts {
     /// All objects of each snapshot.
     all: Vec<u64>,
+    /// All objects of the last snapshot, also those whose root is unknown in another one: the bytes of a root are theirs.
+    of_last: u64,
     /// In each snapshot but the last, the objects that the next one has, too.
     lasting: Vec<u64>,
     /// The objects that the second and the third snapshot have and the first does not, and those of them that all later ones have.
@@ -188,7 +190,8 @@ struct Counts {
 
 impl Counts {
     fn none(snapshots: usize) -> Self {
-        Self { all: vec![0; snapshots], lasting: vec![0; snapshots - 1], newcomers: 0, kept: 0 }
+        let (all, lasting) = (vec![0; snapshots], vec![0; snapshots - 1]);
+        Self { all, of_last: 0, lasting, newcomers: 0, kept: 0 }
     }
 
     fn add(&mut self, other: &Self) {
@@ -197,6 +200,7 @@ impl Counts {
         };
         sum(&mut self.all, &other.all);
         sum(&mut self.lasting, &other.lasting);
+        self.of_last += other.of_last;
         self.newcomers += other.newcomers;
         self.kept += other.kept;
     }
@@ -209,6 +213,9 @@ impl Counts {
 
 impl Kept {
     fn add(&mut self, objects: &[Option<Object>]) {
+        if let Some(counts) = objects.last().and_then(|last| self.of(last.as_ref()?)) {
+            counts.of_last += 1;
+        }
         // A root with few objects is unknown, and would seem to grow by all of them when it has more.
         if objects.iter().flatten().any(|object| object.is_unknown) {
             return;
@@ -296,7 +303,7 @@ impl<'a> Sizes<'a> {
         let total: f64 = classes.iter().map(|class| of_class(class).max(0.0)).sum();
         // The mean object of the root is as large as those by which it grew, or about so. The classes with most memory have the
         // size of memory behind their blocks, too.
-        let mean = *self.roots.get(root)? as f64 / sum.all.last().copied()?.max(1) as f64;
+        let mean = *self.roots.get(root)? as f64 / sum.of_last.max(1) as f64;
         let bytes = (mean * grown as f64).max(total).min(MAX_BYTES) as i64;
         // Kinds of internal objects, whose names are in parentheses, mean nothing to programs.
         let most = classes.iter().find(|class| {

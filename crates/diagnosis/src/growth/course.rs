@@ -7,6 +7,9 @@ const LEVELS_OFF: f64 = 0.25;
 /// Growth is steady if its rate is at least this part of the mean rate in every interval.
 const STEADY: f64 = 0.5;
 
+/// Steady growth may be about to end if its last rate is below this part of the mean rate.
+const SLOWER: f64 = 0.75;
+
 /// The course of a number over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Course {
@@ -40,4 +43,11 @@ pub(crate) fn course(values: &Trajectory, times: &[u64]) -> Course {
     } else {
         Course::Uneven
     }
+}
+
+/// Returns true for values that grow more slowly at the end: a list of limited length may have become full.
+pub(super) fn slows_down(values: &Trajectory, times: &[u64]) -> bool {
+    let rates = rates(values, times);
+    let mean = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
+    rates.last().is_some_and(|&last| last < SLOWER * mean)
 }

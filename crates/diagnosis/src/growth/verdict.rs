@@ -140,7 +140,7 @@ fn leak(diff: Changes<'_>, sums: &Sums, hours: Option<f64>, least: i64) -> Optio
     let mut grown = match new_threads(diff) {
         Some(_) => vec![Largest::managed(diff, sums, ClassChange::growing_bytes)],
         None => Largest::classes(diff, sums, ClassChange::growing_bytes)
-            .find(is_lasting)
+            .find(|it| is_lasting(it) && !it.is_only_in_use())
             .into_iter()
             .collect(),
     };
@@ -168,8 +168,8 @@ fn leak(diff: Changes<'_>, sums: &Sums, hours: Option<f64>, least: i64) -> Optio
         Subject::Code => DiffKind::CodeLeak,
         _ => DiffKind::ManagedLeak,
     };
-    let confidence =
-        if diff.points.len() > MIN_SNAPSHOTS { Confidence::High } else { Confidence::Medium };
+    let is_sure = diff.points.len() > MIN_SNAPSHOTS && !leak.slows_down(diff);
+    let confidence = if is_sure { Confidence::High } else { Confidence::Medium };
     Some(leak.verdict(kind, None, confidence, hours))
 }
 

@@ -115,6 +115,24 @@ fn what_grows_at_the_same_rate_is_a_leak() {
     assert_eq!(verdict.bytes, 8_000 * 1024);
 }
 
+/// A list of limited length that had just become full was a leak with high confidence.
+#[test]
+fn what_grows_more_slowly_at_the_end_is_not_sure_to_leak() {
+    let slower = [(1, 10_000), (2, 14_600), (3, 19_000), (4, 21_500)];
+    let verdict = diff_of(&slower, Some("Ring::ROWS")).verdict;
+    assert_eq!((verdict.kind, verdict.confidence), (DiffKind::ManagedLeak, Confidence::Medium));
+}
+
+/// The rows of an export that ran for some minutes were a leak with high confidence.
+#[test]
+fn what_a_running_method_holds_is_no_leak() {
+    let four = [(1, 10_000), (2, 14_000), (3, 18_000), (4, 22_000)];
+    let kind = |retainer| diff_of(&four, Some(retainer)).verdict.kind;
+    assert_eq!(kind("(threads) → Thread in Export#run (export.rb:8) → Array"), DiffKind::Growth);
+    // A variable of the thread stays.
+    assert_eq!(kind("(threads) → Thread \"worker\" → [:rows]"), DiffKind::ManagedLeak);
+}
+
 /// "(4,000 objects/h (3.9 MiB/h))".
 #[test]
 fn no_sentence_nests_brackets() {

@@ -194,6 +194,17 @@ fn objects_of_an_unknown_root_are_not_counted() {
     assert_eq!(growth(&looks).kept, Some(Vec::new()));
 }
 
+/// 4.9 MiB for 2.9 MiB: the bytes of a root are those of all its objects, also of those that are not counted.
+#[test]
+fn objects_of_an_unknown_root_do_not_enlarge_the_others() {
+    let ranges = [4_000, 8_000, 12_000, 16_000].map(|end| 0..end);
+    let mut looks = looks_at_cache(ranges.each_ref().map(std::slice::from_ref));
+    looks[0].1.memory_map.roots.of_objects[..3_000].fill(0);
+    let kept = growth(&looks).kept.unwrap();
+    assert_eq!(kept[0].objects.at, [1_000, 5_000, 9_000]);
+    assert_eq!(kept[0].bytes, 8_000 * 1024);
+}
+
 /// Objects that are there at one look only come and go, however many there are.
 #[test]
 fn what_comes_and_goes_is_not_kept() {

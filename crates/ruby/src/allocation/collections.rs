@@ -76,18 +76,17 @@ impl Collections {
 }
 
 impl CollectionsSearch {
-    /// Begins with the words of a captured object space; `None` if there are several, or no such words in it.
+    /// Begins with the words of a captured object space; `None` if there are several.
     #[must_use]
     pub fn begin(image: &Image<'_>, space: &ObjectSpace) -> Option<Self> {
         let head = space.collector_address?;
         let start = words_around_start(image, head)?;
         let words = words_around(image, head);
-        let places = places(&words);
-        (!places.is_empty()).then_some(Self { start, words: words.len(), places })
+        Some(Self { start, words: words.len(), places: places(&words) })
     }
 
     /// Looks at the words of the process again. Returns the place if its sum was right each time, and has grown, and no other one
-    /// has, or much less often.
+    /// has, or much less often: after a minor and a major collection.
     pub fn look(&mut self, memory: &dyn Memory) -> Option<Collections> {
         let mut bytes = vec![0; self.words * 8];
         memory.read_exact(self.start, &mut bytes).ok()?;
@@ -103,16 +102,28 @@ impl CollectionsSearch {
         }
         // For a moment when a collection begins, its numbers do not agree.
         self.places.retain(|it| it.misses <= MAX_MISSES);
+        self.add_places(&bytes);
         let mut growths: Vec<Numbers> = self.places.clone();
         // Farther behind is the number at the last major collection (`last_major_gc`), which is the sum until a minor
         // one follows.
-        growths.dedup_by_key(|it| (it.minor, it.growths));
+        growths.dedup_by(|it, nearer| it.minor == nearer.minor && it.growths <= nearer.growths);
         growths.sort_by_key(|it| it.growths);
         let best = growths.pop().filter(|it| it.growths > 0 && it.misses == 0)?;
         let other = growths.last().map_or(0, |it| it.growths);
         let is_alone = other == 0 || best.growths >= MIN_GROWTHS && best.growths >= 2 * other;
         let place = |index: usize| self.start.offset(index as u64 * 8);
         is_alone.then(|| Collections { minor: place(best.minor), all: place(best.all) })
+    }
+
+    /// Adds the places that were none so far: the number of major collections is 0 in a process that has run for a short time.
+    fn add_places(&mut self, bytes: &[u8]) {
+        let words: Vec<u64> = (0..self.words).map(|index| word(bytes, index * 8)).collect();
+        let is_new = |found: &Numbers| {
+            self.places.iter().all(|it| (it.minor, it.all) != (found.minor, found.all))
+        };
+        let new: Vec<Numbers> = places(&words).into_iter().filter(is_new).collect();
+        self.places.extend(new);
+        self.places.sort_unstable_by_key(|it| (it.minor, it.all));
     }
 }
 
@@ -187,6 +198,25 @@ mod tests {
         let mut search = search(&words.0);
         words.0 = vec![40, 4, 44, 44];
         assert_eq!(search.look(&words).unwrap().all(), Address(0x1010));
+    }
+
+    /// "The number of its collections could not be derived": there had been no major collection yet.
+    #[test]
+    fn the_numbers_are_found_after_the_first_major_collection() {
+        let mut words = Words(vec![7, 2, 9, 0, 200, 0, 0, 0, 200, 0]);
+        let mut search = search(&words.0);
+        for minor in 201..210 {
+            (words.0[4], words.0[8]) = (minor, minor);
+            assert_eq!(search.look(&words), None);
+        }
+        (words.0[5], words.0[8]) = (1, 210);
+        assert_eq!(search.look(&words), None);
+        (words.0[4], words.0[8]) = (210, 211);
+        let found = search.look(&words).unwrap();
+        assert_eq!(
+            found.read(&words),
+            Some(CollectionCounts { all: 211, major: 1, compacting: 0 })
+        );
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub struct KeptSearch {
 /// The part of the allocator or the collector that was not found in a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotShown {
-    /// It has collected no garbage.
+    /// It has collected no garbage, or has not made both a minor and a major collection.
     Collections,
     /// Its lists of free slots were not found: either it allocated nothing, or their layout is not known.
     FreeLists,
@@ -49,7 +49,7 @@ impl KeptSearch {
             lists,
             ages: Ages::derive(image, &space).ok_or(NoStacks::FewOldObjects)?,
             collections: CollectionsSearch::begin(image, &space)
-                .ok_or(NoStacks::NotDerived("the number of its collections"))?,
+                .ok_or(NoStacks::NotDerived("the place of its collector"))?,
             found: (None, None),
         })
     }

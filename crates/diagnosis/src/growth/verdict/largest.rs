@@ -9,7 +9,8 @@ use formats::{
 use ledger::Cause;
 
 use super::changes::{Changes, Part, Sums, largest};
-use crate::growth::course::{Course, course, rates};
+use super::roots::THREADS;
+use crate::growth::course::{Course, course, rates, slows_down};
 use crate::path::{ARROW, CONTAINERS, class_of, is_hidden};
 
 /// A buffer grows as fast as before if its last rate is at least this part of its first one.
@@ -26,6 +27,8 @@ const ISEQS: &str = "(imemo_iseq)";
 /// The class whose one object wraps the virtual machine: its memory are tables of the interpreter, whose growth follows from the
 /// growth of what is in them.
 const VM: &str = "RubyVM";
+/// The classes of maps whose tables grow with objects that they do not retain.
+const WEAK_MAPS: [&str; 2] = ["ObjectSpace::WeakMap", "ObjectSpace::WeakKeyMap"];
 /// The number of additional threads that is an accumulation of threads.
 const MANY_THREADS: u64 = 8;
 
@@ -127,14 +130,31 @@ impl<'a> Largest<'a> {
     }
 
     pub(super) fn course(&self, diff: Changes<'_>) -> Course {
-        let times: Vec<u64> = diff.points.iter().map(|point| point.unix_ms).collect();
+        course(self.values(), &times(diff))
+    }
+
+    /// Returns true if it grows more slowly at the end.
+    pub(super) fn slows_down(&self, diff: Changes<'_>) -> bool {
+        slows_down(self.values(), &times(diff))
+    }
+
+    /// The number of objects, or the bytes.
+    fn values(&self) -> &Trajectory {
         match self.class {
             // The number of a class's objects fluctuates less with garbage than the memory that they hold.
             Some(class) if has_more_objects(class) && self.subject == Subject::Objects => {
-                course(class.growing_objects(), &times)
+                class.growing_objects()
             }
-            _ => course(&self.bytes, &times),
+            _ => &self.bytes,
         }
+    }
+
+    /// Returns true for objects that are released when running methods return, and for weak maps, which grow with what others retain.
+    pub(super) fn is_only_in_use(&self) -> bool {
+        let is_of = |class: &ClassChange| {
+            is_of_running_method(class) || WEAK_MAPS.contains(&class.name.as_str())
+        };
+        self.subject == Subject::Objects && self.class.is_some_and(is_of)
     }
 
     /// Returns true if the memory that grew lasts: most of its objects are still there, or its native owner is known.
@@ -160,8 +180,7 @@ impl<'a> Largest<'a> {
     /// Returns true for objects that were there before if they grow more slowly than at first: a table fills the room that it has.
     pub(super) fn may_fill_up(&self, diff: Changes<'_>) -> bool {
         let is_buffer = self.class.is_some_and(|class| !has_more_objects(class));
-        let times: Vec<u64> = diff.points.iter().map(|point| point.unix_ms).collect();
-        let rates = rates(&self.bytes, &times);
+        let rates = rates(&self.bytes, &times(diff));
         let slows_down =
             rates.last().zip(rates.first()).is_some_and(|(last, first)| last < &(EVEN * first));
         self.subject == Subject::Objects && is_buffer && slows_down
@@ -267,6 +286,18 @@ pub fn has_more_objects(class: &ClassChange) -> bool {
     let objects = class.growing_objects();
     let before = objects.at.first().unwrap_or(&0);
     objects.change > 0 && objects.change as u64 >= before / MORE_OBJECTS_FRACTION
+}
+
+/// Returns true for a class whose objects are behind the stack of a thread. The variables of a thread, which stay, are in a hash.
+fn is_of_running_method(class: &ClassChange) -> bool {
+    let steps = || class.kept_by.iter().flat_map(|path| path.split(ARROW));
+    let is_variable = |step: &str| step.starts_with("[:") || class_of(step) == "Hash";
+    steps().next() == Some(THREADS) && !steps().nth(2).is_some_and(is_variable)
+}
+
+/// The times of the snapshots, in milliseconds.
+fn times(diff: Changes<'_>) -> Vec<u64> {
+    diff.points.iter().map(|point| point.unix_ms).collect()
 }
 
 pub(super) fn native_owner(diff: Changes<'_>) -> Option<&OwnerChange> {

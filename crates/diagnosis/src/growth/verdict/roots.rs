@@ -8,11 +8,11 @@ use super::changes::{
     Changes, EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, Part, largest, least, verdict,
 };
 use super::largest::has_more_objects;
-use crate::growth::course::{Course, course};
+use crate::growth::course::{Course, course, slows_down};
 use crate::path::root_of;
 
 /// The root of all threads.
-const THREADS: &str = "(threads)";
+pub(super) const THREADS: &str = "(threads)";
 
 /// The verdict on the root that keeps more and more objects: the largest leak, or else the largest growth. `None` if there is neither
 /// that is much beside the growth of RSS.
@@ -51,7 +51,7 @@ fn verdict_on_root(diff: Changes<'_>, row: &KeptChange) -> Option<DiffVerdict> {
         Course::Steady if row.root == THREADS => {
             (DiffKind::Growth, Some(Doubt::Unproven), Confidence::Low)
         }
-        Course::Steady if times.len() > MIN_SNAPSHOTS => {
+        Course::Steady if times.len() > MIN_SNAPSHOTS && !slows_down(&row.objects, &times) => {
             (DiffKind::ManagedLeak, None, Confidence::High)
         }
         Course::Steady => (DiffKind::ManagedLeak, None, Confidence::Medium),
