@@ -4,6 +4,9 @@ use diagnosis::{Early, MIN_STRETCHES, MemorySeries, Shape, Slope, StablePoint};
 use formats::Confidence;
 use ledger::Size;
 
+/// The least growth that can be seen.
+const PAGE_BYTES: f64 = 4096.0;
+
 /// Returns the stable point of a series in words. With `is_verbose` it has confidence intervals.
 #[must_use]
 pub fn stable_point(series: &MemorySeries, is_verbose: bool) -> String {
@@ -36,7 +39,8 @@ pub fn shape(point: &StablePoint, room_bytes: Option<u64>, is_verbose: bool) -> 
         true => format!(" (95 %: {} to {})", rate(slope.low), rate(slope.high)),
         false => String::new(),
     };
-    let limit = |slope: &Slope| rate(slope.high.max(0.0));
+    // Memory grows by whole pages.
+    let limit = |slope: &Slope| rate(slope.high.max(PAGE_BYTES / seconds.max(1.0)));
     match &point.shape {
         Shape::Plateau { level_bytes, low_bytes, high_bytes, slope } => format!(
             "stable at {} for the last {window}, between {} and {}{sure}. Growth above {} is ruled out{}.",
@@ -89,6 +93,10 @@ pub fn shape(point: &StablePoint, room_bytes: Option<u64>, is_verbose: bool) -> 
         Shape::TooEarly { why: Early::Slowing { slope } } => format!(
             "too early to tell. It is still growing, by {} lately, but more and more slowly.",
             rate(slope.bytes_per_second)
+        ),
+        Shape::TooEarly { why: Early::Steps { rise_bytes } } => format!(
+            "too early to tell. It rises in steps, by {} in the last {window}.",
+            size(*rise_bytes)
         ),
         Shape::TooEarly { why: Early::Falling { slope } } => {
             format!("too early to tell. It is falling, by {}.", rate(-slope.bytes_per_second))

@@ -69,6 +69,10 @@ fn each_shape_has_a_sentence() {
             "too early to tell. It is still growing, by 6.0 MiB/min lately, but more and more slowly.",
         ),
         (
+            Shape::TooEarly { why: Early::Steps { rise_bytes: 4.2 * 1024.0 * 1024.0 } },
+            "too early to tell. It rises in steps, by 4.2 MiB in the last 30 min.",
+        ),
+        (
             Shape::TooEarly { why: Early::Falling { slope: slope(-0.1) } },
             "too early to tell. It is falling, by 6.0 MiB/min.",
         ),

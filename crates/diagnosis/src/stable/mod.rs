@@ -26,6 +26,8 @@ const SAMPLES_PER_STRETCH: usize = 3;
 const SIGNIFICANT: f64 = 2.576;
 /// The minimum rise over the whole time, as a share of the level.
 const MIN_RISE: f64 = 0.01;
+/// The part of their rises that values which rise in steps fall, at most.
+const MAX_FALL: f64 = 0.1;
 /// Growth slows down if its slope in the second half is below this share of that in the first half.
 const SLOWER: f64 = 0.8;
 /// The minimum lengths of a recording for medium and for high confidence.
@@ -101,6 +103,11 @@ pub enum Early {
     Slowing {
         /// The slope of the second half.
         slope: Slope,
+    },
+    /// Memory rises in steps, too few for a rate.
+    Steps {
+        /// The rise since the end of the warm-up.
+        rise_bytes: f64,
     },
     /// Memory falls.
     Falling {
@@ -203,6 +210,9 @@ fn judge(
     let steady = &envelope[warm_up::end(envelope)..];
     let Some(all) = trend(steady) else { return early(begin, Early::Short) };
     let from = steady[0].0;
+    if let Some(rise_bytes) = rise_in_steps(&all, steady).filter(|_| teeth.is_none()) {
+        return early(from, Early::Steps { rise_bytes });
+    }
     if !is_rise(&all, steady) {
         let is_fall = is_rise(&Trend { z: -all.z, slope: negative(all.slope) }, steady);
         return if is_fall && teeth.is_none() {
@@ -234,6 +244,16 @@ fn is_rise(trend: &Trend, points: &[(f64, f64)]) -> bool {
     let level = quantile(points.iter().map(|point| point.1), 0.5);
     let rise = trend.slope.bytes_per_second * seconds(points);
     trend.z > SIGNIFICANT && trend.slope.low >= 0.0 && rise > MIN_RISE * level
+}
+
+/// Returns the rise of values that hardly fall, and whose median slope says less than half of it: most pairs of points are on one step.
+fn rise_in_steps(trend: &Trend, points: &[(f64, f64)]) -> Option<f64> {
+    let changes = || points.windows(2).map(|pair| pair[1].1 - pair[0].1);
+    let (rise, fall) = changes()
+        .fold((0.0, 0.0), |(rise, fall), it| (rise + f64::max(it, 0.0), fall - f64::min(it, 0.0)));
+    let net = rise - fall;
+    let is_steep = net > 2.0 * trend.slope.bytes_per_second * seconds(points);
+    (is_steep && fall < rise * MAX_FALL && net > MIN_RISE * points[0].1).then_some(net)
 }
 
 /// Returns true if one slope is significantly and considerably below another.

@@ -170,6 +170,26 @@ fn steps_that_go_on_are_growth() {
     }
 }
 
+/// "Stable at 14.7 MiB …, growth above 3.1 MiB/min is ruled out": a job leaked 4 MiB at a time.
+#[test]
+fn a_few_steps_are_neither_stable_nor_a_rate() {
+    let steps: [(u32, &[(f64, f64)]); 2] = [
+        (185, &[(0.0, 11.2), (18.0, 14.7), (120.0, 18.9)]),
+        (160, &[(0.0, 14.6), (30.0, 23.2), (130.0, 23.7), (140.0, 33.9)]),
+    ];
+    for (seconds, levels) in steps {
+        let level = |time: f64| {
+            let reached = levels.iter().rev().find(|(from, _)| *from <= time);
+            reached.map_or(0.0, |(_, level)| level * MIB)
+        };
+        let shape = StablePoint::of(&series(1, seconds, 0.0, level)).shape;
+        let Shape::TooEarly { why: Early::Steps { rise_bytes } } = shape else {
+            panic!("{levels:?}: {shape:?}");
+        };
+        assert!((4.0..=16.0).contains(&(rise_bytes / MIB)), "{levels:?}: {rise_bytes}");
+    }
+}
+
 #[test]
 fn rises_and_falls_are_a_saw_of_their_period() {
     for seed in SEEDS {
