@@ -153,6 +153,8 @@ pub struct KeptChange {
     pub class: Option<String>,
     pub path: Option<String>,
     pub objects: Trajectory,
+    #[serde(default)]
+    pub latest_change: Option<i64>,
     pub bytes: i64,
     pub newcomers: u64,
     pub kept: u64,

@@ -314,11 +314,23 @@ impl<'a> Sizes<'a> {
             Some(class) => self.retainer(class, root).and_then(|it| it.path.clone()),
             None => self.common_path(root, classes.iter().map(|it| (of_class(it), it.0))),
         };
+        let latest_change = Some(Trajectory::new(sum.all[snapshots - 2..].iter().copied()).change);
         let objects = Trajectory::new(sum.lasting.into_iter());
         let (newcomers, kept) = (sum.newcomers, sum.kept);
         let root = root.to_owned();
         let (samples, made_by) = (None, Vec::new());
-        Some(KeptChange { root, class, path, objects, bytes, newcomers, kept, samples, made_by })
+        Some(KeptChange {
+            root,
+            class,
+            path,
+            objects,
+            latest_change,
+            bytes,
+            newcomers,
+            kept,
+            samples,
+            made_by,
+        })
     }
 
     /// The steps that the paths to most of the memory have in common; `None` if that is only the root, or if most of the memory has no

@@ -211,8 +211,10 @@ fn growth(diff: Changes<'_>, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
         _ if is_garbage && is_gc_disabled(diff) => {
             (DiffKind::Growth, Doubt::GcDisabled, Confidence::High)
         }
-        // Buffers and tables grow in jumps: their capacity doubles.
-        Course::LevelsOff if class.is_some_and(|class| !has_more_objects(class)) => {
+        // Buffers and tables grow in jumps: their capacity doubles. Temporary objects beside one that grows become no more.
+        Course::LevelsOff
+            if class.is_some_and(|class| !has_more_objects(class)) || !largest.levels_off(diff) =>
+        {
             (DiffKind::Growth, Doubt::Uneven, Confidence::Low)
         }
         Course::LevelsOff => (DiffKind::WarmUp, Doubt::LevelsOff, Confidence::Medium),

@@ -365,7 +365,10 @@ fn named(class: &ClassChange) -> String {
     match &class.kept_by {
         // A running thread retains itself.
         Some(path) if class.name != "Thread" => {
-            format!("{} retained by {}", class.name, diagnosis::root(path))
+            let grown = class.growing_bytes().change.max(0).unsigned_abs();
+            let is_part = class.kept_by_bytes > 0 && 2 * class.kept_by_bytes < grown;
+            let others = if is_part { " and other roots" } else { "" };
+            format!("{} retained by {}{others}", class.name, diagnosis::root(path))
         }
         _ => class.name.clone(),
     }

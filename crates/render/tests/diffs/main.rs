@@ -133,6 +133,50 @@ fn what_a_running_method_holds_is_no_leak() {
     assert_eq!(kind("(threads) → Thread \"worker\" → [:rows]"), DiffKind::ManagedLeak);
 }
 
+/// "Warm-up: Hash … grew by 21.6 MiB, but more and more slowly. This is no leak": one object had all bytes, and grew steadily. Only the
+/// number of small ones beside it became no larger.
+#[test]
+fn one_object_that_grows_beside_others_is_not_warm_up() {
+    let counts = [(1, 4), (2, 5), (3, 54), (4, 56)];
+    let looks = counts.map(|(hour, count)| {
+        look(hour, |report| {
+            sessions(report, count, Some("SEEN"));
+            let bytes = hour * 8 * MIB;
+            grow(report, "ruby.malloc", bytes);
+            let owner = report.owners.as_mut().unwrap().last_mut().unwrap();
+            owner.exclusive_bytes += bytes;
+            owner.kept_by[0].bytes += bytes;
+            report.ruby.as_mut().unwrap().classes.last_mut().unwrap().malloc_bytes += bytes;
+        })
+    });
+    let diff = growth(&looks);
+    let class = diff.classes.iter().find(|class| class.name == "Session");
+    let found = (diff.verdict.kind, diff.verdict.doubt);
+    assert_eq!(found, (DiffKind::Growth, Some(Doubt::Uneven)), "{:?} {class:#?}", diff.verdict);
+}
+
+/// "Ev retained by R1 grows by 90,273 objects/min": four roots leaked as much.
+#[test]
+fn a_root_with_a_part_of_the_growth_is_one_of_several() {
+    let looks = [(1, 10_000), (2, 14_000), (3, 18_000), (4, 22_000)].map(|(hour, count)| {
+        look(hour, |report| {
+            sessions(report, count, Some("R1"));
+            let of_sessions = &mut report.owners.as_mut().unwrap().last_mut().unwrap().kept_by;
+            let part = KeptBy { objects: count / 4, bytes: count * 256, ..of_sessions[0].clone() };
+            let path = |name: &str| Some(format!("{name} → Hash → Session"));
+            *of_sessions = ["R1", "R2", "R3", "R4"]
+                .map(|name| KeptBy { path: path(name), ..part.clone() })
+                .to_vec();
+        })
+    });
+    let words = diff_verdict(&growth(&looks)).summary;
+    let all = " and other roots grows by 4,000 objects/h";
+    assert!(
+        words.starts_with("Managed leak: Session retained by R") && words.contains(all),
+        "{words}"
+    );
+}
+
 /// "(4,000 objects/h (3.9 MiB/h))".
 #[test]
 fn no_sentence_nests_brackets() {

@@ -133,6 +133,11 @@ impl<'a> Largest<'a> {
         course(self.values(), &times(diff))
     }
 
+    /// Returns true if its bytes grow more and more slowly.
+    pub(super) fn levels_off(&self, diff: Changes<'_>) -> bool {
+        course(&self.bytes, &times(diff)) == Course::LevelsOff
+    }
+
     /// Returns true if it grows more slowly at the end.
     pub(super) fn slows_down(&self, diff: Changes<'_>) -> bool {
         slows_down(self.values(), &times(diff))
@@ -171,7 +176,8 @@ impl<'a> Largest<'a> {
             }
             // Objects that were there before grew.
             (_, Some(class)) => {
-                2 * class.survivors >= class.objects.at.first().copied().unwrap_or(0).max(1)
+                let before = class.growing_objects().at.first().copied().unwrap_or(0);
+                2 * class.survivors >= before.max(1)
             }
             _ => false,
         }

@@ -11,6 +11,8 @@ use super::largest::has_more_objects;
 use crate::growth::course::{Course, course, slows_down};
 use crate::path::root_of;
 
+/// A second root is named if it keeps at least this part of what the largest one keeps.
+const MUCH: i64 = 5;
 /// The root of all threads.
 pub(super) const THREADS: &str = "(threads)";
 
@@ -51,6 +53,10 @@ fn verdict_on_root(diff: Changes<'_>, row: &KeptChange) -> Option<DiffVerdict> {
         Course::Steady if row.root == THREADS => {
             (DiffKind::Growth, Some(Doubt::Unproven), Confidence::Low)
         }
+        // Which of the last objects will stay is not known yet, but if there are hardly more of them, the growth has ended.
+        Course::Steady if has_ended(row) => {
+            (DiffKind::Growth, Some(Doubt::Uneven), Confidence::Low)
+        }
         Course::Steady if times.len() > MIN_SNAPSHOTS && !slows_down(&row.objects, &times) => {
             (DiffKind::ManagedLeak, None, Confidence::High)
         }
@@ -70,24 +76,31 @@ fn verdict_on_root(diff: Changes<'_>, row: &KeptChange) -> Option<DiffVerdict> {
     })
 }
 
+/// Returns true if a root has hardly more objects in the last snapshot than in the one before, compared with the mean of its steps.
+fn has_ended(row: &KeptChange) -> bool {
+    let steps = row.objects.at.len().saturating_sub(1).max(1) as i64;
+    row.latest_change.is_some_and(|latest| latest.saturating_mul(4) < row.objects.change / steps)
+}
+
 /// The least memory that a root keeps more than before which is growth, in bytes. It has no garbage, so it fluctuates less than
 /// totals.
 fn least_kept(diff: Changes<'_>) -> i64 {
     least(diff) as i64 / 4
 }
 
-/// Returns the root that keeps most more than before, if that is growth, and the verdict does not name it.
+/// Returns the root other than that of the verdict that keeps most more than before, if that is growth, and much beside the largest.
 #[must_use]
 pub fn kept_besides(diff: &Diff) -> Option<&KeptChange> {
     let verdict = &diff.verdict;
     if matches!(verdict.kind, DiffKind::Stable | DiffKind::Shrank) || diff.seconds < MIN_SECONDS {
         return None;
     }
-    let largest = growing_roots(diff.into()).next()?;
+    let largest = growing_roots(diff.into()).next()?.bytes;
     let class = diff.classes.iter().find(|it| Some(&it.name) == verdict.class.as_ref());
     let path = class.and_then(|class| class.kept_by.as_deref());
     let root = verdict.root.as_deref().or_else(|| path.map(root_of));
-    (root != Some(&largest.root)).then_some(largest)
+    let mut others = growing_roots(diff.into()).filter(|row| root != Some(&row.root));
+    others.next().filter(|other| other.bytes >= largest / MUCH)
 }
 
 /// Returns the root that retains more than half of the growth of a verdict on objects of many classes.
