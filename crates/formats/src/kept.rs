@@ -100,6 +100,8 @@ pub struct KeptGrowth {
 pub struct KeptRoot {
     pub name: String,
     pub samples: u64,
+    #[serde(default)]
+    pub objects: Option<u64>,
 }
 
 /// A method that made objects of a class, the first line at which it was seen with one, and what it mostly called then.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use formats::{Kept, KeptClass, KeptGrowth, KeptJudgement, KeptLine, KeptUnknown};
+use formats::{Kept, KeptClass, KeptGrowth, KeptJudgement, KeptLine, KeptRoot, KeptUnknown};
 use ledger::{Count, Size};
 
 use crate::made_by::in_file;
@@ -140,8 +140,12 @@ fn more(growth: &KeptGrowth) -> String {
 fn write_class(class: &KeptClass, out: &mut String, width: usize) -> std::fmt::Result {
     let growth = Count(class.objects_after.saturating_sub(class.objects_before));
     let mut head = format!("+{growth} {}", objects(&class.class));
-    let most = class.roots.first().filter(|it| it.samples * 2 > class.samples);
-    if let Some(root) = most {
+    let grown = class.objects_after.saturating_sub(class.objects_before);
+    let is_most = |root: &&KeptRoot| match root.objects {
+        Some(objects) => objects.saturating_mul(2) > grown,
+        None => root.samples.saturating_mul(2) > class.samples,
+    };
+    if let Some(root) = class.roots.first().filter(is_most) {
         head += &format!(", kept by {}", root.name);
     }
     writeln!(out)?;
