@@ -185,10 +185,14 @@ fn locks_free_memory(ledger: &Ledger) -> bool {
 /// The step against locked memory if that keeps free pages, or most pages of files.
 fn unlock(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.locked_bytes;
-    let files = ledger.causes[Cause::FileShared];
-    let locks_files = is_main(ledger, files) && ledger.locked_file_bytes > files / 2;
-    (bytes > 0 && (locks_free_memory(ledger) || locks_files))
+    (bytes > 0 && (locks_free_memory(ledger) || locks_files(ledger)))
         .then(|| step(Action::UnlockMemory { bytes }))
+}
+
+/// Returns true if most pages of files are locked, which are a large part of the memory.
+fn locks_files(ledger: &Ledger) -> bool {
+    let files = ledger.causes[Cause::FileShared];
+    is_main(ledger, files) && ledger.locked_file_bytes > files / 2
 }
 
 /// The gem's AutoTrim does the same as `rbloat trim` whenever it is worth it.
@@ -549,6 +553,6 @@ fn use_less_shared_memory(ledger: &Ledger) -> Option<Advice> {
 fn watch_pss(ledger: &Ledger) -> Option<Advice> {
     let is_main = is_main(ledger, ledger.causes[Cause::FileShared]);
     // The kernel takes back no page that is locked.
-    (ledger.origin == Origin::Process && is_main && unlock(ledger).is_none())
+    (ledger.origin == Origin::Process && is_main && !locks_files(ledger))
         .then(|| step(Action::WatchPss))
 }

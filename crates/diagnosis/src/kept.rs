@@ -157,12 +157,14 @@ pub fn kept(
     kept.classes = classes
         .into_iter()
         .map(|(name, class)| {
+            let counts = (count(before, name), count(&retained, name));
+            let growth = counts.1.saturating_sub(counts.0);
             let grown = |root: &str| {
                 let (first, last) = (of_root(before, root, name), of_root(&retained, root, name));
-                is_of_program(root).then(|| last.saturating_sub(first))
+                // A root may have become the one with the shortest path to objects that are not new.
+                is_of_program(root).then(|| last.saturating_sub(first).min(growth))
             };
-            let (before, after) = (count(before, name), count(&retained, name));
-            class.finish(name, (before, after), grown, middle, profile)
+            class.finish(name, counts, grown, middle, profile)
         })
         .collect();
     name_by_root(&mut kept.classes);
@@ -263,7 +265,11 @@ impl<'a> Class<'a> {
         };
         let lines = lines(self.samples.iter().filter_map(made));
         let mut roots: Vec<KeptRoot> = roots.into_values().collect();
-        roots.sort_by_key(|it| (Reverse(it.objects), Reverse(it.samples)));
+        let share = |it: &KeptRoot| {
+            let part = u128::from(growth) * u128::from(it.samples) / u128::from(samples.max(1));
+            it.objects.unwrap_or(u64::try_from(part).unwrap_or(growth))
+        };
+        roots.sort_by_key(|it| (Reverse(share(it)), Reverse(it.samples)));
         roots.truncate(MAX_ROOTS);
         let class = name.to_owned();
         KeptClass { class, samples, objects_before, objects_after, judgement, roots, lines }
@@ -434,17 +440,20 @@ fn lines<'a>(made: impl Iterator<Item = (Made<'a>, f64)>) -> Vec<KeptLine> {
         method.1.push((frame.line, calls));
     }
     let line = |((method, path), (weight, places)): (Method<'_>, (f64, Places<'_>))| {
+        let first = places.iter().filter_map(|it| it.0).min();
+        // What other lines called has nothing to do with this one.
+        let at_first = || places.iter().filter(|it| it.0 == first);
         let mut callees: BTreeMap<&str, usize> = BTreeMap::new();
-        for callee in places.iter().filter_map(|it| it.1) {
+        for callee in at_first().filter_map(|it| it.1) {
             *callees.entry(callee).or_default() += 1;
         }
         let most = callees.into_iter().max_by_key(|it| it.1);
         let line = KeptLine {
             samples: places.len() as u64,
             method: method.to_owned(),
-            calls: most.filter(|it| it.1 * 2 > places.len()).map(|it| it.0.to_owned()),
+            calls: most.filter(|it| it.1 * 2 > at_first().count()).map(|it| it.0.to_owned()),
             path: path.map(str::to_owned),
-            line: places.iter().filter_map(|it| it.0).min().map(u64::from),
+            line: first.map(u64::from),
         };
         (weight, line)
     };
@@ -598,7 +607,10 @@ mod tests {
         let after = [("BUS", "Proc", 700), ("BUS", "String", 650), ("CACHE", "Entry", 5200)];
         let later = [("LOG", "Audit", 900), ("NEW", "String", 9000)];
         let further = [("REGISTRY", "String", 9000), ("JOBS", "Job", 900), ("LIST", "Item", 107)];
-        let after = retained(&[&after[..], &later[..], &further[..]].concat());
+        let mut after = retained(&[&after[..], &later[..], &further[..]].concat());
+        // It was empty, and its class has as many more objects.
+        after.of_roots.insert("EMPTY".into(), [("Row".into(), 500)].into());
+        after.classes.insert("Row".into(), 500);
         let named = class(&profile(30), 0, 5000);
         let named = KeptClass {
             roots: vec![KeptRoot { name: "LOG".into(), samples: 30, objects: Some(30) }],
@@ -612,6 +624,7 @@ mod tests {
             (("CACHE", "Entry"), "CACHE → Hash → Entry"),
             (("LOG", "Audit"), "LOG → Array → Audit"),
             (("NEW", "String"), "NEW → String"),
+            (("EMPTY", "Row"), "EMPTY → Array → Row"),
         ]
         .into();
         let rows = growing(&before, &after, &[named], &paths);
@@ -619,11 +632,13 @@ mod tests {
             let (root, class, path) = (root.into(), class.into(), path.into());
             KeptGrowth { root, class, objects_before, objects_after, path }
         };
-        // CACHE varies by chance, LOG has a line, NEW is not known before, a thread may have in use what REGISTRY retains, and the
+        // CACHE varies by chance, LOG has a line, NEW is not known before and its class has no more objects, a thread may have in use what REGISTRY retains, and the
         // path of LIST is not known.
         let jobs = row("JOBS", "Job", 1, 900, "JOBS → Thread::Queue → Job");
         let bus = row("BUS", "Proc", 400, 700, "BUS → Array → Proc (/srv/app/bus.rb:3)");
-        assert_eq!(rows, [jobs, bus]);
+        let empty = row("EMPTY", "Row", 0, 500, "EMPTY → Array → Row");
+        assert_eq!(rows, [jobs, empty, bus]);
+        assert!(is_of_program("(at_exit)") && !is_of_program("(threads)"));
     }
 
     #[test]

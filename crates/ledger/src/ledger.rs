@@ -386,7 +386,9 @@ fn untrimmable_bytes(heap: &HeapMap, state: &ProcessState) -> u64 {
     let after_lock = |range: &Range<Address>| {
         let next = locked.partition_point(|mapping| mapping.range.end <= range.start);
         let first = locked.get(next).filter(|mapping| mapping.range.start < range.end)?;
-        let is_end = first.backing == Backing::Heap && first.range.end == range.end;
+        let last = state.mappings.find(Address(range.end.0.saturating_sub(1)));
+        let is_end =
+            last.is_some_and(|it| it.backing == Backing::Heap && it.range.end == range.end);
         (!is_end).then(|| first.range.start.max(range.start)..range.end)
     };
     let pages = pages_of(state);

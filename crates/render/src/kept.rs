@@ -138,14 +138,13 @@ fn more(growth: &KeptGrowth) -> String {
 }
 
 fn write_class(class: &KeptClass, out: &mut String, width: usize) -> std::fmt::Result {
-    let growth = Count(class.objects_after.saturating_sub(class.objects_before));
-    let mut head = format!("+{growth} {}", objects(&class.class));
     let grown = class.objects_after.saturating_sub(class.objects_before);
+    let mut head = format!("+{} {}", Count(grown), objects(&class.class));
     let is_most = |root: &&KeptRoot| match root.objects {
         Some(objects) => objects.saturating_mul(2) > grown,
         None => root.samples.saturating_mul(2) > class.samples,
     };
-    if let Some(root) = class.roots.first().filter(is_most) {
+    if let Some(root) = class.roots.iter().find(is_most) {
         head += &format!(", kept by {}", root.name);
     }
     writeln!(out)?;
@@ -167,10 +166,8 @@ fn facts(kept: &Kept, command: KeptCommand) -> Vec<String> {
         kept.major_collections,
     )];
     if kept.elapsed_ms < kept.older_than_ms {
-        let seen = seconds(kept.elapsed_ms);
-        facts.push(format!(
-            "none can be that old after {seen}: the time before that passed until the process had shown a minor and a major collection"
-        ));
+        let watched = seconds(kept.elapsed_ms);
+        facts.push(format!("objects were watched for {watched} only, so none can be {time} old"));
     }
     if kept.younger > 0 {
         facts.push(format!("{} are still there, but younger than {time}", Count(kept.younger)));

@@ -40,6 +40,11 @@ impl Profile {
     #[must_use]
     pub fn read(file: &Path) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder");
+        let has_gem = Command::new("ruby").args(["-rgoogle/protobuf", "-e", ""]).output();
+        if !has_gem.is_ok_and(|it| it.status.success()) {
+            crate::skip("ruby-google-protobuf is not installed");
+            return None;
+        }
         let protoc = Command::new("protoc")
             .args(["--proto_path", FOLDER, "--ruby_out"])
             .args([folder.path(), Path::new("profile.proto")])

@@ -21,7 +21,7 @@ const TIMES: u32 = 4;
 /// less than a second.
 const MARKING_TRIES: u32 = 3;
 const BETWEEN_TRIES: Duration = Duration::from_millis(500);
-/// The longest wait for another tracer, such as an agent that captures the process, before each look. What was seen so far would be lost.
+/// The longest wait for another tracer, such as an agent that captures the process, before each look but the first.
 const WAIT_FOR_TRACER: Duration = Duration::from_secs(30);
 
 pub(crate) const EXAMPLES: &str = "\
@@ -120,8 +120,11 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
             let mut lines = arguments.kept.then(begin).transpose()?;
             // The next capture needs all rights again.
             let earlier = Sandbox::of_analyses(how.sandbox);
+            let mut has_looked = false;
             watch(arguments, |is_last| {
-                wait_until_untraced(pid, WAIT_FOR_TRACER);
+                if std::mem::replace(&mut has_looked, true) {
+                    wait_until_untraced(pid, WAIT_FOR_TRACER);
+                }
                 let progress = Progress::new();
                 if let Some(lines) = lines.take_if(|_| is_last) {
                     let source = naming::source(name.clone())?;

@@ -181,6 +181,8 @@ struct Counts {
     all: Vec<u64>,
     /// All objects of the last snapshot, also those whose root is unknown in another one: the bytes of a root are theirs.
     of_last: u64,
+    /// The old objects of each snapshot.
+    old: Vec<u64>,
     /// In each snapshot but the last, the objects that the next one has, too.
     lasting: Vec<u64>,
     /// The objects that the second and the third snapshot have and the first does not, and those of them that all later ones have.
@@ -191,7 +193,7 @@ struct Counts {
 impl Counts {
     fn none(snapshots: usize) -> Self {
         let (all, lasting) = (vec![0; snapshots], vec![0; snapshots - 1]);
-        Self { all, of_last: 0, lasting, newcomers: 0, kept: 0 }
+        Self { old: all.clone(), all, of_last: 0, lasting, newcomers: 0, kept: 0 }
     }
 
     fn add(&mut self, other: &Self) {
@@ -199,6 +201,7 @@ impl Counts {
             sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
         };
         sum(&mut self.all, &other.all);
+        sum(&mut self.old, &other.old);
         sum(&mut self.lasting, &other.lasting);
         self.of_last += other.of_last;
         self.newcomers += other.newcomers;
@@ -226,6 +229,7 @@ impl Kept {
         for (index, object) in objects.iter().enumerate() {
             if let Some(counts) = object.and_then(|object| self.of(&object)) {
                 counts.all[index] += 1;
+                counts.old[index] += u64::from(object.is_some_and(|it| it.is_old == Some(true)));
                 counts.lasting.get_mut(index).into_iter().for_each(|lasting| {
                     *lasting += u64::from(is_kept(&objects[index..=index + 1]));
                 });
@@ -314,7 +318,7 @@ impl<'a> Sizes<'a> {
             Some(class) => self.retainer(class, root).and_then(|it| it.path.clone()),
             None => self.common_path(root, classes.iter().map(|it| (of_class(it), it.0))),
         };
-        let latest_change = Some(Trajectory::new(sum.all[snapshots - 2..].iter().copied()).change);
+        let latest_change = Some(Trajectory::new(sum.old[snapshots - 2..].iter().copied()).change);
         let objects = Trajectory::new(sum.lasting.into_iter());
         let (newcomers, kept) = (sum.newcomers, sum.kept);
         let root = root.to_owned();

@@ -26,8 +26,11 @@ const SAMPLES_PER_STRETCH: usize = 3;
 const SIGNIFICANT: f64 = 2.576;
 /// The minimum rise over the whole time, as a share of the level.
 const MIN_RISE: f64 = 0.01;
-/// The part of their rises that values which rise in steps fall, at most.
-const MAX_FALL: f64 = 0.1;
+/// The part of the rise in steps that values fall in between, at most, and the number of steps that are told from a slope.
+const MAX_FALL: f64 = 0.3;
+const STEPS: f64 = 5.0;
+/// The minimum rise in a single step, as a share of the level.
+const MIN_STEP: f64 = 0.1;
 /// Growth slows down if its slope in the second half is below this share of that in the first half.
 const SLOWER: f64 = 0.8;
 /// The minimum lengths of a recording for medium and for high confidence.
@@ -210,7 +213,10 @@ fn judge(
     let steady = &envelope[warm_up::end(envelope)..];
     let Some(all) = trend(steady) else { return early(begin, Early::Short) };
     let from = steady[0].0;
-    if let Some(rise_bytes) = rise_in_steps(&all, steady).filter(|_| teeth.is_none()) {
+    // Most pairs of points are on one step, so the median slope may say too little.
+    let said = if is_rise(&all, steady) { all.slope.bytes_per_second } else { 0.0 };
+    let is_more = |rise: &f64| teeth.is_none() && *rise > 2.0 * said * seconds(steady);
+    if let Some(rise_bytes) = rise_in_steps(steady).filter(is_more) {
         return early(from, Early::Steps { rise_bytes });
     }
     if !is_rise(&all, steady) {
@@ -246,14 +252,21 @@ fn is_rise(trend: &Trend, points: &[(f64, f64)]) -> bool {
     trend.z > SIGNIFICANT && trend.slope.low >= 0.0 && rise > MIN_RISE * level
 }
 
-/// Returns the rise of values that hardly fall, and whose median slope says less than half of it: most pairs of points are on one step.
-fn rise_in_steps(trend: &Trend, points: &[(f64, f64)]) -> Option<f64> {
-    let changes = || points.windows(2).map(|pair| pair[1].1 - pair[0].1);
-    let (rise, fall) = changes()
-        .fold((0.0, 0.0), |(rise, fall), it| (rise + f64::max(it, 0.0), fall - f64::min(it, 0.0)));
-    let net = rise - fall;
-    let is_steep = net > 2.0 * trend.slope.bytes_per_second * seconds(points);
-    (is_steep && fall < rise * MAX_FALL && net > MIN_RISE * points[0].1).then_some(net)
+/// Returns the rise of values in a few steps up: they hardly fall, and few changes make most of it.
+fn rise_in_steps(points: &[(f64, f64)]) -> Option<f64> {
+    let (first, last) = (points.first()?.1, points.last()?.1);
+    let rise = last - first;
+    let mut highest = first;
+    let fall = points.iter().fold(0.0, |fall, point| {
+        highest = f64::max(highest, point.1);
+        f64::max(fall, highest - point.1)
+    });
+    let changes = points.windows(2).map(|pair| pair[1].1 - pair[0].1);
+    let steps: Vec<f64> = changes.filter(|change| *change > rise / STEPS).collect();
+    // A single small step is no more than what a plateau varies by.
+    let least = if steps.len() > 1 { MIN_RISE } else { MIN_STEP };
+    let are_most = steps.iter().sum::<f64>() > rise / 2.0;
+    (are_most && fall < rise * MAX_FALL && rise > least * first).then_some(rise)
 }
 
 /// Returns true if one slope is significantly and considerably below another.

@@ -182,12 +182,17 @@ fn a_few_steps_are_neither_stable_nor_a_rate() {
             let reached = levels.iter().rev().find(|(from, _)| *from <= time);
             reached.map_or(0.0, |(_, level)| level * MIB)
         };
-        let shape = StablePoint::of(&series(1, seconds, 0.0, level)).shape;
-        let Shape::TooEarly { why: Early::Steps { rise_bytes } } = shape else {
-            panic!("{levels:?}: {shape:?}");
-        };
-        assert!((4.0..=16.0).contains(&(rise_bytes / MIB)), "{levels:?}: {rise_bytes}");
+        for noise in [0.0, 0.1, 0.3] {
+            let shape = StablePoint::of(&series(1, seconds, noise * MIB, level)).shape;
+            let Shape::TooEarly { why: Early::Steps { rise_bytes } } = shape else {
+                panic!("{levels:?}: {shape:?}");
+            };
+            assert!((3.5..=16.0).contains(&(rise_bytes / MIB)), "{levels:?}: {rise_bytes}");
+        }
     }
+    // One per cent at the end of a day.
+    let late = |time: f64| if time < 1180.0 { 100.0 * MIB } else { 102.0 * MIB };
+    assert!(matches!(StablePoint::of(&series(1, 1200, 0.0, late)).shape, Shape::Plateau { .. }));
 }
 
 #[test]

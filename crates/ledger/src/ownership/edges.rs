@@ -180,13 +180,15 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Adds the slot that a value refers to, if any.
+    /// Adds the slot that a value refers to, or the block whose address it is as an Integer.
     pub(crate) fn take_value(&mut self, word: u64) {
         if ADDRESSES.contains(&word)
             && word.is_multiple_of(8)
             && let Referent::Slot(slot) = self.addresses.at(Address(word))
         {
             self.add_slot(Edge::new(slot, false));
+        } else {
+            self.take_integer(word);
         }
     }
 

@@ -427,14 +427,18 @@ impl<'a> ObjectGraph<'a> {
         }
     }
 
-    /// Returns true for a local variable of a thread.
-    pub(crate) fn is_variable_of_thread(&self, number: u32) -> bool {
-        matches!(self.node(number), Node::Named(root) if self.is_local(root))
+    /// Returns true for a local variable of a thread, and for a thread that has not ended.
+    pub(crate) fn is_of_thread(&self, number: u32) -> bool {
+        match self.node(number) {
+            Node::Named(root) => self.is_local(root),
+            Node::Slot(slot) => self.with_others.contains(slot) && self.threads.contains(&slot),
+            _ => false,
+        }
     }
 
-    /// Returns true if a reference goes together with another object: the finalizers of an object retain what they refer to no longer
-    /// than it lives, unless they refer to it, too.
-    pub(crate) fn goes_with_another(&self, paths: &Paths, from: u32, to: u32) -> bool {
+    /// Returns true if a reference goes together with what has the same root as its target: finalizers retain what they refer to no
+    /// longer than their object lives, unless they refer to it, too.
+    pub(crate) fn goes_with_its_target(&self, paths: &Paths, from: u32, to: u32) -> bool {
         if paths.root(from) != Some(FINALIZERS) {
             return false;
         }
@@ -446,10 +450,12 @@ impl<'a> ObjectGraph<'a> {
                 None => return false,
             }
         }
-        match self.node(at) {
-            Node::Slot(slot) => self.weak.lead_to_their_object(slot) == Some(false),
-            _ => false,
-        }
+        let Node::Slot(slot) = self.node(at) else { return false };
+        let goes = |(object, may_lead): (u32, bool)| {
+            let root = paths.root(self.slot(object));
+            !may_lead && (root.is_none() || root == paths.root(to))
+        };
+        self.weak.objects_with(slot).all(goes)
     }
 
     /// Returns true if programs see the object in a slot.

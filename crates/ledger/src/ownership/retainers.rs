@@ -158,7 +158,7 @@ impl<'a> Retainers<'a> {
             let root = self.paths.root(from);
             root != self.paths.root(to)
                 && root.is_some_and(|root| self.graph.is_of_program(root))
-                && !self.graph.goes_with_another(self.paths, from, to)
+                && !self.graph.goes_with_its_target(self.paths, from, to)
         };
         let others = self.graph.referrers(self.paths, &wanted, is_other);
         let path_of = |ways: &Vec<Vec<u32>>| {
@@ -186,8 +186,8 @@ impl<'a> Retainers<'a> {
         ways.iter().map(path_of).collect()
     }
 
-    /// The nearest nodes on the path to a node, itself first, without the root and what that refers to: a program that lets go empties it. Of
-    /// what a thread retains, those behind its stack or its variable: nobody else needs to let go of the thread.
+    /// The nearest nodes on the path to a node, itself first, without the root and what that refers to: a program that lets go empties
+    /// it. Of what a thread retains, those behind its stack or its variables: nobody else needs to let go of the thread.
     fn way(&self, node: u32) -> Vec<u32> {
         let root = self.paths.root(node);
         let mut way = vec![node];
@@ -196,7 +196,7 @@ impl<'a> Retainers<'a> {
             if self.graph.is_stack(parent) {
                 return way;
             }
-            if self.graph.is_variable_of_thread(parent) {
+            if self.graph.is_of_thread(parent) {
                 break;
             }
             // The rest of a long list is as the beginning is.

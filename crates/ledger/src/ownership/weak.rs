@@ -14,6 +14,8 @@
 //! - objects whose references are all weak ([`DataType::is_weak`], [`ruby::ImemoType::is_weak`]). Up to 3.2, method caches
 //!   retain their methods nevertheless (`ObjectGraph::cached_method`).
 
+use std::collections::HashSet;
+
 use allocator::HeapMap;
 use linux::length;
 use ruby::{ClassKind, DataType, ObjectSpace, SUBCLASS_ENTRY_BYTES, SlotType};
@@ -29,6 +31,9 @@ use crate::ownership::trace::Trace;
 /// The number of references of a WeakKeyMap's value, and of objects behind it, that are searched for its key.
 const MAX_REFERENCES_OF_VALUE: usize = 256;
 
+/// The number of references behind finalizers that are searched for their object.
+const MAX_REFERENCES_OF_FINALIZER: usize = 4096;
+
 /// The weak references of a process.
 pub(crate) struct WeakReferences {
     /// Nodes that retain nothing: the entries of weak hash tables.
@@ -39,8 +44,8 @@ pub(crate) struct WeakReferences {
     values: Vec<KeyedValue>,
     /// The values that weak hash tables retain themselves, because they lead to their own keys, by table.
     held_values: Vec<(u32, u32)>,
-    /// The arrays with the finalizers of objects, and whether they lead to their own object.
-    finalizers: Vec<(u32, bool)>,
+    /// The arrays with the finalizers of objects, each with its object, and whether it may lead to it. Copies of an object have the same.
+    finalizers: Vec<(u32, u32, bool)>,
 }
 
 impl WeakReferences {
@@ -76,8 +81,8 @@ impl WeakReferences {
             Keyed::Block(_) => None,
         };
         let with_key = |value: &KeyedValue| {
-            let finalizers = slot(value)?;
-            Some((finalizers, leads_to(graph, table.space, finalizers, value.key)))
+            let its = slot(value)?;
+            Some((its, value.key, may_lead_to(graph, table.space, its, value.key)))
         };
         let mut finalizers: Vec<_> = finalizers.iter().filter_map(with_key).collect();
         finalizers.sort_unstable();
@@ -106,14 +111,14 @@ impl WeakReferences {
 
     /// The arrays with the finalizers of objects. They are retained even if the objects are not.
     pub(crate) fn finalizers(&self) -> impl Iterator<Item = u32> {
-        self.finalizers.iter().map(|&(finalizers, _)| finalizers)
+        self.finalizers.iter().map(|&(finalizers, _, _)| finalizers)
     }
 
-    /// Returns true if these are finalizers that lead to the object that they belong to, so that they retain it; `None` if they are
-    /// none.
-    pub(crate) fn lead_to_their_object(&self, finalizers: u32) -> Option<bool> {
-        let found = self.finalizers.binary_search_by_key(&finalizers, |&(array, _)| array).ok()?;
-        Some(self.finalizers[found].1)
+    /// The objects that have these finalizers, and whether these may lead to it, so that they retain it.
+    pub(crate) fn objects_with(&self, finalizers: u32) -> impl Iterator<Item = (u32, bool)> {
+        let first = self.finalizers.partition_point(|it| it.0 < finalizers);
+        let those = self.finalizers[first..].iter().take_while(move |it| it.0 == finalizers);
+        those.map(|&(_, object, may_lead)| (object, may_lead))
     }
 
     /// Returns true if a node does not retain the objects that it refers to.
@@ -167,6 +172,38 @@ fn leads_to(graph: &PointerGraph, space: &ObjectSpace, from: u32, to: u32) -> bo
         }
     }
     false
+}
+
+/// Returns true if an object may refer to another one, by other objects or by blocks: also if it refers to too much to tell.
+fn may_lead_to(graph: &PointerGraph, space: &ObjectSpace, from: u32, to: u32) -> bool {
+    let (mut slots, mut blocks) = (vec![from], Vec::new());
+    let (mut met_slots, mut met_blocks) = (HashSet::from([from]), HashSet::new());
+    let mut references = 0;
+    loop {
+        let (others, further) = match (slots.pop(), blocks.pop()) {
+            (Some(slot), block) => {
+                blocks.extend(block);
+                let others: Vec<u32> = space.links.of(slot).to_vec();
+                (others, graph.of_slots.of(slot).to_vec())
+            }
+            (None, Some(block)) => {
+                let others = graph.slots(block).iter().map(|edge| edge.to()).collect();
+                (others, graph.edges(block).to_vec())
+            }
+            (None, None) => return false,
+        };
+        references += others.len() + further.len();
+        if references > MAX_REFERENCES_OF_FINALIZER || others.contains(&to) {
+            return true;
+        }
+        let is_class = |slot: u32| {
+            let kind = space.slots.get(slot as usize).map(|it| it.kind());
+            matches!(kind, Some(SlotType::CLASS | SlotType::MODULE | SlotType::ICLASS))
+        };
+        slots.extend(others.into_iter().filter(|it| !is_class(*it) && met_slots.insert(*it)));
+        let further = further.iter().filter_map(|edge| graph.block(*edge));
+        blocks.extend(further.filter(|it| met_blocks.insert(*it)));
+    }
 }
 
 /// Returns true if the node is a set of nothing but classes and modules.

@@ -366,7 +366,9 @@ fn named(class: &ClassChange) -> String {
         // A running thread retains itself.
         Some(path) if class.name != "Thread" => {
             let grown = class.growing_bytes().change.max(0).unsigned_abs();
-            let is_part = class.kept_by_bytes > 0 && 2 * class.kept_by_bytes < grown;
+            // All objects may be garbage in part.
+            let is_known = class.reachable_bytes.is_some() && class.kept_by_bytes > 0;
+            let is_part = is_known && class.kept_by_bytes < grown / 2;
             let others = if is_part { " and other roots" } else { "" };
             format!("{} retained by {}{others}", class.name, diagnosis::root(path))
         }
@@ -461,7 +463,15 @@ fn rates(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> {
     let objects = class.filter(|class| has_more_objects(class)).map(|class| {
         format!("{} objects/{unit}", Count(per_unit(of_verdict(diff, class).0.change)))
     });
-    objects.into_iter().chain([format!("{}/{unit}", Size(per_unit(change)))]).collect()
+    let bytes = match class {
+        // Its stack, and what it refers to, have other owners.
+        Some(class) if class.name == "Thread" => {
+            let (in_use, _) = diagnosis::totals(diff);
+            format!("memory in use by {}/{unit}", Size(per_unit(in_use)))
+        }
+        _ => format!("{}/{unit}", Size(per_unit(change))),
+    };
+    objects.into_iter().chain([bytes]).collect()
 }
 
 fn steps(values: &Trajectory, points: &[&DiffPoint], shown: fn(i64) -> String) -> String {

@@ -41,7 +41,10 @@ pub struct CollectionCounts {
 pub struct CollectionsSearch {
     start: Address,
     words: usize,
+    /// Ascending.
     places: Vec<Numbers>,
+    /// True once a place was added that was none at the beginning.
+    has_later: bool,
 }
 
 /// A place that may be that of the numbers.
@@ -82,7 +85,7 @@ impl CollectionsSearch {
         let head = space.collector_address?;
         let start = words_around_start(image, head)?;
         let words = words_around(image, head);
-        Some(Self { start, words: words.len(), places: places(&words) })
+        Some(Self { start, words: words.len(), places: places(&words), has_later: false })
     }
 
     /// Looks at the words of the process again. Returns the place if its sum was right each time, and has grown, and no other one
@@ -110,7 +113,8 @@ impl CollectionsSearch {
         growths.sort_by_key(|it| it.growths);
         let best = growths.pop().filter(|it| it.growths > 0 && it.misses == 0)?;
         let other = growths.last().map_or(0, |it| it.growths);
-        let is_alone = other == 0 || best.growths >= MIN_GROWTHS && best.growths >= 2 * other;
+        let is_alone = other == 0 && !self.has_later
+            || best.growths >= MIN_GROWTHS && best.growths >= 2 * other;
         let place = |index: usize| self.start.offset(index as u64 * 8);
         is_alone.then(|| Collections { minor: place(best.minor), all: place(best.all) })
     }
@@ -118,12 +122,15 @@ impl CollectionsSearch {
     /// Adds the places that were none so far: the number of major collections is 0 in a process that has run for a short time.
     fn add_places(&mut self, bytes: &[u8]) {
         let words: Vec<u64> = (0..self.words).map(|index| word(bytes, index * 8)).collect();
-        let is_new = |found: &Numbers| {
-            self.places.iter().all(|it| (it.minor, it.all) != (found.minor, found.all))
-        };
+        let place = |it: &Numbers| (it.minor, it.all);
+        let is_new =
+            |found: &Numbers| self.places.binary_search_by_key(&place(found), place).is_err();
         let new: Vec<Numbers> = places(&words).into_iter().filter(is_new).collect();
-        self.places.extend(new);
-        self.places.sort_unstable_by_key(|it| (it.minor, it.all));
+        if !new.is_empty() && self.places.len() + new.len() <= MAX_PLACES {
+            self.has_later = true;
+            self.places.extend(new);
+            self.places.sort_unstable_by_key(place);
+        }
     }
 }
 
@@ -161,7 +168,8 @@ mod tests {
     }
 
     fn search(words: &[u64]) -> CollectionsSearch {
-        CollectionsSearch { start: Address(0x1000), words: words.len(), places: places(words) }
+        let (start, words, places) = (Address(0x1000), words.len(), places(words));
+        CollectionsSearch { start, words, places, has_later: false }
     }
 
     #[test]
@@ -209,14 +217,14 @@ mod tests {
             (words.0[4], words.0[8]) = (minor, minor);
             assert_eq!(search.look(&words), None);
         }
-        (words.0[5], words.0[8]) = (1, 210);
-        assert_eq!(search.look(&words), None);
-        (words.0[4], words.0[8]) = (210, 211);
+        words.0[5] = 1;
+        for minor in 210..217 {
+            (words.0[4], words.0[8]) = (minor, minor + 1);
+            assert_eq!(search.look(&words).is_some(), minor == 216, "{minor}");
+        }
         let found = search.look(&words).unwrap();
-        assert_eq!(
-            found.read(&words),
-            Some(CollectionCounts { all: 211, major: 1, compacting: 0 })
-        );
+        let counts = CollectionCounts { all: 217, major: 1, compacting: 0 };
+        assert_eq!(found.read(&words), Some(counts));
     }
 
     #[test]

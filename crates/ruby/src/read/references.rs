@@ -34,6 +34,17 @@ pub(crate) fn for_each(
 ) {
     layouts.words_of(object, classifier, |meaning| {
         let word = meaning.word();
+        // An Integer may be the address of memory: Fiddle.malloc returns one.
+        if word % 2 == 1 && matches!(meaning, ObjectWord::Value(_) | ObjectWord::Any(..)) {
+            let address = word >> 1;
+            if address >= MIN_ADDRESS
+                && address.is_multiple_of(16)
+                && classifier.is_private(address)
+            {
+                found(Reference::Memory(Address(address), Content::UNKNOWN));
+            }
+            return;
+        }
         if word < MIN_ADDRESS || !word.is_multiple_of(ALIGNMENT) {
             return;
         }

@@ -92,13 +92,14 @@ fn neither_finalizers_nor_a_list_of_threads_have_to_let_go() {
          class Releaser; def initialize(held); @held = held; end; def call(_); end; end
          def held(held, finalizer)
            holder = Holder.new(held)
-           ObjectSpace.define_finalizer(holder, finalizer ? Releaser.new(held) : (Releaser.new([held, holder])))
+           ObjectSpace.define_finalizer(holder, finalizer ? Releaser.new(held) : Releaser.new([held, holder]))
            holder
          end
          LIST = Array.new(300) { held(Blob.new('x' * 20_000), true) }
          LOOPS = Array.new(300) { held(Loop.new('x' * 20_000), false) }
          class Item < String; end
-         def work; Thread.current[:items] = Array.new(300) { Item.new('x' * 20_000) }; rows = Array.new(300) { Row.new('x' * 20_000) }; Thread.current[:ready] = true; sleep; rows; end
+         class Unit < String; end
+         def work; Thread.current.thread_variable_set(:units, Array.new(300) { Unit.new('x' * 20_000) }); Thread.current[:items] = Array.new(300) { Item.new('x' * 20_000) }; rows = Array.new(300) { Row.new('x' * 20_000) }; Thread.current[:ready] = true; sleep; rows; end
          THREADS = Array.new(2) { Thread.new { work } }
          sleep 0.01 until THREADS.all? { |thread| thread[:ready] }
          GC.start; puts 'ready {}'; $stdout.flush; $stdin.gets
@@ -120,6 +121,8 @@ fn neither_finalizers_nor_a_list_of_threads_have_to_let_go() {
     );
     let (path, other) = paths("Item");
     assert!(path.ends_with(" → [:items] → Array → Item") && other.is_none(), "{path}, {other:?}");
+    let (path, other) = paths("Unit");
+    assert!(path.starts_with("THREADS → ") && other.is_none(), "{path}, {other:?}");
     // The truth, and that of finalizers that refer to their own objects.
     let (path, other) = paths("Loop");
     let other = other.unwrap_or_default();
@@ -131,6 +134,32 @@ fn neither_finalizers_nor_a_list_of_threads_have_to_let_go() {
     let left = target.next_truth();
     let left = |name: &str| left[name].as_u64().unwrap();
     assert!(left("blobs") < 10 && left("rows") < 10 && left("loops") == 300);
+    assert!(target.finish());
+}
+
+/// "Nothing points to them: a leak in a C extension": their addresses were Integers.
+#[test]
+fn memory_whose_address_is_an_integer_is_no_leak() {
+    let target = Target::bare_ruby(
+        "begin; require 'fiddle'; rescue LoadError; puts 'ready {\"none\":true}'; $stdout.flush; $stdin.read; exit; end
+         ALL = []
+         allocate = lambda { ALL << 1; address = Fiddle.malloc(20_000); Fiddle::Pointer.new(address)[0, 20_000] = 'x' * 20_000; address }
+         class Holder; def initialize(address); @address = address; end; end
+         Pair = Struct.new(:address, :size)
+         IVARS = Array.new(200) { Holder.new(allocate.call) }
+         LIST = Array.new(200) { allocate.call }
+         SMALL = Array.new(200) { [allocate.call] }
+         MAP = Array.new(200) { |i| [i, allocate.call] }.to_h
+         PAIRS = Array.new(200) { Pair.new(allocate.call, 1) }
+         GC.start; puts %(ready {\"bytes\":#{ALL.size * 20_000}}); $stdout.flush; $stdin.read",
+    );
+    if target.truth["none"] == true {
+        return testkit::skip("this Ruby has no fiddle");
+    }
+    let all = target.number("bytes");
+    let report = crate::report(target.pid());
+    let unreachable = bytes(&report, "native.unreachable");
+    assert!(unreachable < all / 20, "{unreachable} of {all}");
     assert!(target.finish());
 }
 

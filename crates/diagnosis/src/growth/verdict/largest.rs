@@ -9,7 +9,6 @@ use formats::{
 use ledger::Cause;
 
 use super::changes::{Changes, Part, Sums, largest};
-use super::roots::THREADS;
 use crate::growth::course::{Course, course, rates, slows_down};
 use crate::path::{ARROW, CONTAINERS, class_of, is_hidden};
 
@@ -157,7 +156,8 @@ impl<'a> Largest<'a> {
     /// Returns true for objects that are released when running methods return, and for weak maps, which grow with what others retain.
     pub(super) fn is_only_in_use(&self) -> bool {
         let is_of = |class: &ClassChange| {
-            is_of_running_method(class) || WEAK_MAPS.contains(&class.name.as_str())
+            class.kept_by.as_deref().is_some_and(leads_through_method)
+                || WEAK_MAPS.contains(&class.name.as_str())
         };
         self.subject == Subject::Objects && self.class.is_some_and(is_of)
     }
@@ -294,11 +294,15 @@ pub fn has_more_objects(class: &ClassChange) -> bool {
     objects.change > 0 && objects.change as u64 >= before / MORE_OBJECTS_FRACTION
 }
 
-/// Returns true for a class whose objects are behind the stack of a thread. The variables of a thread, which stay, are in a hash.
-fn is_of_running_method(class: &ClassChange) -> bool {
-    let steps = || class.kept_by.iter().flat_map(|path| path.split(ARROW));
-    let is_variable = |step: &str| step.starts_with("[:") || class_of(step) == "Hash";
-    steps().next() == Some(THREADS) && !steps().nth(2).is_some_and(is_variable)
+/// Returns true for a path through a method of a thread, which releases what it holds when it returns. A script's main program returns
+/// at its end only. The variables of a thread, which stay, are in a hash.
+pub(super) fn leads_through_method(path: &str) -> bool {
+    let steps: Vec<&str> = path.split(ARROW).collect();
+    let runs = |step: &str| {
+        class_of(step) == "Thread" && step.contains(" in ") && !step.contains(" in <main>")
+    };
+    let is_variable = |step: &str| step.starts_with('[') || class_of(step) == "Hash";
+    steps.windows(2).any(|pair| runs(pair[0]) && !is_variable(pair[1]))
 }
 
 /// The times of the snapshots, in milliseconds.

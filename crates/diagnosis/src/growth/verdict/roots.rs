@@ -7,14 +7,16 @@ use formats::{Confidence, Diff, DiffKind, DiffVerdict, Doubt, KeptChange, Subjec
 use super::changes::{
     Changes, EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, Part, largest, least, verdict,
 };
-use super::largest::has_more_objects;
+use super::largest::{has_more_objects, leads_through_method};
 use crate::growth::course::{Course, course, slows_down};
 use crate::path::root_of;
 
-/// A second root is named if it keeps at least this part of what the largest one keeps.
-const MUCH: i64 = 5;
+/// Growth has ended if the last rate is below this part of the mean rate before.
+const ENDED: f64 = 0.25;
+/// A second root is named if it keeps at least this part of what the largest one keeps: one in five.
+const PART_OF_LARGEST: i64 = 5;
 /// The root of all threads.
-pub(super) const THREADS: &str = "(threads)";
+const THREADS: &str = "(threads)";
 
 /// The verdict on the root that keeps more and more objects: the largest leak, or else the largest growth. `None` if there is neither
 /// that is much beside the growth of RSS.
@@ -43,21 +45,23 @@ fn growing_roots<'a>(diff: Changes<'a>) -> impl Iterator<Item = &'a KeptChange> 
 fn verdict_on_root(diff: Changes<'_>, row: &KeptChange) -> Option<DiffVerdict> {
     // The objects of a snapshot are compared with the next one, so the last one has no number.
     let points = diff.points.iter().filter(|point| point.has_ages());
-    let times: Vec<u64> = points.take(row.objects.at.len()).map(|point| point.unix_ms).collect();
+    let all_times: Vec<u64> = points.map(|point| point.unix_ms).collect();
+    let times = &all_times[..row.objects.at.len().min(all_times.len())];
     let seconds = times.last()?.saturating_sub(*times.first()?) as f64 / 1e3;
     if seconds < MIN_SECONDS {
         return None;
     }
-    let (kind, doubt, confidence) = match course(&row.objects, &times) {
+    let is_in_use = |row: &KeptChange| row.path.as_deref().is_some_and(leads_through_method);
+    let (kind, doubt, confidence) = match course(&row.objects, times) {
         // Variables of running methods are released when the methods return.
-        Course::Steady if row.root == THREADS => {
+        Course::Steady if row.root == THREADS || is_in_use(row) => {
             (DiffKind::Growth, Some(Doubt::Unproven), Confidence::Low)
         }
         // Which of the last objects will stay is not known yet, but if there are hardly more of them, the growth has ended.
-        Course::Steady if has_ended(row) => {
+        Course::Steady if has_ended(row, &all_times) => {
             (DiffKind::Growth, Some(Doubt::Uneven), Confidence::Low)
         }
-        Course::Steady if times.len() > MIN_SNAPSHOTS && !slows_down(&row.objects, &times) => {
+        Course::Steady if times.len() > MIN_SNAPSHOTS && !slows_down(&row.objects, times) => {
             (DiffKind::ManagedLeak, None, Confidence::High)
         }
         Course::Steady => (DiffKind::ManagedLeak, None, Confidence::Medium),
@@ -76,10 +80,15 @@ fn verdict_on_root(diff: Changes<'_>, row: &KeptChange) -> Option<DiffVerdict> {
     })
 }
 
-/// Returns true if a root has hardly more objects in the last snapshot than in the one before, compared with the mean of its steps.
-fn has_ended(row: &KeptChange) -> bool {
-    let steps = row.objects.at.len().saturating_sub(1).max(1) as i64;
-    row.latest_change.is_some_and(|latest| latest.saturating_mul(4) < row.objects.change / steps)
+/// Returns true if the number of a root's old objects hardly grew between the last two snapshots, compared with what the root keeps.
+fn has_ended(row: &KeptChange, times: &[u64]) -> bool {
+    let rate = |change: i64, from: Option<&u64>, to: Option<&u64>| {
+        let milliseconds = from.zip(to).map_or(0, |(from, to)| to.saturating_sub(*from));
+        change as f64 / milliseconds.max(1) as f64
+    };
+    let before = times.len().checked_sub(2).and_then(|index| times.get(index));
+    let mean = rate(row.objects.change, times.first(), before);
+    row.latest_change.is_some_and(|latest| rate(latest, before, times.last()) < ENDED * mean)
 }
 
 /// The least memory that a root keeps more than before which is growth, in bytes. It has no garbage, so it fluctuates less than
@@ -100,7 +109,7 @@ pub fn kept_besides(diff: &Diff) -> Option<&KeptChange> {
     let path = class.and_then(|class| class.kept_by.as_deref());
     let root = verdict.root.as_deref().or_else(|| path.map(root_of));
     let mut others = growing_roots(diff.into()).filter(|row| root != Some(&row.root));
-    others.next().filter(|other| other.bytes >= largest / MUCH)
+    others.next().filter(|other| other.bytes >= largest / PART_OF_LARGEST)
 }
 
 /// Returns the root that retains more than half of the growth of a verdict on objects of many classes.
