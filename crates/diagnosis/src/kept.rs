@@ -632,8 +632,8 @@ mod tests {
             let (root, class, path) = (root.into(), class.into(), path.into());
             KeptGrowth { root, class, objects_before, objects_after, path }
         };
-        // CACHE varies by chance, LOG has a line, NEW is not known before and its class has no more objects, a thread may have in use what REGISTRY retains, and the
-        // path of LIST is not known.
+        // CACHE varies by chance, LOG has a line, NEW is not known before and its class has no more objects, a thread may have in
+        // use what REGISTRY retains, and the path of LIST is not known.
         let jobs = row("JOBS", "Job", 1, 900, "JOBS → Thread::Queue → Job");
         let bus = row("BUS", "Proc", 400, 700, "BUS → Array → Proc (/srv/app/bus.rb:3)");
         let empty = row("EMPTY", "Row", 0, 500, "EMPTY → Array → Row");

@@ -18,8 +18,9 @@ use crate::progress::Progress;
 use crate::sandbox::Sandbox;
 use crate::source::{Source, snapshot_of};
 
-/// The least time between two looks at a process whose layouts are not all known yet. It grows with the time that was spent on it.
+/// The least time between two looks at a process whose layouts are not all known yet.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(5);
+/// The time between two looks grows: it is the time that was spent on it, divided by this.
 const SEARCH_PARTS: u32 = 500;
 /// The time between two results beside a recording. Each takes a capture.
 const BETWEEN_RESULTS: Duration = Duration::from_secs(600);

@@ -211,7 +211,8 @@ fn growth(diff: Changes<'_>, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
         _ if is_garbage && is_gc_disabled(diff) => {
             (DiffKind::Growth, Doubt::GcDisabled, Confidence::High)
         }
-        // Buffers and tables grow in jumps: their capacity doubles. Temporary objects beside one that grows become no more.
+        // Buffers and tables grow in jumps: their capacity doubles. And one object may have most bytes: the number of others beside
+        // it says nothing of these.
         Course::LevelsOff
             if class.is_some_and(|class| !has_more_objects(class)) || !largest.levels_off(diff) =>
         {

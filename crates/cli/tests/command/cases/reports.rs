@@ -82,8 +82,8 @@ fn a_step_names_both_roots_that_retain_the_same_objects() {
     assert!(target.finish());
 }
 
-/// "And also by (finalizers) …": emptying the list alone freed all, since finalizers go with their
-/// object. The list of threads was one more root of what a thread's method holds.
+/// "And also by (finalizers) …": emptying the list alone freed all, since finalizers go with their object. The list of threads was one
+/// more root of what a thread holds.
 #[test]
 fn neither_finalizers_nor_a_list_of_threads_have_to_let_go() {
     let mut target = Target::bare_ruby(
@@ -97,9 +97,13 @@ fn neither_finalizers_nor_a_list_of_threads_have_to_let_go() {
          end
          LIST = Array.new(300) { held(Blob.new('x' * 20_000), true) }
          LOOPS = Array.new(300) { held(Loop.new('x' * 20_000), false) }
-         class Item < String; end
-         class Unit < String; end
-         def work; Thread.current.thread_variable_set(:units, Array.new(300) { Unit.new('x' * 20_000) }); Thread.current[:items] = Array.new(300) { Item.new('x' * 20_000) }; rows = Array.new(300) { Row.new('x' * 20_000) }; Thread.current[:ready] = true; sleep; rows; end
+         class Item < String; end; class Unit < String; end
+         def work
+           Thread.current.thread_variable_set(:units, Array.new(300) { Unit.new('x' * 20_000) })
+           Thread.current[:items] = Array.new(300) { Item.new('x' * 20_000) }
+           rows = Array.new(300) { Row.new('x' * 20_000) }
+           Thread.current[:ready] = true; sleep; rows
+         end
          THREADS = Array.new(2) { Thread.new { work } }
          sleep 0.01 until THREADS.all? { |thread| thread[:ready] }
          GC.start; puts 'ready {}'; $stdout.flush; $stdin.gets

@@ -31,8 +31,8 @@ impl ObjectGraph<'_> {
         its.is_some_and(|its| self.trace.is_of_slot(edge.to(), *its))
     }
 
-    /// The blocks behind those that the `wanted` objects refer to, each with the slot of its object. An uncertain reference of an object leads
-    /// to them, too.
+    /// The blocks behind those that the `wanted` objects refer to, each with the slot of its object. An uncertain reference of an
+    /// object leads to them, too.
     fn further_blocks(&self, wanted: impl Fn(u32) -> bool) -> Vec<(u32, u32)> {
         // A block that an object refers to is not behind another object.
         let mut reached = Bits::new(self.pointers.len());

@@ -14,8 +14,8 @@ use super::paths::{Level, Paths};
 const MAX_REFERRERS: usize = 4;
 
 impl ObjectGraph<'_> {
-    /// For each node among `wanted` to which nodes refer that were reached, if `counts` accepts both: up to [`MAX_REFERRERS`] such nodes with
-    /// different roots. Words on stacks, and words that may be no pointers, do not count.
+    /// For each node among `wanted` to which nodes refer that were reached, if `counts` accepts both: up to [`MAX_REFERRERS`] such
+    /// nodes with different roots. Words on stacks, and words that may be no pointers, do not count.
     pub(crate) fn referrers(
         &self,
         paths: &Paths,
