@@ -32,6 +32,17 @@ pub(crate) fn class_of(step: &str) -> &str {
     }
 }
 
+/// Returns true for a path through a method of a thread, which releases what it holds when it returns. A script's main program returns
+/// at its end only. The variables of a thread, which stay, are in a hash.
+pub(crate) fn leads_through_method(path: &str) -> bool {
+    let steps: Vec<&str> = path.split(ARROW).collect();
+    let runs = |step: &str| {
+        class_of(step) == "Thread" && step.contains(" in ") && !step.contains(" in <main>")
+    };
+    let is_variable = |step: &str| step.starts_with('[') || class_of(step) == "Hash";
+    steps.windows(2).any(|pair| runs(pair[0]) && !is_variable(pair[1]))
+}
+
 /// Returns true for the name of a kind of objects that programs never see.
 pub(crate) fn is_hidden(class: &str) -> bool {
     class.starts_with('(') && class != ANONYMOUS_CLASS

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use allocator::{Allocator, HeapMap, Libc, Totals, Tuning};
 use image::{Origin, ProcessState};
-use linux::{Address, Backing, Mapping, PageState, Pages, ProcessInfo, both, intersection, length};
+use linux::{Address, Backing, Mapping, PageState, Pages, ProcessInfo, both};
 use ruby::{Collector, HeapPage, ObjectSpace, SlotState};
 
 use crate::claims::{Booking, book_all};
@@ -267,7 +267,7 @@ impl Ledger {
             rss_bytes,
             swap_bytes: state.swap_bytes(),
             lost_bytes: pages.lost_bytes(),
-            locked_bytes: locked_bytes(state, |page| page.is_resident()),
+            locked_bytes: locked_bytes(state, PageState::is_resident),
             locked_file_bytes: locked_bytes(state, |page| page == PageState::File),
             libc: facts.libc.clone(),
             allocator: facts.allocator.clone(),
@@ -368,11 +368,7 @@ fn check_rss(state: &ProcessState, rss_bytes: u64, findings: &mut Vec<Finding>) 
 
 /// The bytes of such pages in locked mappings.
 fn locked_bytes(state: &ProcessState, counts: impl Fn(PageState) -> bool) -> u64 {
-    let runs = locked(state).flat_map(|mapping| {
-        let runs = pages_of(state).runs_in(&mapping.range).filter(|run| counts(run.state));
-        runs.map(|run| length(&intersection(&run.range, &mapping.range)))
-    });
-    runs.sum()
+    locked(state).map(|mapping| pages_of(state).bytes_of(&mapping.range, &counts)).sum()
 }
 
 fn locked(state: &ProcessState) -> impl Iterator<Item = &Mapping> {

@@ -92,10 +92,13 @@ impl Pages {
     /// Returns the number of resident bytes within `range`.
     #[must_use]
     pub fn resident_bytes(&self, range: &Range<Address>) -> u64 {
-        self.runs_in(range)
-            .filter(|run| run.state.is_resident())
-            .map(|run| length(&intersection(&run.range, range)))
-            .sum()
+        self.bytes_of(range, PageState::is_resident)
+    }
+
+    /// Returns the number of bytes within `range` of pages whose state `counts` accepts.
+    pub fn bytes_of(&self, range: &Range<Address>, counts: impl Fn(PageState) -> bool) -> u64 {
+        let runs = self.runs_in(range).filter(|run| counts(run.state));
+        runs.map(|run| length(&intersection(&run.range, range))).sum()
     }
 
     /// Returns the number of bytes within `ranges`, ascending and disjoint, that belong to transparent huge pages of which

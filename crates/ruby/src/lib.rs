@@ -96,5 +96,6 @@ pub use model::vm_stack::VmStack;
 pub use object_space::ObjectSpace;
 pub use old_objects::OldObjects;
 pub use process::WAKEUP_SIGNAL;
+pub use read::references::address_of_integer;
 pub use read::{read, read_with};
 pub use roots::{ID_TABLE_BYTES, entries_of_id_table, named_roots};

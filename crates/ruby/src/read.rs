@@ -1,6 +1,6 @@
 pub(crate) mod classes;
 mod data_types;
-mod references;
+pub(crate) mod references;
 pub(crate) mod slots;
 
 use image::Image;

@@ -67,7 +67,10 @@ impl Profile {
     fn parse(json: &Value) -> Self {
         // 64-bit numbers are strings, and those that are 0 are left out.
         let number = |value: &Value| -> u64 {
-            value.as_str().map_or(0, |it| it.parse().expect("a number of at least 0"))
+            match value {
+                Value::Null => 0,
+                value => value.as_str().and_then(|it| it.parse().ok()).expect("a number"),
+            }
         };
         let rows = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
         let strings = rows(json, "stringTable");

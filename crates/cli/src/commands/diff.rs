@@ -78,6 +78,11 @@ pub(crate) struct DiffArguments {
 }
 
 impl DiffArguments {
+    /// The number of looks at one process.
+    fn times(&self) -> u32 {
+        self.times.unwrap_or(TIMES)
+    }
+
     /// Complains if memory grew by more than the user allows.
     pub(super) fn grown_too_much(&self, what: &str, bytes: i64) -> Option<Outcome> {
         let grown = u64::try_from(bytes).unwrap_or(0);
@@ -120,11 +125,11 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
             let mut lines = arguments.kept.then(begin).transpose()?;
             // The next capture needs all rights again.
             let earlier = Sandbox::of_analyses(how.sandbox);
-            let mut has_looked = false;
-            watch(arguments, |is_last| {
-                if std::mem::replace(&mut has_looked, true) {
+            watch(arguments, |number| {
+                if number > 1 {
                     wait_until_untraced(pid, WAIT_FOR_TRACER);
                 }
+                let is_last = number == arguments.times();
                 let progress = Progress::new();
                 if let Some(lines) = lines.take_if(|_| is_last) {
                     let source = naming::source(name.clone())?;
@@ -197,13 +202,13 @@ fn with_ages(take: impl Fn() -> Result<Snapshot, Failure>) -> Result<Snapshot, F
     take()
 }
 
-/// Takes something at intervals. If it cannot be taken any more, such as after the end of the process, those so far are compared.
+/// Takes something at intervals, by the number of the look. If it cannot be taken any more, such as after the end of the process, those so far are compared.
 pub(super) fn watch<T>(
     arguments: &DiffArguments,
-    mut take: impl FnMut(bool) -> Result<T, Failure>,
+    mut take: impl FnMut(u32) -> Result<T, Failure>,
 ) -> Result<Vec<(String, T)>, Failure> {
     let every = arguments.every.unwrap_or(EVERY);
-    let times = arguments.times.unwrap_or(TIMES);
+    let times = arguments.times();
     let started = Instant::now();
     if arguments.every.is_none() && terminal::shows_progress() {
         let seconds = (every * (times - 1)).as_secs();
@@ -217,7 +222,7 @@ pub(super) fn watch<T>(
         let progress = Progress::new();
         progress.wait_until(due, &format!("waiting for snapshot {number} of {times}"));
         progress.erase();
-        match take(number == times) {
+        match take(number) {
             Ok(snapshot) => snapshots.push((format!("look {number}"), snapshot)),
             Err(failure) if snapshots.len() >= 2 => {
                 terminal::complain(format!("look {number} of {times}: {failure}"));

@@ -160,10 +160,9 @@ impl<'a> Collector<'a> {
 
     /// Adds the block whose address is an Integer of Ruby's, as Fiddle.malloc returns it.
     fn take_integer(&mut self, word: u64) {
-        let address = word >> 1;
-        if word % 2 == 1
-            && ADDRESSES.contains(&address)
-            && let Referent::Block { number, is_start: true } = self.addresses.at(Address(address))
+        if let Some(address) = ruby::address_of_integer(word)
+            && ADDRESSES.contains(&address.0)
+            && let Referent::Block { number, is_start: true } = self.addresses.at(address)
         {
             self.add_edge(Edge::new(number, true));
         }

@@ -25,6 +25,14 @@ pub(crate) enum Reference {
     Slot(u32),
 }
 
+/// Returns the address that a value is as an Integer, as Fiddle.malloc returns it; `None` unless it may be one.
+#[must_use]
+pub fn address_of_integer(value: u64) -> Option<Address> {
+    // Integers are shifted by `RUBY_FIXNUM_FLAG` (include/ruby/internal/special_consts.h).
+    let address = value >> 1;
+    (value % 2 == 1 && address >= MIN_ADDRESS).then_some(Address(address))
+}
+
 /// Calls `found` with each reference of an object.
 pub(crate) fn for_each(
     object: &Object<'_>,
@@ -34,14 +42,10 @@ pub(crate) fn for_each(
 ) {
     layouts.words_of(object, classifier, |meaning| {
         let word = meaning.word();
-        // An Integer may be the address of memory: Fiddle.malloc returns one.
-        if word % 2 == 1 && matches!(meaning, ObjectWord::Value(_) | ObjectWord::Any(..)) {
-            let address = word >> 1;
-            if address >= MIN_ADDRESS
-                && address.is_multiple_of(16)
-                && classifier.is_private(address)
-            {
-                found(Reference::Memory(Address(address), Content::UNKNOWN));
+        if let Some(address) = address_of_integer(word) {
+            let may_be = matches!(meaning, ObjectWord::Value(_) | ObjectWord::Any(..));
+            if may_be && address.0.is_multiple_of(16) && classifier.is_private(address.0) {
+                found(Reference::Memory(address, Content::UNKNOWN));
             }
             return;
         }

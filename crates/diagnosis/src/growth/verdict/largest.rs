@@ -10,7 +10,7 @@ use ledger::Cause;
 
 use super::changes::{Changes, Part, Sums, largest};
 use crate::growth::course::{Course, course, rates, slows_down};
-use crate::path::{ARROW, CONTAINERS, class_of, is_hidden};
+use crate::path::{ARROW, CONTAINERS, class_of, is_hidden, leads_through_method};
 
 /// A buffer grows as fast as before if its last rate is at least this part of its first one.
 const EVEN: f64 = 0.8;
@@ -292,17 +292,6 @@ pub fn has_more_objects(class: &ClassChange) -> bool {
     let objects = class.growing_objects();
     let before = objects.at.first().unwrap_or(&0);
     objects.change > 0 && objects.change as u64 >= before / MORE_OBJECTS_FRACTION
-}
-
-/// Returns true for a path through a method of a thread, which releases what it holds when it returns. A script's main program returns
-/// at its end only. The variables of a thread, which stay, are in a hash.
-pub(super) fn leads_through_method(path: &str) -> bool {
-    let steps: Vec<&str> = path.split(ARROW).collect();
-    let runs = |step: &str| {
-        class_of(step) == "Thread" && step.contains(" in ") && !step.contains(" in <main>")
-    };
-    let is_variable = |step: &str| step.starts_with('[') || class_of(step) == "Hash";
-    steps.windows(2).any(|pair| runs(pair[0]) && !is_variable(pair[1]))
 }
 
 /// The times of the snapshots, in milliseconds.

@@ -7,9 +7,9 @@ use formats::{Confidence, Diff, DiffKind, DiffVerdict, Doubt, KeptChange, Subjec
 use super::changes::{
     Changes, EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, Part, largest, least, verdict,
 };
-use super::largest::{has_more_objects, leads_through_method};
+use super::largest::has_more_objects;
 use crate::growth::course::{Course, course, slows_down};
-use crate::path::root_of;
+use crate::path::{leads_through_method, root_of};
 
 /// Growth has ended if the last rate is below this part of the mean rate before.
 const ENDED: f64 = 0.25;
@@ -51,12 +51,10 @@ fn verdict_on_root(diff: Changes<'_>, row: &KeptChange) -> Option<DiffVerdict> {
     if seconds < MIN_SECONDS {
         return None;
     }
-    let is_in_use = |row: &KeptChange| row.path.as_deref().is_some_and(leads_through_method);
+    // Variables of running methods are released when the methods return.
+    let is_in_use = row.root == THREADS || row.path.as_deref().is_some_and(leads_through_method);
     let (kind, doubt, confidence) = match course(&row.objects, times) {
-        // Variables of running methods are released when the methods return.
-        Course::Steady if row.root == THREADS || is_in_use(row) => {
-            (DiffKind::Growth, Some(Doubt::Unproven), Confidence::Low)
-        }
+        Course::Steady if is_in_use => (DiffKind::Growth, Some(Doubt::Unproven), Confidence::Low),
         // Which of the last objects will stay is not known yet, but if there are hardly more of them, the growth has ended.
         Course::Steady if has_ended(row, &all_times) => {
             (DiffKind::Growth, Some(Doubt::Uneven), Confidence::Low)
