@@ -14,7 +14,7 @@
 //! - objects whose references are all weak ([`DataType::is_weak`], [`ruby::ImemoType::is_weak`]). Up to 3.2, method caches
 //!   retain their methods nevertheless (`ObjectGraph::cached_method`).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use allocator::HeapMap;
 use linux::length;
@@ -31,8 +31,9 @@ use crate::ownership::trace::Trace;
 /// The number of references of a WeakKeyMap's value, and of objects behind it, that are searched for its key.
 const MAX_REFERENCES_OF_VALUE: usize = 256;
 
-/// The number of references behind finalizers that are searched for their object.
+/// The number of references behind a proc of finalizers that are searched for their object, and of references behind all of them.
 const MAX_REFERENCES_OF_FINALIZER: usize = 4096;
+const MAX_REFERENCES_OF_FINALIZERS: usize = 1 << 22;
 
 /// The weak references of a process.
 pub(crate) struct WeakReferences {
@@ -80,16 +81,21 @@ impl WeakReferences {
             Keyed::Slot(slot) => Some(slot),
             Keyed::Block(_) => None,
         };
+        let left = MAX_REFERENCES_OF_FINALIZERS;
+        let (space, behind) = (table.space, HashMap::new());
+        let mut behind = BehindFinalizers { graph, space, behind, left };
         let with_key = |value: &KeyedValue| {
             let its = slot(value)?;
-            Some((its, value.key, may_lead_to(graph, table.space, its, value.key)))
+            Some((its, value.key, behind.may_include(its, value.key)))
         };
         let mut finalizers: Vec<_> = finalizers.iter().filter_map(with_key).collect();
         finalizers.sort_unstable();
         let of_key_maps = values.iter().filter(|value| key_maps.contains(value.table));
         let held = of_key_maps.filter_map(|value| {
             let its = slot(value)?;
-            leads_to(graph, table.space, its, value.key).then_some((value.table, its))
+            let is_key = |it| it == value.key;
+            let search = search(graph, space, its, MAX_REFERENCES_OF_VALUE, is_key);
+            (search.found == Some(true)).then_some((value.table, its))
         });
         let mut held_values: Vec<_> = held.collect();
         held_values.sort_unstable();
@@ -153,56 +159,96 @@ impl WeakReferences {
     }
 }
 
-/// Returns true if an object refers to another one, itself or by a few other objects.
-fn leads_to(graph: &PointerGraph, space: &ObjectSpace, from: u32, to: u32) -> bool {
-    let mut met = vec![from];
-    let (mut next, mut references) = (0, 0);
-    while let Some(&slot) = met.get(next) {
-        next += 1;
-        let blocks = graph.of_slots.of(slot).iter().filter_map(|edge| graph.block(*edge));
-        let behind = blocks.flat_map(|block| graph.slots(block)).map(|edge| edge.to());
-        for other in space.links.of(slot).iter().copied().chain(behind) {
-            references += 1;
-            if other == to || references > MAX_REFERENCES_OF_VALUE {
-                return other == to;
-            }
-            if !met.contains(&other) {
-                met.push(other);
-            }
-        }
-    }
-    false
+/// Which objects the procs of finalizers may lead to. Thousands of objects have the same proc, and each proc is searched once.
+struct BehindFinalizers<'a> {
+    graph: &'a PointerGraph,
+    space: &'a ObjectSpace,
+    /// What is behind a proc; `None` if that is too much to tell.
+    behind: HashMap<u32, Option<HashSet<u32>>>,
+    /// The references that may still be followed.
+    left: usize,
 }
 
-/// Returns true if an object may refer to another one, by other objects or by blocks: also if it refers to too much to tell.
-fn may_lead_to(graph: &PointerGraph, space: &ObjectSpace, from: u32, to: u32) -> bool {
-    let (mut slots, mut blocks) = (vec![from], Vec::new());
+impl BehindFinalizers<'_> {
+    /// Returns true if an array with finalizers may lead to an object: also if it refers to too much to tell.
+    fn may_include(&mut self, finalizers: u32, object: u32) -> bool {
+        let Self { graph, space, behind, left } = self;
+        let mut includes = |&proc: &u32| {
+            let found = behind.entry(proc).or_insert_with(|| {
+                let mut found = HashSet::from([proc]);
+                let max = MAX_REFERENCES_OF_FINALIZER.min(*left);
+                let search = search(graph, space, proc, max, |it| {
+                    found.insert(it);
+                    false
+                });
+                *left -= search.references;
+                search.found.map(|_| found)
+            });
+            found.as_ref().is_none_or(|found| found.contains(&object))
+        };
+        let behind_blocks = graph.of_slots.of(finalizers).iter();
+        let elements = behind_blocks.filter_map(|edge| graph.block(*edge));
+        let elements = elements.flat_map(|block| graph.slots(block)).map(|edge| edge.to());
+        let linked = space.links.of(finalizers).iter().copied();
+        linked.chain(elements).collect::<Vec<_>>().iter().any(&mut includes)
+    }
+}
+
+/// What a search found.
+struct Search {
+    /// Whether the object was found; `None` if there were too many references to tell.
+    found: Option<bool>,
+    /// The number of references that were followed.
+    references: usize,
+}
+
+/// Searches what an object refers to, itself or by other objects and blocks, until `is_it` returns true or more than `max` references were
+/// followed. Classes lead to too much: they are met, but not followed.
+fn search(
+    graph: &PointerGraph,
+    space: &ObjectSpace,
+    from: u32,
+    max: usize,
+    mut is_it: impl FnMut(u32) -> bool,
+) -> Search {
+    let (mut slots, mut blocks) = (VecDeque::from([from]), VecDeque::new());
     let (mut met_slots, mut met_blocks) = (HashSet::from([from]), HashSet::new());
     let mut references = 0;
+    let is_class = |slot: u32| {
+        let kind = space.slots.get(slot as usize).map(|it| it.kind());
+        matches!(kind, Some(SlotType::CLASS | SlotType::MODULE | SlotType::ICLASS))
+    };
     loop {
-        let (others, further) = match (slots.pop(), blocks.pop()) {
-            (Some(slot), block) => {
-                blocks.extend(block);
-                let others: Vec<u32> = space.links.of(slot).to_vec();
-                (others, graph.of_slots.of(slot).to_vec())
-            }
-            (None, Some(block)) => {
-                let others = graph.slots(block).iter().map(|edge| edge.to()).collect();
-                (others, graph.edges(block).to_vec())
-            }
-            (None, None) => return false,
+        let (links, edges, further) = if let Some(block) = blocks.pop_front() {
+            (&[][..], graph.slots(block), graph.edges(block))
+        } else if let Some(slot) = slots.pop_front() {
+            (space.links.of(slot), &[][..], graph.of_slots.of(slot))
+        } else {
+            return Search { found: Some(false), references };
         };
-        references += others.len() + further.len();
-        if references > MAX_REFERENCES_OF_FINALIZER || others.contains(&to) {
-            return true;
+        for other in links.iter().copied().chain(edges.iter().map(|edge| edge.to())) {
+            references += 1;
+            if references > max {
+                return Search { found: None, references: max };
+            }
+            if met_slots.insert(other) {
+                if is_it(other) {
+                    return Search { found: Some(true), references };
+                }
+                if !is_class(other) {
+                    slots.push_back(other);
+                }
+            }
         }
-        let is_class = |slot: u32| {
-            let kind = space.slots.get(slot as usize).map(|it| it.kind());
-            matches!(kind, Some(SlotType::CLASS | SlotType::MODULE | SlotType::ICLASS))
-        };
-        slots.extend(others.into_iter().filter(|it| !is_class(*it) && met_slots.insert(*it)));
-        let further = further.iter().filter_map(|edge| graph.block(*edge));
-        blocks.extend(further.filter(|it| met_blocks.insert(*it)));
+        for block in further.iter().filter_map(|edge| graph.block(*edge)) {
+            references += 1;
+            if references > max {
+                return Search { found: None, references: max };
+            }
+            if met_blocks.insert(block) {
+                blocks.push_back(block);
+            }
+        }
     }
 }
 
