@@ -1,6 +1,6 @@
 use std::sync::OnceLock;
 
-use linux::proc::{self, ControlGroup, Identity, MemoryCounts};
+use linux::proc::{self, ControlGroup, GroupNames, Identity, MemoryCounts};
 use linux::{Error, Machine, PauseFactors, WantedVariables};
 
 use super::LiveMemory;
@@ -23,6 +23,7 @@ pub struct Target {
     image: Image<'static>,
     /// The kernel's counts of its memory when it was opened.
     pub counts: MemoryCounts,
+    groups: GroupNames,
     modules: OnceLock<Vec<Module>>,
     control_groups: OnceLock<Result<Vec<ControlGroup>, Error>>,
 }
@@ -35,13 +36,15 @@ impl Target {
     pub fn open(pid: i32, variables: WantedVariables) -> Result<Self, Error> {
         // Read first, so that everything else is of this program if it is verified later.
         let program = Identity::of(pid)?;
-        let (process, counts) = proc::process_info(&program, variables)?;
+        let groups = GroupNames::of(pid)?;
+        let (process, counts) = proc::process_info(&program, &groups, variables)?;
         let mappings = proc::mappings(pid, false)?;
         let machine = Machine::own();
         let state = ProcessState { program, process, machine, mappings, ..ProcessState::default() };
         Ok(Self {
             image: Image::new(state, LiveMemory::open_unscanned(pid)?),
             counts,
+            groups,
             modules: OnceLock::new(),
             control_groups: OnceLock::new(),
         })
@@ -80,9 +83,9 @@ impl Target {
     /// The control groups of the process that count memory, from the innermost outwards.
     ///
     /// # Errors
-    /// As [`proc::control_groups`].
+    /// As [`GroupNames::control_groups`].
     pub fn control_groups(&self) -> Result<&[ControlGroup], &Error> {
-        let groups = self.control_groups.get_or_init(|| proc::control_groups(self.pid()));
+        let groups = self.control_groups.get_or_init(|| self.groups.control_groups());
         groups.as_ref().map(Vec::as_slice)
     }
 }

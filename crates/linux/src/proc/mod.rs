@@ -26,7 +26,8 @@ use crate::{Error, Mappings, Sysroot, is_shared_memory};
 
 pub use crate::obstacle::Obstacle;
 pub use cgroup::{
-    ControlGroup, GroupMemory, KernelMemory, control_groups, group_memory, memory_of_groups,
+    ControlGroup, GroupMemory, GroupNames, KernelMemory, control_groups, group_memory,
+    memory_of_groups,
 };
 pub use environment::WantedVariables;
 pub use identity::Identity;
@@ -177,12 +178,13 @@ pub fn command_line(pid: i32) -> Result<String, Error> {
     Ok(words)
 }
 
-/// Describes the process of `program`, with the environment variables that are `wanted`.
+/// Describes the process of `program`, which is in these control groups, with the environment variables that are `wanted`.
 ///
 /// # Errors
 /// If it has ended, or the kernel refuses.
 pub fn process_info(
     program: &Identity,
+    groups: &GroupNames,
     wanted: WantedVariables,
 ) -> Result<(ProcessInfo, MemoryCounts), Error> {
     let status = status(program.pid())?;
@@ -199,7 +201,7 @@ pub fn process_info(
         uptime_ms: uptime_ms(started),
         command: command_line(pid)?,
         environment,
-        control_group: cgroup::path(pid),
+        control_group: groups.path(),
         is_contained: namespace_pid(&status).is_some() || has_container_mark(pid),
         namespace_pid: namespace_pid(&status),
         threads: status.threads,

@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::Error;
 use crate::proc::memory::number_after;
-use crate::proc::{read, refusal};
+use crate::proc::refusal;
 
 /// The most folders that are searched for a process.
 const MAX_FOLDERS: usize = 1 << 14;
@@ -122,21 +122,13 @@ pub(super) struct Sought {
     is_genuine: IsGenuine,
 }
 
-/// Returns the control group that counts the memory of process `pid`, and those above it; none if the kernel has no control
-/// groups.
+/// Returns the control group that counts the memory of process `pid`, and those above it, from the lines of its /proc/PID/cgroup; none if
+/// the kernel has no control groups.
 ///
 /// # Errors
 /// As [`super::control_groups`].
-pub(super) fn levels(pid: i32) -> Result<Vec<ControlGroup>, Error> {
-    let lines = match read(pid, "cgroup") {
-        Ok(lines) => lines,
-        // A kernel without control groups has no such file.
-        Err(Error::Proc { source, .. }) if source.kind() == ErrorKind::NotFound => {
-            return Ok(vec![]);
-        }
-        Err(error) => return Err(error),
-    };
-    let Some((hierarchy, path)) = group_of_memory(&lines).filter(|_| !is_disabled()) else {
+pub(super) fn levels(pid: i32, lines: &[u8]) -> Result<Vec<ControlGroup>, Error> {
+    let Some((hierarchy, path)) = group_of_memory(lines).filter(|_| !is_disabled()) else {
         return Ok(vec![]);
     };
     let unknown = || Error::UnknownGroup { pid };

@@ -74,10 +74,41 @@ pub fn memory_of_groups(groups: &[ControlGroup]) -> Option<GroupMemory> {
     tightest.or(levels.first()).copied()
 }
 
-/// Returns the path of the control group that process `pid` was started in, as /proc shows it; `None` if no
-/// hierarchy shows a name.
-pub(super) fn path(pid: i32) -> Option<String> {
-    innermost_path(&String::from_utf8_lossy(&read(pid, "cgroup").ok()?))
+/// The control groups of a process, one of each hierarchy, as the kernel names them: the lines of /proc/PID/cgroup.
+#[derive(Debug, Clone)]
+pub struct GroupNames {
+    pid: i32,
+    lines: Vec<u8>,
+}
+
+impl GroupNames {
+    /// The names for process `pid`; none if the kernel has no control groups.
+    ///
+    /// # Errors
+    /// If there is no such process, or the kernel refuses.
+    pub fn of(pid: i32) -> Result<Self, Error> {
+        match read(pid, "cgroup") {
+            Ok(lines) => Ok(Self { pid, lines }),
+            Err(Error::Proc { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Ok(Self { pid, lines: vec![] })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The path of the group that the process was started in; `None` if no hierarchy shows a name.
+    #[must_use]
+    pub fn path(&self) -> Option<String> {
+        innermost_path(&String::from_utf8_lossy(&self.lines))
+    }
+
+    /// The groups whose memory limits count, as [`control_groups`] returns them.
+    ///
+    /// # Errors
+    /// As [`control_groups`].
+    pub fn control_groups(&self) -> Result<Vec<ControlGroup>, Error> {
+        find::levels(self.pid, &self.lines)
+    }
 }
 
 /// Returns the path in /proc/PID/cgroup that describes the process best: the path of version 2, otherwise systemd's,
@@ -329,7 +360,7 @@ pub struct KernelMemory {
 /// [`Error::UnknownGroup`] if the group could not be found, so that its limit is unknown; if there is no such process, the kernel
 /// refuses, or too many files are open.
 pub fn control_groups(pid: i32) -> Result<Vec<ControlGroup>, Error> {
-    find::levels(pid)
+    GroupNames::of(pid)?.control_groups()
 }
 
 /// The names of files in one version of control groups, from the kernel's
