@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use formats::{Capture, CaptureMethod, NoCopy, Unread, milliseconds};
+use formats::{Capture, CaptureMethod, NoCopy, Unread};
 use image::{Image, ProcessState, Target, Thawed};
 use inferior::{EndedCopy, ForkPlan, ForkedCopy, MemoryLimits, Refusal};
 use ledger::{Analyses, Facts};
@@ -14,6 +14,7 @@ use sampler::NoStacks;
 use crate::allocator_call::AllocatorCall;
 use crate::error::{Error, Purpose, reason_for};
 use crate::exclusion::{is_ending, one_at_a_time, wait_if_ending};
+use crate::max_pause;
 use crate::options::{CaptureMode, CaptureOptions, Detail};
 
 /// The maximum number of captures of a target that changes its heap, has no thread at a safe point, does not stop in
@@ -30,17 +31,8 @@ const WALK_PER_HEAP: Duration = Duration::from_micros(50);
 const WALK_PER_THREAD: Duration = Duration::from_micros(350);
 const WALK_PER_MAPPING: Duration = Duration::from_micros(4);
 
-/// The limit of a pause unless the user sets one: a constant part, a part for each resident GiB, and the largest value.
-/// docs/effects.md has the pauses of major collections beside it.
-const MAX_PAUSE: Duration = Duration::from_millis(50);
-const MAX_PAUSE_PER_GIB: Duration = Duration::from_millis(25);
-const LARGEST_MAX_PAUSE: Duration = Duration::from_millis(500);
-/// The limit that a refusal suggests is this multiple of the expected pause, in steps of 100 ms.
-const SPARE_PAUSE: u32 = 2;
-const PAUSE_STEP_MS: u128 = 100;
-
 /// The longest wait for another tracer before each further attempt: the largest pause of another rbloat.
-const MAX_WAIT_FOR_TRACER: Duration = LARGEST_MAX_PAUSE;
+const MAX_WAIT_FOR_TRACER: Duration = max_pause::LARGEST;
 /// The longest wait for a thread at a safe point before each further attempt. A process that computes for so long does nothing else.
 const MAX_WAIT_FOR_SAFE_POINT: Duration = Duration::from_millis(200);
 
@@ -231,7 +223,7 @@ impl<'a> Examination<'a> {
     ) -> Self {
         let own_bytes = own_bytes(target.image().state.process.rss_bytes, detail);
         let factors = target.pause_factors();
-        let max_pause = how.max_pause.unwrap_or_else(|| max_pause(factors.resident_bytes));
+        let max_pause = how.max_pause.unwrap_or_else(|| max_pause::default_for(&factors));
         let (owners, limits) = (detail.owners, MemoryLimits::of(target));
         Self { target, how, owners, call, own_bytes, limits, factors, max_pause }
     }
@@ -388,7 +380,8 @@ impl<'a> Examination<'a> {
         let found = has_time.then(|| read(frozen.image()));
         let thawed = frozen.thaw()?;
         let found = found.filter(|_| !thawed.expired);
-        Ok((found.ok_or_else(|| self.unread(expected, copy_is_slow)), thawed))
+        let unread = || max_pause::unread(&self.factors, self.max_pause, expected, copy_is_slow);
+        Ok((found.ok_or_else(unread), thawed))
     }
 
     /// The expected time of the walks during a freeze.
@@ -403,30 +396,6 @@ impl<'a> Examination<'a> {
             + WALK_PER_MAPPING.mul_f64(factors.mappings as f64);
         walk.mul_f64(factors.load)
     }
-
-    /// Returns the shortest pause in which the memory could have been read, if the walks of a freeze take `walk`.
-    fn unread(&self, walk: Duration, copy_is_slow: bool) -> Unread {
-        let (fork, freeze) = (self.factors.fork(), self.factors.freeze() + walk);
-        let (method, expected) = match copy_is_slow && fork < freeze {
-            true => (CaptureMethod::Fork, fork),
-            false => (CaptureMethod::Freeze, freeze),
-        };
-        // An estimate below the limit was too low.
-        let expected = expected.max(self.max_pause);
-        let enough = (expected * SPARE_PAUSE).as_millis().next_multiple_of(PAUSE_STEP_MS);
-        Unread {
-            method,
-            expected_ms: milliseconds(expected),
-            max_pause_ms: milliseconds(self.max_pause),
-            enough_ms: enough as u64,
-        }
-    }
-}
-
-/// Returns the limit of a pause for a process of this size, unless the user sets one.
-fn max_pause(resident_bytes: u64) -> Duration {
-    let gib = resident_bytes as f64 / (1_u64 << 30) as f64;
-    (MAX_PAUSE + MAX_PAUSE_PER_GIB.mul_f64(gib)).min(LARGEST_MAX_PAUSE)
 }
 
 fn not_copied(refusal: &Refusal) -> String {

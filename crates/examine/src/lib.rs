@@ -5,7 +5,7 @@
 //! and the files belong to the caller.
 //!
 //! - `process` finds the process that a name means, and `source` opens it, a snapshot or a core.
-//! - `attempts` chooses a method of capture, and the next one if that fails. `exclusion` lets one capture run at a time.
+//! - `attempts` chooses a method of capture, and the next one if that fails, `max_pause` its limit. `exclusion` lets one capture run at a time.
 //! - `sandbox` gives up rights before an analysis. `isolation` turns a panic into the failure of one process.
 //! - `family` accounts for processes that were forked from each other, `watch` observes growth by code, `kept` new objects that stay, `trimming` trims.
 //! - `rubies` and `list` have the Ruby processes of this machine.
@@ -20,6 +20,7 @@ mod interruption;
 mod isolation;
 mod kept;
 mod list;
+mod max_pause;
 mod name;
 mod options;
 mod process;

@@ -59,11 +59,13 @@ impl PauseFactors {
     #[must_use]
     pub fn fork(&self) -> Duration {
         let look = scaled(LOOK_PER_MAPPING, self.mappings as f64);
-        self.loaded(self.stop() + look + self.copy())
+        (self.stop() + look + self.copy()).mul_f64(self.slowdown())
     }
 
-    fn loaded(&self, pause: Duration) -> Duration {
-        if self.urgent { pause } else { pause.mul_f64(self.load) }
+    /// The factor by which the load of the machine prolongs a pause.
+    #[must_use]
+    pub fn slowdown(&self) -> f64 {
+        if self.urgent { 1.0 } else { self.load }
     }
 
     /// The expected time of clone(2), which makes the forked copy.
@@ -78,7 +80,7 @@ impl PauseFactors {
     pub fn freeze(&self) -> Duration {
         let look = scaled(LOOK_PER_MAPPING, self.mappings as f64)
             + scaled(LOOK_PER_GIB, self.resident_bytes as f64 / GIB);
-        self.loaded(self.stop() + look)
+        (self.stop() + look).mul_f64(self.slowdown())
     }
 }
 
