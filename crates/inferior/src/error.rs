@@ -167,7 +167,17 @@ impl Refusal {
                 E::Proc { source, .. } | E::Ptrace { source, .. } => {
                     source.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
                 }
-                _ => return Self::TraceFailed { step, why: TraceFailure::Late },
+                E::DoesNotStop { .. } | E::NewThreads { .. } => {
+                    return Self::TraceFailed { step, why: TraceFailure::Late };
+                }
+                // These come before a process is stopped.
+                E::Thread { .. }
+                | E::KernelThread { .. }
+                | E::ForeignProc
+                | E::Itself { .. }
+                | E::Faults { .. }
+                | E::Clocks { .. }
+                | E::UnknownGroup { .. } => Errno::EIO,
             };
             Self::failed(step)(errno)
         }
