@@ -168,9 +168,9 @@ pub struct WhoKindShare {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WhoKind {
-    /// The heap of brk(2): glibc's main arena.
-    MainHeap,
-    /// glibc's other arenas.
+    /// The heap of brk(2), which glibc's main arena extends.
+    Heap,
+    /// Arenas of glibc's elsewhere.
     Arena,
     /// Ruby's heap pages.
     HeapPages,
@@ -185,7 +185,7 @@ pub enum WhoKind {
 impl From<sampler::Kind> for WhoKind {
     fn from(kind: sampler::Kind) -> Self {
         match kind {
-            sampler::Kind::MainHeap => Self::MainHeap,
+            sampler::Kind::Heap => Self::Heap,
             sampler::Kind::Arena => Self::Arena,
             sampler::Kind::HeapPages => Self::HeapPages,
             sampler::Kind::Mapping => Self::Mapping,

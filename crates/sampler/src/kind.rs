@@ -5,9 +5,9 @@ use ruby::HeapPages;
 /// The purpose of memory, as far as its address tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// The heap of brk(2): glibc's main arena.
-    MainHeap,
-    /// glibc's other arenas.
+    /// The heap of brk(2), which glibc's main arena extends.
+    Heap,
+    /// Arenas of glibc's elsewhere.
     Arena,
     /// Ruby's heap pages.
     HeapPages,
@@ -28,7 +28,7 @@ impl Kind {
             return Self::HeapPages;
         }
         match &mapping.backing {
-            Backing::Heap => Self::MainHeap,
+            Backing::Heap => Self::Heap,
             Backing::File(_) => Self::File,
             Backing::Anonymous if allocator::is_in_heap(image, at) => Self::Arena,
             Backing::Anonymous | Backing::Stack | Backing::Kernel(_) => Self::Mapping,

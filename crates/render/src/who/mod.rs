@@ -153,8 +153,8 @@ pub(crate) fn task(task: &WhoTask) -> String {
 /// The kind of memory in words.
 fn kind(kind: WhoKind) -> &'static str {
     match kind {
-        WhoKind::MainHeap => "malloc: the main arena",
-        WhoKind::Arena => "malloc: other arenas",
+        WhoKind::Heap => "the heap of brk(2)",
+        WhoKind::Arena => "arenas of malloc elsewhere",
         WhoKind::HeapPages => "Ruby's heap pages",
         WhoKind::Mapping => "mappings of their own: large blocks, stacks, other allocators",
         WhoKind::File => "files",
