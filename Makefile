@@ -58,6 +58,7 @@ gem-dist: ## build the gems, with the program, and test them on four Debian rele
 nightly: ## run what takes long and seldom fails: Firefox, all of the matrix, the gem under valgrind and on other Rubies, fuzzing, aarch64
 	@scripts/setup firefox-esr golang-go
 	scripts/deny
+	$(MAKE) lint
 	RBLOAT_TEST_NIGHTLY=1 RBLOAT_TEST_CAPTURES=100 RBLOAT_TEST_KILLS=200 $(MAKE) test
 	RBLOAT_TEST_NIGHTLY=1 $(MAKE) matrix
 	$(MAKE) gem-valgrind

@@ -295,7 +295,9 @@ fn a_failed_capture_is_a_line_and_not_the_end() {
 
 #[test]
 fn a_killed_recorder_leaves_a_whole_file() {
-    let target = Target::bare_ruby("puts 'ready {}'; $stdout.flush; loop { 'x' * rand(1 << 20) }");
+    let target = Target::bare_ruby(
+        "puts 'ready {}'; $stdout.flush; loop { 'x' * rand(1 << 20); sleep 0.001 }",
+    );
     for round in [0, 2, 5, 9] {
         let mut recorder = Recorder::of(&target, &["--every", "10ms", "--causes-every", "1s"]);
         recorder.wait_for(|it| it.samples().count() > round);
