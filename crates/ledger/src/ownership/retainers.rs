@@ -413,6 +413,11 @@ impl<'a> Step<'a> {
         self.parts[0]
     }
 
+    /// Returns true if the name has the line of a closure.
+    fn has_place(&self) -> bool {
+        self.parts[PARTS - 1].starts_with(" (")
+    }
+
     /// Returns true for objects that programs never see, but whose memory is theirs: `(T_STRING)`.
     fn is_hidden(&self) -> bool {
         self.class().starts_with("(T_")
@@ -484,12 +489,26 @@ fn common<'a>(paths: &[Path<'a>], all: &[Path<'a>], has_one_root: bool) -> Path<
     common
 }
 
-/// A path as text, without the steps in the middle if there are many.
+/// A path as text, without the steps in the middle if there are many. Of those, the last closure stays: its line is the one to change.
 fn shown(mut path: Path<'_>) -> String {
     if path.len() > MAX_STEPS {
         let middle = MAX_STEPS / 2..path.len() - MAX_STEPS / 2 + 1;
-        path.splice(middle, [Step::of([OTHERS, "", ""])]);
+        let others = [Step::of([OTHERS, "", ""])];
+        let kept = middle.clone().rfind(|&index| path[index].has_place());
+        let Some(index) = kept.filter(|_| middle.len() > 1) else {
+            path.splice(middle, others);
+            return text(&path);
+        };
+        let (before, after) = (middle.start..index, index + 1..middle.end);
+        for left_out in [after, before] {
+            let others = others.iter().copied().filter(|_| !left_out.is_empty());
+            path.splice(left_out.clone(), others);
+        }
     }
+    text(&path)
+}
+
+fn text(path: &Path<'_>) -> String {
     let step = |step: &Step<'_>| {
         let name = match step.parts {
             // Variables of threads whose names differ.
@@ -526,6 +545,20 @@ mod tests {
                 assert!((0.3..2.0).contains(&part), "{part} of kind {kind} of {kinds}");
             }
         }
+    }
+
+    /// The Proc of a subscriber was left out, so that no line was named.
+    #[test]
+    fn a_long_path_keeps_the_line_of_its_closure() {
+        let names = ["A", "B", "C", "D", "E", "F", "G", "H", "I", "J"];
+        let path = |closure: usize| -> Path<'_> {
+            let place = |index| if index == closure { " (app.rb:7)" } else { "" };
+            names.iter().enumerate().map(|(at, name)| Step::of([*name, "", place(at)])).collect()
+        };
+        assert_eq!(shown(path(9)), "A → B → C → D → … → H → I → J (app.rb:7)");
+        assert_eq!(shown(path(5)), "A → B → C → D → … → F (app.rb:7) → … → H → I → J");
+        assert_eq!(shown(path(4)), "A → B → C → D → E (app.rb:7) → … → H → I → J");
+        assert_eq!(shown(path(6)), "A → B → C → D → … → G (app.rb:7) → H → I → J");
     }
 
     #[test]
