@@ -345,14 +345,15 @@ fn raises(value: &str, most: u64) -> bool {
     value[..end].parse::<u64>().is_ok_and(|number| number.saturating_mul(unit) > most)
 }
 
-/// The steps against the interpreter's memory. The first one is against its largest part if this is the verdict's memory.
+/// The steps against the interpreter's memory. The first one is against its largest part if this is the verdict's memory. Otherwise its
+/// classes and gems are what a program needs.
 fn against_interpreter(ledger: &Ledger, is_verdict: bool) -> Vec<Option<Advice>> {
     use InterpreterKind::{Bytecode, Classes, Methods, VmStacks};
     let kinds = ledger.interpreter.iter().flat_map(|it| &it.kinds);
     let largest = kinds.max_by_key(|part| part.size.resident_bytes).map(|part| part.kind);
     let recurse_less = recurse_less(ledger).filter(|_| vm_stack_is_larger(ledger));
     if !is_verdict {
-        return vec![limit_table(ledger), recurse_less];
+        return vec![limit_table(ledger), define_code_once(ledger), recurse_less];
     }
     let mut steps = match largest {
         Some(Classes) => {

@@ -528,6 +528,10 @@ fn owner_evidence(report: &Report, cause: Cause) -> Vec<String> {
         };
         let objects =
             if owner.objects > 0 { format!("{} ", Count(owner.objects)) } else { String::new() };
+        // Their slots are this memory.
+        if owner.chunks == 0 {
+            return format!("{objects}{}: {} of slots", owner.owner, Size(owner.slot_bytes));
+        }
         // Causes do not include the headers of chunks.
         let with = if report.process.allocator == "glibc" { " with headers" } else { "" };
         format!(
