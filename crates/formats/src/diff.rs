@@ -2,7 +2,7 @@
 //!
 //! The JSON is part of rbloat's stable interface, described in docs/json.md.
 
-use ledger::Cause;
+use ledger::{Cause, InterpreterKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +27,9 @@ pub struct Diff {
     /// Empty in older documents.
     #[serde(default)]
     pub code: Vec<CodeChange>,
+    /// Empty in older documents.
+    #[serde(default)]
+    pub interpreter: Vec<InterpreterChange>,
     /// `None` if it is not known, and in older documents.
     #[serde(default)]
     pub kept: Option<Vec<KeptChange>>,
@@ -142,6 +145,16 @@ pub struct OwnerChange {
 pub struct CodeChange {
     pub path: String,
     pub iseqs: Trajectory,
+    pub bytes: Trajectory,
+}
+
+/// The interpreter's memory of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Diff")]
+pub struct InterpreterChange {
+    #[serde(with = "crate::names::interpreter_kind")]
+    #[schemars(schema_with = "crate::names::interpreter_kind::schema")]
+    pub kind: InterpreterKind,
     pub bytes: Trajectory,
 }
 

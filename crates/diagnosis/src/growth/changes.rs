@@ -3,12 +3,15 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use formats::{Arena, Class, DominatorRow, FileCode, Owner, PinRow, Report, SizeClass};
+use formats::{
+    Arena, Class, DominatorRow, FileCode, InterpreterChange, InterpreterPart, Owner, PinRow,
+    Report, SizeClass,
+};
 use formats::{
     ArenaChange, CauseChange, ClassChange, CodeChange, DominatorChange, OwnerChange, PinChange,
     SizeClassChange, Trajectory,
 };
-use ledger::Cause;
+use ledger::{Cause, InterpreterKind};
 
 use crate::path::root_of;
 
@@ -340,6 +343,30 @@ pub(crate) fn code(reports: &[&Report]) -> Vec<CodeChange> {
     changes.retain(|change| change.iseqs.change != 0);
     changes.sort_by_key(|change| Reverse(change.bytes.change.unsigned_abs()));
     changes.truncate(MAX_ROWS);
+    changes
+}
+
+/// Returns the interpreter's memory by kind, the largest change first.
+pub(crate) fn interpreter(reports: &[&Report]) -> Vec<InterpreterChange> {
+    let rows = by_key(
+        reports,
+        |report| {
+            let kinds = report.interpreter.iter().flat_map(|it| &it.kinds);
+            kinds.map(|part| (part.kind, part)).collect()
+        },
+        |numbers, part: &InterpreterPart| {
+            let bytes = part.slot_bytes.saturating_add(part.resident_bytes);
+            numbers[0] = numbers[0].saturating_add(bytes);
+        },
+        1,
+    );
+    let change = |(kind, numbers): (InterpreterKind, Vec<u64>)| {
+        let [bytes] = series(&numbers);
+        InterpreterChange { kind, bytes }
+    };
+    let mut changes: Vec<_> = rows.into_iter().map(change).collect();
+    changes.retain(|change| change.bytes.change != 0);
+    changes.sort_by_key(|change| Reverse(change.bytes.change.unsigned_abs()));
     changes
 }
 

@@ -105,6 +105,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
         classes,
         owners,
         code,
+        interpreter: changes::interpreter(&reports),
         kept,
         dominators: changes::dominators(&reports),
         arenas: if same_process { changes::arenas(&reports) } else { Vec::new() },

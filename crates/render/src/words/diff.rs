@@ -6,8 +6,9 @@ use diagnosis::{
 use formats::{
     ClassChange, CodeChange, Diff, DiffKind, DiffPoint, Doubt, KeptChange, Subject, Trajectory,
 };
-use ledger::{Cause, Count, Size};
+use ledger::{Cause, Count, InterpreterKind, Size};
 
+use super::interpreter::interpreter_kind;
 use super::next::longer;
 use super::{VerdictWords, confidence, unread};
 
@@ -146,10 +147,18 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
             (format!("Native leak: {subject} grows by {rate}."), CHECK_OF_A_LEAK)
         }
         (DiffKind::CodeLeak, _) => (code_leak(diff, &rates), CHECK_OF_A_LEAK),
+        (DiffKind::Growth | DiffKind::WarmUp, Some(Doubt::CodeIsLoaded))
+            if table_that_grew(diff).is_some() =>
+        {
+            (
+                format!("Growth: {subject} grew by {size} ({rates})."),
+                "`rbloat report PID --code` lists these tables. They grow with what the program does, and not with its code.",
+            )
+        }
         (DiffKind::Growth, Some(Doubt::CodeIsLoaded)) => (
             format!(
                 "Growth: {subject} grew by {size} ({rates}) at a steady rate: the program still loads code, defines classes or \
-                 methods again and again, or a table of the interpreter grows."
+                 methods again and again."
             ),
             "this should stop when all code is loaded. `rbloat report PID --code` lists bytecode and tables, and `rbloat who` \
              names the lines that make them grow.",
@@ -340,7 +349,12 @@ fn subject(diff: &Diff, class: Option<&ClassChange>) -> String {
             }
             None => format!("native memory ({cause})"),
         },
-        (Subject::Code, _) => "the interpreter's memory".into(),
+        (Subject::Code, _) => match table_that_grew(diff) {
+            Some(table) => {
+                format!("the interpreter's memory, most of it {},", interpreter_kind(table))
+            }
+            None => "the interpreter's memory".into(),
+        },
         (Subject::Free, _) => "free memory".into(),
         (Subject::InUse, _) => "memory in use".into(),
         (Subject::Rss, _) => "RSS".into(),
@@ -394,6 +408,14 @@ fn values<'a>(diff: &'a Diff, class: Option<&'a ClassChange>) -> Option<(&'a Tra
         }
         _ => None,
     }
+}
+
+/// The table of the interpreter with most of the growth that the verdict is about; `None` if code or nothing has it.
+fn table_that_grew(diff: &Diff) -> Option<InterpreterKind> {
+    use InterpreterKind::{Finalizers, GenericVariables, ObjectIds, Symbols};
+    let largest = diff.interpreter.iter().max_by_key(|it| it.bytes.change)?;
+    let is_table = [ObjectIds, GenericVariables, Finalizers, Symbols].contains(&largest.kind);
+    (is_table && 2 * largest.bytes.change > diff.verdict.bytes).then_some(largest.kind)
 }
 
 fn sums(diff: &Diff) -> String {

@@ -1,7 +1,7 @@
 //! Growth between snapshots.
 
 use formats::{Action, DiffKind};
-use ledger::Cause;
+use ledger::{Cause, InterpreterKind};
 use testkit::Target;
 
 use super::{case, verdict, words};
@@ -103,4 +103,33 @@ fn tables_of_the_interpreter_are_no_leak_of_their_own() {
     // Old words in patterns had the addresses of these tables.
     let regexps = diff.classes.iter().find(|class| class.name == "Regexp");
     assert!(regexps.is_none_or(|class| class.bytes.change < 1 << 20), "{regexps:?}");
+}
+
+/// "The program still loads code": object_id was called of objects that were there before.
+#[test]
+fn a_table_of_object_ids_that_grows_is_named() {
+    let target = Target::bare_ruby(
+        "KEPT = Array.new(1_000_000) { Object.new }
+         GC.start
+         puts %(ready {\"ruby_version\":\"#{RUBY_VERSION}\"}); $stdout.flush
+         step = -1
+         while $stdin.gets
+           KEPT[250_000 * (step += 1), 250_000].each(&:object_id)
+           puts 'ready {}'; $stdout.flush
+         end",
+    );
+    if target.truth["ruby_version"].as_str().unwrap() >= "3.5" {
+        return testkit::skip("this Ruby has object ids in the objects");
+    }
+    let diff = diff(&looks_at(target, 4, |_| false));
+    let largest = &diff.interpreter[0];
+    let entries = 2 * 16 * 750_000;
+    assert!(
+        largest.kind == InterpreterKind::ObjectIds && largest.bytes.change > entries,
+        "{largest:?}"
+    );
+    let words = render::words::diff_verdict(&diff).summary;
+    let wrong = words.contains("loads code");
+    let part = "the interpreter's memory, most of it tables of object ids, grew by ";
+    assert!(words.contains(part) && !wrong, "{words}");
 }
