@@ -159,8 +159,13 @@ fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     let of_few = shown.iter().filter(|it| it.made_by.is_empty()).find_map(|it| it.samples);
     let hint = of_few.map(|samples| {
         let interval = diff.seconds / diff.points.len().saturating_sub(1).max(1) as f64;
+        // Objects without write barriers never grow old.
+        let none = match samples {
+            0 => " Ruby never calls some objects old, such as Methods and Bindings: these get no line.",
+            _ => "",
+        };
         format!(
-            "A line needs {} samples: watch for longer (--every {}m), or with more ticks (--rate 1000).",
+            "A line needs {} samples: watch for longer (--every {}m), or with more ticks (--rate 1000).{none}",
             KeptJudgement::MIN_SAMPLES,
             minutes_for_a_line(interval, samples)
         )

@@ -115,7 +115,8 @@ fn write(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
         let rows = rows.map(|it| (it.growth_bytes, None, named(format!("process {}", it.pid))));
         write_table(out, all, ("PROCESS", None), rows, width)?;
     }
-    let note = "This is the code that makes memory grow. It need not be the code that keeps it: garbage needs room, too.";
+    let note = "This is the code that makes memory grow. It need not be the code that keeps it: garbage needs room, too. A leak in \
+                memory that malloc hands out again touches no new pages, and its code may be in none of these rows.";
     let diff = match &who.old_objects {
         Some(WhoOldObjects { pid, first, last }) => format!(
             "The number of old objects of process {pid} rose steadily, from {first} to {last}, so a part of the growth is probably \

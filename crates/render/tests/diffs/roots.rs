@@ -99,6 +99,8 @@ fn samples_name_the_lines_that_made_what_a_root_keeps() {
         let text = anstream::adapter::strip_str(&render::diff(&diff, 200)).to_string();
         let line = text.lines().find(|line| line.contains("Cache::STORE  ")).unwrap_or(&text);
         let note = line.split_once(" → Session; ").map(|it| it.1.to_owned());
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert_eq!(words.join(" ").contains("these get no line"), kept == 0, "{text}");
         let hint = text.split_once("watch for longer (").and_then(|it| it.1.split_once(')'));
         (note.unwrap_or(text.clone()), hint.map_or("", |it| it.0).to_owned())
     };
