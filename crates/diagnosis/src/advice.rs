@@ -11,7 +11,7 @@ use ledger::{
 };
 
 pub use slots::keeps_most_free_slots;
-use slots::{compact, unset_initial_slots};
+use slots::{compact, keep_fewer_free_slots, unset_initial_slots};
 use stacks::{
     disable_thread_caches, end_fibers, end_thread, recurse_less, run_fewer_fibers,
     run_fewer_threads, vm_stack_is_larger,
@@ -65,7 +65,10 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
     let groups: [(&[Cause], Vec<Option<Advice>>); 15] = [
         (&[MallocUnreturned, MallocFragmented], malloc),
         (&[Cause::MallocCached], vec![disable_thread_caches(ledger)]),
-        (&[Cause::RubyFreeSlots], vec![unset_initial_slots(ledger), compact(ledger)]),
+        (
+            &[Cause::RubyFreeSlots],
+            vec![unset_initial_slots(ledger), keep_fewer_free_slots(ledger), compact(ledger)],
+        ),
         (
             &[RubyLiveSlots, RubyMalloc],
             ledger

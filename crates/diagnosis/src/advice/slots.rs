@@ -1,7 +1,7 @@
 //! The steps against free slots on Ruby's heap pages.
 
 use formats::{Action, Advice};
-use ledger::{Cause, Ledger};
+use ledger::{Cause, Ledger, RubyAccount};
 
 use super::{is_worth, step};
 
@@ -14,16 +14,26 @@ pub(super) fn unset_initial_slots(ledger: &Ledger) -> Option<Advice> {
     let ruby = ledger.ruby.as_ref()?;
     let variables = ruby.initial_slots.iter().map(|(name, _)| name.clone()).collect();
     let action = Action::UnsetInitialSlots { variables };
-    // Pages without an object, as far as the GC frees them without the variables. The others may depend on the order of objects.
-    let empty = ruby.slots_free as f64 * ruby.slot_bytes_empty as f64;
-    let empty = (empty / ruby.slot_bytes_free.max(1) as f64) as u64;
-    let slots = ruby.slots_free + ruby.slots_live;
-    let kept = kept_free_slots(|name| ledger.process.variable(name));
-    let freed = slots_beyond(kept, ruby.slots_free, slots).min(empty);
+    let freed = empty_slots_beyond(kept_free_slots(|name| ledger.process.variable(name)), ruby);
     let saves_bytes = Some(free_slot_bytes(ledger, freed)).filter(|bytes| is_worth(ledger, *bytes));
     (is_worth(ledger, ledger.causes[Cause::RubyFreeSlots])
         && keeps_most_free_slots(ruby.initial_slot_count(), ruby.slots_free))
     .then_some(Advice { action, saves_bytes })
+}
+
+/// The GC frees empty pages as long as more than a part of all slots are free. A variable may raise that part.
+pub(super) fn keep_fewer_free_slots(ledger: &Ledger) -> Option<Advice> {
+    let ruby = ledger.ruby.as_ref()?;
+    let kept = kept_free_slots(|name| ledger.process.variable(name));
+    let default = kept_free_slots(|_| None);
+    let freed = empty_slots_beyond(default, ruby).saturating_sub(empty_slots_beyond(kept, ruby));
+    let bytes = free_slot_bytes(ledger, freed);
+    let is_reason = !keeps_most_free_slots(ruby.initial_slot_count(), ruby.slots_free);
+    let variables = vec![MAX_FREE_SLOTS.0.into()];
+    (kept > default && is_reason && is_worth(ledger, bytes)).then_some(Advice {
+        action: Action::UnsetInitialSlots { variables },
+        saves_bytes: Some(bytes),
+    })
 }
 
 /// Returns true if variables make the collector keep most of the free slots.
@@ -52,6 +62,13 @@ fn kept_free_slots<'a>(variable: impl Fn(&str) -> Option<&'a str>) -> f64 {
         value.filter(|&it| it > least && it <= 1.0).unwrap_or(default)
     };
     ratio(MAX_FREE_SLOTS, ratio(MIN_FREE_SLOTS, 0.0))
+}
+
+/// Returns the free slots of pages without an object that the GC frees. Whether others get empty may depend on the order of objects.
+fn empty_slots_beyond(kept: f64, ruby: &RubyAccount) -> u64 {
+    let empty = ruby.slots_free as f64 * ruby.slot_bytes_empty as f64;
+    let empty = (empty / ruby.slot_bytes_free.max(1) as f64) as u64;
+    slots_beyond(kept, ruby.slots_free, ruby.slots_free + ruby.slots_live).min(empty)
 }
 
 /// Returns the free slots whose pages the GC frees if they are empty: as many as leave the part `kept` of the others free.

@@ -132,9 +132,14 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
         ),
         Action::UnsetInitialSlots { variables } => (
             format!(
-                "Start the process without {}, or with a smaller value: Ruby never frees the pages of that many slots, and \
-                 GC.compact does not change that.",
-                variables.join(" and ")
+                "Start the process without {}, or with a smaller value: {}",
+                variables.join(" and "),
+                match variables.iter().all(|name| name.ends_with("_RATIO")) {
+                    true => "Ruby frees empty pages only as long as more than that part of all slots is free.",
+                    false => {
+                        "Ruby never frees the pages of that many slots, and GC.compact does not change that."
+                    }
+                }
             ),
             format!("unset {}", variables.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(" ")),
             "a restart, and more collections while Ruby's heap grows to the size that the program needs.",

@@ -123,6 +123,32 @@ fn initial_slots_are_the_reason_for_free_slots() {
     assert!(unset.finish());
 }
 
+/// The setting was printed, but no step was against it.
+#[test]
+fn a_part_of_free_slots_is_the_reason_for_free_slots() {
+    let name = "RUBY_GC_HEAP_FREE_SLOTS_MAX_RATIO";
+    let start = |ratio: &str| {
+        let mut ruby = testkit::ruby();
+        let program = "$kept = Array.new(3_000_000) { Object.new }
+             $kept = nil
+             Thread.new { 4.times { GC.start } }.join
+             puts 'ready {}'; $stdout.flush; $stdin.read";
+        Target::start(ruby.args(["--disable-gems", "-e", program]).env(name, ratio))
+    };
+    let target = start("1.0");
+    let report = crate::report(target.pid());
+    if report.verdict.cause != Some(Cause::RubyFreeSlots) {
+        return testkit::skip("this Ruby keeps no more free slots by the setting");
+    }
+    let step = &report.advice[0];
+    assert_eq!(step.action, Action::UnsetInitialSlots { variables: vec![name.into()] });
+    let default = start("0.65");
+    let saved = report.process.rss_bytes.saturating_sub(default.rss_bytes());
+    let claim = step.saves_bytes.unwrap();
+    assert!(saved.abs_diff(claim) * 5 <= claim, "{saved} of {claim}");
+    assert!(target.finish() && default.finish());
+}
+
 /// The state of the collector as the program itself sees it, each time after a change.
 #[test]
 fn the_state_of_the_gc_is_read() {
