@@ -205,8 +205,8 @@ fn tables_of_the_interpreter_are_told_apart() {
     assert!(target.finish());
 
     let variables =
-        "Array.new(300_000) { |at| 'text'.dup.tap { |it| it.instance_variable_set(:@at, at) } }";
-    let finalizers = "Array.new(300_000) { Object.new.tap { |it| ObjectSpace.define_finalizer(it, FINALIZER) } }";
+        "Array.new(600_000) { |at| 'text'.dup.tap { |it| it.instance_variable_set(:@at, at) } }";
+    let finalizers = "Array.new(600_000) { Object.new.tap { |it| ObjectSpace.define_finalizer(it, FINALIZER) } }";
     for (objects, table, words) in [
         (variables, InterpreterKind::GenericVariables, "Set fewer instance variables on strings"),
         (finalizers, InterpreterKind::Finalizers, "Define fewer finalizers: "),
@@ -216,7 +216,7 @@ fn tables_of_the_interpreter_are_told_apart() {
              puts 'ready {{}}'; $stdout.flush; $stdin.read; exit!(0)"
         ));
         let report = crate::report(target.pid());
-        assert!(kind(&report, table) >= 300_000 * 16, "{:?} {:?}", kinds(&report), report.findings);
+        assert!(kind(&report, table) >= 600_000 * 16, "{:?} {:?}", kinds(&report), report.findings);
         assert_eq!(kind(&report, InterpreterKind::ObjectIds), 0, "{:?}", kinds(&report));
         // The report on finalizers counts their lists, too.
         let is_it = |it: &Action| matches!(it, Action::LimitTable { table: of, bytes } if *of == table && *bytes >= kind(&report, table));

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::ownership::bits::{Bits, Ranks};
 
-use super::{EVERYTHING, FIRST_NAMED, Node, ObjectGraph};
+use super::{EVERYTHING, Node, ObjectGraph};
 
 /// The reliability of a reference, best first. A node has the level at which the search reaches it: the worst level of
 /// the references on its path.
@@ -45,8 +45,6 @@ pub(crate) struct Paths {
     parents: Vec<u32>,
     roots: Roots,
     levels: Vec<Level>,
-    /// The named roots whose class nothing leads to.
-    pub(super) orphans: Vec<u32>,
 }
 
 /// The nodes of the pointer graph to which paths are found.
@@ -93,7 +91,6 @@ impl Paths {
             parents: vec![EVERYTHING; numbers.count],
             roots: Roots::new(numbers.count),
             levels: vec![Level::Unreached; numbers.count],
-            orphans: Vec::new(),
             numbers,
         };
         let mut search = Search {
@@ -223,18 +220,6 @@ impl Search<'_> {
             self.visit(to, from, level);
         }
         self.follow(level);
-        if level == Level::Named {
-            // Nothing leads to the class of these roots, for example the singleton class of an object.
-            for index in 0..self.graph.named_roots.len() as u32 {
-                let number = FIRST_NAMED + index;
-                let is_missing = self.paths.level(number) == Level::Unreached;
-                if is_missing && !self.graph.is_local(index) {
-                    self.paths.orphans.push(number);
-                    self.visit(number, EVERYTHING, level);
-                    self.follow(level);
-                }
-            }
-        }
     }
 
     fn follow(&mut self, level: Level) {

@@ -14,10 +14,9 @@ use super::{EXTENSION_MEMORY, FIRST_LIST, FIRST_NAMED, Node, ObjectGraph, THREAD
 
 impl ObjectGraph<'_> {
     /// Calls `each` with the nodes that a node refers to.
-    pub(super) fn references(&self, paths: &Paths, number: u32, mut each: impl FnMut(u32, Level)) {
+    pub(super) fn references(&self, paths: &Paths, number: u32, each: impl FnMut(u32, Level)) {
         match self.node(number) {
             Node::Everything => {
-                paths.orphans.iter().for_each(|&orphan| each(orphan, Level::Named));
                 self.of_everything(each);
             }
             Node::ExtensionMemory => self.of_extension_memory(paths, each),
