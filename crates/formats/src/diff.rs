@@ -33,6 +33,9 @@ pub struct Diff {
     /// `None` if it is not known, and in older documents.
     #[serde(default)]
     pub kept: Option<Vec<KeptChange>>,
+    /// `None` if it is not known, and in older documents.
+    #[serde(default)]
+    pub kept_native: Option<Vec<KeptNative>>,
     #[serde(default)]
     pub dominators: Option<Vec<DominatorChange>>,
     pub arenas: Vec<ArenaChange>,
@@ -175,6 +178,25 @@ pub struct KeptChange {
     pub made_by: Vec<KeptLine>,
 }
 
+/// The native memory that an owner keeps: blocks of sizes of which it frees hardly any.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Diff")]
+pub struct KeptNative {
+    pub owner: String,
+    pub kind: String,
+    #[serde(with = "names::cause")]
+    #[schemars(schema_with = "names::cause::schema")]
+    pub cause: Cause,
+    pub blocks: Trajectory,
+    pub bytes: Trajectory,
+    pub latest_bytes: i64,
+    pub grown_bytes: i64,
+    pub newcomers: u64,
+    pub kept: u64,
+    pub all_newcomers: u64,
+    pub gone: u64,
+}
+
 /// A constant, thread or object, or all like it: the memory that would be freed if it went away.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Diff")]
@@ -231,6 +253,9 @@ pub struct DiffVerdict {
     /// The root that keeps more and more objects, if the verdict follows from `Diff::kept`.
     #[serde(default)]
     pub root: Option<String>,
+    /// The owner that keeps more and more native memory, if the verdict follows from `Diff::kept_native`.
+    #[serde(default)]
+    pub owner: Option<String>,
     /// The change of `subject`, in bytes.
     pub bytes: i64,
     /// The same for each hour; `None` for different processes.
@@ -277,13 +302,14 @@ pub enum Doubt {
     Garbage,
     /// Most of it is garbage, because the GC is disabled.
     GcDisabled,
-    /// There are too few snapshots: two, or three if the verdict has a root.
+    /// There are too few snapshots: two, or three if the verdict has a root or an owner.
     FewSnapshots,
     /// It grows unevenly.
     Uneven,
     /// It grows steadily, but nothing proves a leak, for example within ten seconds.
     Unproven,
-    /// Its objects come and go: few of those that were new in the last but one snapshot are still there.
+    /// It comes and goes: few of the objects that were new in the last but one snapshot are still there, or a part of the new blocks
+    /// of native memory is gone.
     Turnover,
     /// Nothing in use grew, but RSS did.
     NothingInUse,

@@ -45,8 +45,8 @@ pub use csv::{CSV_HEAD, csv_line};
 pub use deployment::{Deployment, Platform, Server};
 pub use diff::{
     ArenaChange, CauseChange, ClassChange, CodeChange, Diff, DiffKind, DiffPoint, DiffVerdict,
-    DominatorChange, Doubt, InterpreterChange, KeptChange, OwnerChange, PinChange, SizeClassChange,
-    Subject, Trajectory, UnreadPoint,
+    DominatorChange, Doubt, InterpreterChange, KeptChange, KeptNative, OwnerChange, PinChange,
+    SizeClassChange, Subject, Trajectory, UnreadPoint,
 };
 pub use family::{
     CopiedOwner, Family, FamilyCause, FamilyDiff, FamilyLimit, FamilyMember, FamilyPoint,

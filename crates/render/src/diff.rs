@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use anstyle::Style;
 use formats::{
-    ClassChange, Diff, DiffKind, DiffPoint, DominatorChange, KeptChange, KeptJudgement,
+    ClassChange, Diff, DiffKind, DiffPoint, DominatorChange, KeptChange, KeptJudgement, KeptNative,
     OwnerChange, Trajectory,
 };
 use ledger::{Cause, Count, Size};
@@ -46,6 +46,7 @@ fn write(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     write_causes(diff, out)?;
     write_classes(diff, out, width)?;
     write_kept(diff, out, width)?;
+    write_kept_native(diff, out, width)?;
     write_owners(diff, out, width)?;
     write_made_by(diff.made_by.as_ref(), out, width)?;
     write_pin_changes(diff, out)?;
@@ -172,6 +173,34 @@ fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     });
     write_rows(out, &heads, &shown.into_iter().map(row).collect::<Vec<_>>(), width)?;
     hint.map_or(Ok(()), |hint| write_wrapped(out, " ", &hint, width))
+}
+
+/// Writes the native memory that owners keep, without sizes whose blocks come and go.
+fn write_kept_native(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
+    let grew = |it: &&KeptNative| it.blocks.change > 0 && it.bytes.change >= MIN_BYTES as i64;
+    let shown: Vec<_> = diff.kept_native.iter().flatten().filter(grew).take(MAX_ROWS).collect();
+    if shown.is_empty() {
+        return Ok(());
+    }
+    let row = |it: &KeptNative| Row {
+        name: it.owner.clone(),
+        figures: vec![
+            Count(it.blocks.last()).to_string(),
+            signed_count(it.blocks.change),
+            Count(it.newcomers).to_string(),
+            Count(it.kept).to_string(),
+            change(it.bytes.change),
+        ],
+        note: vec![(Style::new(), it.cause.name().to_owned())],
+        ..Row::default()
+    };
+    let heads = Heads {
+        name: "BLOCKS KEPT BY",
+        figures: &["LASTING", "CHANGE", "NEW IN 2ND", "STILL THERE", "MiB"],
+        note: "CAUSE",
+        lead: "",
+    };
+    write_rows(out, &heads, &shown.into_iter().map(row).collect::<Vec<_>>(), width)
 }
 
 /// Writes how retained sizes changed, if all snapshots have them.

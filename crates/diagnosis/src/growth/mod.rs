@@ -1,5 +1,6 @@
 //! The growth between two or more snapshots, and a verdict on it.
 
+mod blocks;
 mod changes;
 mod cohorts;
 mod course;
@@ -9,8 +10,8 @@ pub(crate) use course::{Course, course};
 use formats::{CaptureMethod, Diff, DiffPoint, Report, Snapshot, Trajectory, UnreadPoint};
 use verdict::Changes;
 pub use verdict::{
-    has_more_objects, is_defined_again, kept_besides, least_growth, native_owner_of_verdict,
-    root_of_most, totals,
+    has_more_objects, is_defined_again, kept_besides, least_growth, native_blocks_of_verdict,
+    native_owner_of_verdict, root_of_most, totals,
 };
 
 /// Compares two or more snapshots, each with its name. Snapshots of one process are ordered by time; those of several
@@ -73,11 +74,9 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
     let mut classes = changes::classes(&reports, hours);
     let owners = changes::owners(&reports);
     let code = changes::code(&reports);
-    let kept = same_process.then(|| {
-        let snapshots: Vec<&Snapshot> = snapshots.iter().map(|(_, snapshot)| snapshot).collect();
-        cohorts::count(&snapshots, &mut classes)
-    });
-    let kept = kept.flatten();
+    let all: Vec<&Snapshot> = snapshots.iter().map(|(_, snapshot)| snapshot).collect();
+    let kept = if same_process { cohorts::count(&all, &mut classes) } else { None };
+    let kept_native = if same_process { blocks::count(&all, &owners) } else { None };
     let verdict = verdict::judge(
         Changes {
             points: &points,
@@ -91,6 +90,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
             owners: &owners,
             code: &code,
             kept: kept.as_deref().unwrap_or_default(),
+            kept_native: kept_native.as_ref(),
         },
         hours,
     );
@@ -107,6 +107,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
         code,
         interpreter: changes::interpreter(&reports),
         kept,
+        kept_native,
         dominators: changes::dominators(&reports),
         arenas: if same_process { changes::arenas(&reports) } else { Vec::new() },
         pins: changes::pins(&reports),

@@ -1,19 +1,25 @@
 //! The verdict on a diff: a pure function of its numbers.
 
+mod blocks;
 mod changes;
 mod largest;
 mod roots;
 
 use formats::{
-    ClassChange, CodeChange, Confidence, Diff, DiffKind, DiffVerdict, Doubt, OwnerChange, Subject,
+    ClassChange, CodeChange, Confidence, Diff, DiffKind, DiffVerdict, Doubt, KeptNative,
+    OwnerChange, Subject,
 };
 use ledger::Cause;
 
 use super::course::Course;
+use blocks::kept_native;
 pub(super) use changes::Changes;
 use changes::{EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, Part, Sums, largest, least, verdict};
 pub use largest::has_more_objects;
-use largest::{Largest, MIN_SHARE, OWNERS_UNKNOWN, is_mostly_garbage, native_owner, new_threads};
+use largest::{
+    Largest, MIN_SHARE, OWNERS_UNKNOWN, blocks_of_largest, is_mostly_garbage, native_owner,
+    new_threads,
+};
 use roots::kept;
 pub use roots::{kept_besides, root_of_most};
 
@@ -46,12 +52,15 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
     if let Some(leak) = leak(diff, &sums, hours, least) {
         return leak;
     }
-    let kept = kept(diff);
-    if let Some(leak) = kept.as_ref().filter(|kept| kept.kind == DiffKind::ManagedLeak) {
+    let kept = [kept(diff), kept_native(diff)];
+    let is_leak =
+        |it: &&DiffVerdict| matches!(it.kind, DiffKind::ManagedLeak | DiffKind::NativeLeak);
+    if let Some(leak) = kept.iter().flatten().filter(is_leak).max_by_key(|it| it.bytes) {
         return leak.clone();
     }
+    let kept = kept.into_iter().flatten().next();
     let verdict = verdict_on_totals(diff, &sums, hours, least);
-    // Objects that come and go hide or feign growth, and leave free memory.
+    // What comes and goes hides or feigns growth, and leaves free memory.
     let is_better = |kept: &DiffVerdict| match (verdict.doubt, verdict.kind) {
         (Some(doubt), _) => {
             matches!(doubt, Doubt::Garbage | Doubt::Turnover | Doubt::NothingInUse)
@@ -168,7 +177,8 @@ fn leak(diff: Changes<'_>, sums: &Sums, hours: Option<f64>, least: i64) -> Optio
         Subject::Code => DiffKind::CodeLeak,
         _ => DiffKind::ManagedLeak,
     };
-    let is_sure = diff.points.len() > MIN_SNAPSHOTS && !leak.slows_down(diff);
+    let is_sure =
+        diff.points.len() > MIN_SNAPSHOTS && !leak.slows_down(diff) && leak.is_sure_to_last();
     let confidence = if is_sure { Confidence::High } else { Confidence::Medium };
     Some(leak.verdict(kind, None, confidence, hours))
 }
@@ -247,4 +257,20 @@ fn growth(diff: Changes<'_>, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
 #[must_use]
 pub fn native_owner_of_verdict(diff: &Diff) -> Option<&OwnerChange> {
     native_owner(diff.into()).filter(|owner| owner.bytes.change == diff.verdict.bytes)
+}
+
+/// Returns the blocks of the owner that a verdict is about; `None` if it is about no single owner's native memory, or if its blocks are
+/// not known.
+#[must_use]
+pub fn native_blocks_of_verdict(diff: &Diff) -> Option<&KeptNative> {
+    let verdict = &diff.verdict;
+    let mut rows = diff.kept_native.iter().flatten();
+    match &verdict.owner {
+        Some(owner) => rows.find(|row| row.owner == *owner && Some(row.cause) == verdict.cause),
+        None if matches!(verdict.subject, Subject::Native | Subject::Unreachable) => {
+            native_owner_of_verdict(diff)?;
+            blocks_of_largest(diff.into())
+        }
+        None => None,
+    }
 }

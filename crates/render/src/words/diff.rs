@@ -1,10 +1,12 @@
 use std::cmp::Reverse;
 
 use diagnosis::{
-    has_more_objects, is_defined_again, kept_besides, native_owner_of_verdict, root_of_most,
+    has_more_objects, is_defined_again, kept_besides, native_blocks_of_verdict,
+    native_owner_of_verdict, root_of_most,
 };
 use formats::{
-    ClassChange, CodeChange, Diff, DiffKind, DiffPoint, Doubt, KeptChange, Subject, Trajectory,
+    ClassChange, CodeChange, Diff, DiffKind, DiffPoint, Doubt, KeptChange, KeptNative, Subject,
+    Trajectory,
 };
 use ledger::{Cause, Count, InterpreterKind, Size};
 
@@ -31,6 +33,12 @@ pub fn diff_verdict(diff: &Diff) -> VerdictWords {
         (Some(kept), _) => evidence.push(still_there(diff, kept)),
         (None, Some(class)) => evidence.push(objects(diff, class)),
         (None, None) => {}
+    }
+    if let Some(row) = native_blocks_of_verdict(diff)
+        && row.newcomers > 0
+        && diff.verdict.doubt != Some(Doubt::Turnover)
+    {
+        evidence.push(blocks_still_there(row));
     }
     if verdict.subject == Subject::Code
         && let Some(file) = largest_code(diff)
@@ -97,6 +105,25 @@ fn still_there(diff: &Diff, kept: &KeptChange) -> String {
     )
 }
 
+fn blocks_still_there(row: &KeptNative) -> String {
+    let text = format!(
+        "of {} blocks that were new in the second snapshot, {} are in all later ones, with the same owner, address and size",
+        Count(row.newcomers),
+        Count(row.kept),
+    );
+    match row.cause {
+        Cause::NativeUnreachable => text,
+        _ => format!(
+            "{text}; blocks that are freed, and allocated again at the same addresses, would look the same"
+        ),
+    }
+}
+
+/// The row that the verdict is about, if it follows from what owners keep.
+fn kept_native(diff: &Diff) -> Option<&KeptNative> {
+    diff.verdict.owner.as_ref().and_then(|_| native_blocks_of_verdict(diff))
+}
+
 /// The growth that so short a time does not show, if nothing grew: 400 KiB in a minute are 560 MiB in a day.
 fn unseen(diff: &Diff) -> String {
     const HOUR: f64 = 3600.0;
@@ -130,6 +157,7 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
     };
     let rates = rates.join(", ");
     let (in_use, _) = diagnosis::totals(diff);
+    let blocks = native_blocks_of_verdict(diff);
     let (summary, check) = match (verdict.kind, verdict.doubt) {
         (_, Some(Doubt::Unread)) => (
             format!(
@@ -217,6 +245,15 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
         (DiffKind::Growth, Some(Doubt::Uneven)) => (
             format!("Growth: {subject} grew by {size}, at an uneven rate."),
             "snapshots that are further apart, under the same load, should show the same rate if it is a leak.",
+        ),
+        (DiffKind::Growth, Some(Doubt::Turnover)) if blocks.is_some() => (
+            format!(
+                "Growth: {subject} grew by {size} ({rates}), but its blocks come and go: of {} that were new in a snapshot before \
+                 the last, {} are gone by now.",
+                Count(blocks.map_or(0, |row| row.all_newcomers)),
+                Count(blocks.map_or(0, |row| row.gone))
+            ),
+            "a snapshot at rest, under no load, should have less of it.",
         ),
         (DiffKind::Growth, Some(Doubt::Turnover)) => (
             format!(
@@ -343,6 +380,10 @@ fn subject(diff: &Diff, class: Option<&ClassChange>) -> String {
         }
         (Subject::Unreachable, _) => "native memory that nothing points to".into(),
         (Subject::Native, _) => match native_owner_of_verdict(diff) {
+            _ if diff.verdict.owner.is_some() => {
+                let owner = diff.verdict.owner.as_deref().unwrap_or_default();
+                format!("native memory that {owner} keeps ({cause})")
+            }
             Some(owner) => format!("native memory of {} ({cause})", owner.owner),
             None if is_unknown(diff) => {
                 format!("anonymous memory that rbloat cannot account for ({cause})")
@@ -394,6 +435,9 @@ fn named(class: &ClassChange) -> String {
 fn values<'a>(diff: &'a Diff, class: Option<&'a ClassChange>) -> Option<(&'a Trajectory, bool)> {
     if let Some(kept) = kept(diff) {
         return Some((&kept.objects, true));
+    }
+    if let Some(row) = kept_native(diff) {
+        return Some((&row.bytes, false));
     }
     match (diff.verdict.subject, class) {
         (Subject::Objects, Some(class)) if has_more_objects(class) => {
@@ -468,7 +512,9 @@ fn rates(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> {
     let kept = kept(diff);
     // The last snapshot has no number of what is kept: there is no later one.
     let points = points(diff);
-    let last = kept.and_then(|kept| points.get(kept.objects.at.len().checked_sub(1)?));
+    let numbers = kept.map(|kept| &kept.objects);
+    let numbers = numbers.or_else(|| kept_native(diff).map(|row| &row.bytes));
+    let last = numbers.and_then(|numbers| points.get(numbers.at.len().checked_sub(1)?));
     let seconds = match (points.first(), last) {
         (Some(first), Some(last)) => last.unix_ms.saturating_sub(first.unix_ms) as f64 / 1e3,
         _ => diff.seconds,

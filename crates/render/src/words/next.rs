@@ -26,12 +26,13 @@ pub fn command_after(report: &Report, is_process: bool) -> &'static str {
 pub fn command_after_diff<'a>(diff: &'a Diff, process: &'a str) -> Vec<&'a str> {
     let verdict = &diff.verdict;
     let class = verdict.class.as_deref();
-    let held = diagnosis::native_owner_of_verdict(diff);
-    let held = held.filter(|owner| owner.cause == Some(Cause::NativeHeld));
+    let owner = diagnosis::native_owner_of_verdict(diff).map(|owner| &owner.owner);
+    let held = verdict.owner.as_ref().or(owner);
+    let held = held.filter(|_| verdict.cause == Some(Cause::NativeHeld));
     match (verdict.kind, class, held) {
         // The code that touches memory first (`who`) need not be the code that retains it.
         (DiffKind::ManagedLeak, Some(class), _) => vec!["why", process, class],
-        (DiffKind::NativeLeak, _, Some(owner)) => vec!["why", process, &owner.owner],
+        (DiffKind::NativeLeak, _, Some(owner)) => vec!["why", process, owner],
         (DiffKind::ManagedLeak | DiffKind::NativeLeak | DiffKind::CodeLeak, ..) => {
             vec!["who", process]
         }

@@ -1,5 +1,6 @@
 //! Verdicts of `rbloat diff` on reports whose numbers the test sets.
 
+mod blocks;
 mod pins;
 mod roots;
 

@@ -2,7 +2,7 @@
 
 use formats::{
     CauseChange, ClassChange, CodeChange, Confidence, Diff, DiffKind, DiffPoint, DiffVerdict,
-    Doubt, KeptChange, OwnerChange, Subject, Trajectory,
+    Doubt, KeptChange, KeptNative, OwnerChange, Subject, Trajectory,
 };
 use ledger::{Cause, CauseGroup};
 
@@ -62,6 +62,8 @@ pub(crate) struct Changes<'a> {
     pub(crate) owners: &'a [OwnerChange],
     pub(crate) code: &'a [CodeChange],
     pub(crate) kept: &'a [KeptChange],
+    /// `None` if it is not known.
+    pub(crate) kept_native: Option<&'a Vec<KeptNative>>,
 }
 
 impl<'a> From<&'a Diff> for Changes<'a> {
@@ -78,6 +80,7 @@ impl<'a> From<&'a Diff> for Changes<'a> {
             owners: &diff.owners,
             code: &diff.code,
             kept: diff.kept.as_deref().unwrap_or_default(),
+            kept_native: diff.kept_native.as_ref(),
         }
     }
 }
@@ -131,6 +134,7 @@ pub(super) fn verdict(
         cause: None,
         class: None,
         root: None,
+        owner: None,
         bytes,
         bytes_per_hour: hours.map(|hours| bytes as f64 / hours),
         doubt: None,

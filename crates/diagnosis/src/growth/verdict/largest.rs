@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 
 use formats::{
-    ClassChange, Confidence, DiffKind, DiffPoint, DiffVerdict, Doubt, OwnerChange, Subject,
-    Trajectory,
+    ClassChange, Confidence, DiffKind, DiffPoint, DiffVerdict, Doubt, KeptNative, OwnerChange,
+    Subject, Trajectory,
 };
 use ledger::Cause;
 
@@ -20,6 +20,8 @@ const MORE_OBJECTS_FRACTION: u64 = 100;
 
 /// The part of the growth of all objects that a class needs to be named: one in four.
 pub(super) const MIN_SHARE: i64 = 4;
+/// Blocks come and go if at least one in this many new ones is gone.
+const MANY_GONE: u64 = 20;
 /// The name of the kind of objects that bytecode is.
 const ISEQS: &str = "(imemo_iseq)";
 
@@ -162,12 +164,15 @@ impl<'a> Largest<'a> {
         self.subject == Subject::Objects && self.class.is_some_and(is_of)
     }
 
-    /// Returns true if the memory that grew lasts: most of its objects are still there, or its native owner is known.
+    /// Returns true if the memory that grew lasts: most of its objects are still there, or the owner of native memory is known and
+    /// keeps its blocks.
     pub(super) fn lasts(&self, diff: Changes<'_>) -> bool {
         let owners_unknown = self.cause.is_some_and(|cause| OWNERS_UNKNOWN.contains(&cause));
         match (self.subject, self.class) {
-            (Subject::Unreachable, _) => true,
-            (Subject::Native, None) => !owners_unknown && native_owner(diff).is_some(),
+            (Subject::Unreachable, _) => self.has_lasting_blocks(diff),
+            (Subject::Native, None) => {
+                !owners_unknown && native_owner(diff).is_some() && self.has_lasting_blocks(diff)
+            }
             (_, Some(class)) if has_more_objects(class) => {
                 let at = &class.growing_objects().at;
                 let grown = at.iter().rev().nth(1).zip(at.first());
@@ -175,12 +180,25 @@ impl<'a> Largest<'a> {
                 class.kept_by.is_some() && 2 * class.lasting_newcomers >= grown.max(1)
             }
             // Objects that were there before grew.
-            (_, Some(class)) => {
+            (subject, Some(class)) => {
                 let before = class.growing_objects().at.first().copied().unwrap_or(0);
+                let is_native = subject == Subject::Native;
                 2 * class.survivors >= before.max(1)
+                    && (!is_native || self.has_lasting_blocks(diff))
             }
             _ => false,
         }
+    }
+
+    /// Returns false if most native memory that grew has sizes whose blocks come and go.
+    fn has_lasting_blocks(&self, diff: Changes<'_>) -> bool {
+        blocks_of_largest(diff).is_none_or(|row| 2 * row.grown_bytes >= self.bytes.change)
+    }
+
+    /// Returns true if memory that [lasts](Self::lasts) cannot be other memory at the same addresses. malloc may hand out the address of a
+    /// freed block again for one of the same size, but nothing can free memory that nothing points to.
+    pub(super) fn is_sure_to_last(&self) -> bool {
+        self.subject != Subject::Native || self.class.is_some_and(has_more_objects)
     }
 
     /// Returns true for objects that were there before if they grow more slowly than at first: a table fills the room that it has.
@@ -192,8 +210,15 @@ impl<'a> Largest<'a> {
         self.subject == Subject::Objects && is_buffer && slows_down
     }
 
-    /// Returns true if few of the objects that were new in the last but one snapshot are still there.
+    /// Returns true if few of the objects that were new in the last but one snapshot are still there, or if blocks of native memory come
+    /// and go.
     pub(super) fn is_turned_over(&self, diff: Changes<'_>) -> bool {
+        if matches!(self.subject, Subject::Native | Subject::Unreachable) {
+            let comes_and_goes =
+                |row: &KeptNative| row.gone > 0 && MANY_GONE * row.gone >= row.all_newcomers;
+            return !self.has_lasting_blocks(diff)
+                && blocks_of_largest(diff).is_some_and(comes_and_goes);
+        }
         let has_newcomers = self.class.is_some_and(has_more_objects);
         self.subject == Subject::Objects && has_newcomers && !self.lasts(diff)
     }
@@ -213,6 +238,7 @@ impl<'a> Largest<'a> {
             cause: self.cause,
             class: class.map(|class| class.name.clone()),
             root: None,
+            owner: None,
             bytes,
             bytes_per_hour: hours.map(|hours| bytes as f64 / hours),
             doubt,
@@ -303,4 +329,13 @@ pub(super) fn native_owner(diff: Changes<'_>) -> Option<&OwnerChange> {
     let is_native = |owner: &&OwnerChange| owner.cause.is_some_and(Cause::is_native);
     let largest = diff.owners.iter().filter(is_native).max_by_key(|owner| owner.bytes.change);
     largest.filter(|owner| owner.bytes.change > 0)
+}
+
+/// The blocks of the owner whose native memory grew most; `None` if they are not known.
+pub(super) fn blocks_of_largest<'a>(diff: Changes<'a>) -> Option<&'a KeptNative> {
+    let owner = native_owner(diff)?;
+    let mut rows = diff.kept_native.into_iter().flatten();
+    rows.find(|row| {
+        row.owner == owner.owner && row.kind == owner.kind && Some(row.cause) == owner.cause
+    })
 }

@@ -12,7 +12,7 @@ use crate::growth::course::{Course, course, slows_down};
 use crate::path::{leads_through_method, root_of};
 
 /// Growth has ended if the last rate is below this part of the mean rate before.
-const ENDED: f64 = 0.25;
+pub(super) const ENDED: f64 = 0.25;
 /// A second root is named if it keeps at least this part of what the largest one keeps: one in five.
 const PART_OF_LARGEST: i64 = 5;
 /// The root of all threads.
@@ -91,7 +91,7 @@ fn has_ended(row: &KeptChange, times: &[u64]) -> bool {
 
 /// The least memory that a root keeps more than before which is growth, in bytes. It has no garbage, so it fluctuates less than
 /// totals.
-fn least_kept(diff: Changes<'_>) -> i64 {
+pub(super) fn least_kept(diff: Changes<'_>) -> i64 {
     least(diff) as i64 / 4
 }
 

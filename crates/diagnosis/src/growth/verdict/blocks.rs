@@ -1,0 +1,72 @@
+//! The owners that keep more and more blocks of native memory.
+
+use formats::{Confidence, DiffKind, DiffVerdict, Doubt, KeptNative, Subject};
+use ledger::Cause;
+
+use super::changes::{Changes, EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, verdict};
+use super::largest::Largest;
+use super::roots::{ENDED, least_kept};
+use crate::growth::course::{Course, course, slows_down};
+
+/// The verdict on the owner that keeps more and more native memory: the largest leak, or else the largest growth. `None` if there is
+/// neither that is much beside the growth of RSS.
+pub(super) fn kept_native(diff: Changes<'_>) -> Option<DiffVerdict> {
+    let least = least_kept(diff).max(diff.rss_bytes.change / EXPLAINS);
+    let rows = || {
+        diff.kept_native.into_iter().flatten().filter(|row| {
+            row.bytes.change >= least && row.blocks.change > 0 && is_retained(diff, row)
+        })
+    };
+    let verdicts = || rows().filter_map(|row| verdict_on_owner(diff, row));
+    verdicts().find(|it| it.kind == DiffKind::NativeLeak).or_else(|| verdicts().next())
+}
+
+/// Returns false for memory of objects that may be garbage, or come and go.
+fn is_retained(diff: Changes<'_>, row: &KeptNative) -> bool {
+    if row.cause != Cause::NativeHeld {
+        return true;
+    }
+    let class = diff.classes.iter().find(|class| class.name == row.owner);
+    class.is_some_and(|class| {
+        let bytes = class.growing_bytes().clone();
+        let objects = Largest { subject: Subject::Objects, cause: None, class: Some(class), bytes };
+        class.kept_by.is_some() && objects.lasts(diff) && !objects.is_only_in_use()
+    })
+}
+
+/// `None` if the growth slows down, or was observed too shortly.
+fn verdict_on_owner(diff: Changes<'_>, row: &KeptNative) -> Option<DiffVerdict> {
+    let all_times: Vec<u64> = diff.points.iter().map(|point| point.unix_ms).collect();
+    // The blocks of a snapshot are compared with the next one, so the last one has no number.
+    let times = &all_times[..row.bytes.at.len().min(all_times.len())];
+    let seconds = times.last()?.saturating_sub(*times.first()?) as f64 / 1e3;
+    if seconds < MIN_SECONDS {
+        return None;
+    }
+    let latest = all_times.last()?.saturating_sub(*times.last()?) as f64 / 1e3;
+    let has_ended =
+        (row.latest_bytes as f64 / latest.max(1e-3)) < ENDED * row.bytes.change as f64 / seconds;
+    let is_sure = row.cause == Cause::NativeUnreachable
+        && times.len() > MIN_SNAPSHOTS
+        && !slows_down(&row.bytes, times);
+    let (kind, doubt, confidence) = match course(&row.bytes, times) {
+        Course::Steady if has_ended => (DiffKind::Growth, Some(Doubt::Uneven), Confidence::Low),
+        Course::Steady if is_sure => (DiffKind::NativeLeak, None, Confidence::High),
+        Course::Steady => (DiffKind::NativeLeak, None, Confidence::Medium),
+        Course::TooEarly => (DiffKind::Growth, Some(Doubt::FewSnapshots), Confidence::Low),
+        Course::Uneven => (DiffKind::Growth, Some(Doubt::Uneven), Confidence::Low),
+        Course::LevelsOff => return None,
+    };
+    let subject = match row.cause {
+        Cause::NativeUnreachable => Subject::Unreachable,
+        _ => Subject::Native,
+    };
+    let verdict = verdict(diff, Some(seconds / 3600.0), kind, subject, row.bytes.change);
+    Some(DiffVerdict {
+        cause: Some(row.cause),
+        owner: Some(row.owner.clone()),
+        doubt,
+        confidence,
+        ..verdict
+    })
+}
