@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # Many small programs that grow, or only seem to. The first argument is the name of one of them; `--list` prints all names,
-# with the verdict that three snapshots with a step between them must reach: `leak`, or `no_leak`.
+# with the verdict that three snapshots with a step between them must reach: `leak`, or `no_leak`. A `hidden_leak` takes four.
 
 require "fiddle"
 require "stringio"
@@ -15,6 +15,10 @@ module Programs
 
   def self.leak(name, &step)
     ALL[name.to_s] = ["leak", step]
+  end
+
+  def self.hidden_leak(name, &step)
+    ALL[name.to_s] = ["hidden_leak", step]
   end
 
   def self.no_leak(name, &step)
@@ -68,6 +72,59 @@ module Kept
 end
 $kept = []
 
+# Blocks of native memory in a list that a variable of the C library refers to. Nothing else uses that variable. No object keeps an
+# address, because it would own the memory.
+class NativeList
+  ROOM = 40_000
+  WORD = Fiddle::SIZEOF_VOIDP
+  LIBC = Fiddle::Handle::DEFAULT
+  TAKE = Fiddle::Function.new(LIBC["posix_memalign"], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_SIZE_T], Fiddle::TYPE_INT)
+  FILL = Fiddle::Function.new(LIBC["memset"], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_INT, Fiddle::TYPE_SIZE_T], Fiddle::TYPE_VOIDP)
+
+  def initialize(name)
+    @variable = LIBC[name]
+    @count = 0
+    take(@variable, ROOM * WORD)
+  end
+
+  # Allocates blocks of so many bytes.
+  def add(count, bytes)
+    list = address(@variable)
+    count.times { |it| take(list + ((@count + it) * WORD), bytes) }
+    @count += count
+  end
+
+  # Frees all blocks.
+  def clear
+    list = address(@variable)
+    @count.times { |it| Fiddle.free(address(list + (it * WORD))) }
+    FILL.call(list, 0, @count * WORD)
+    @count = 0
+  end
+
+  def self.buffers
+    @buffers ||= new("argp_program_version")
+  end
+
+  def self.entries
+    @entries ||= new("argp_program_bug_address")
+  end
+
+  private
+
+  # Allocates a block. posix_memalign(3) writes its address to `place`.
+  def take(place, bytes)
+    raise NoMemoryError unless TAKE.call(place, WORD, bytes).zero?
+
+    FILL.call(address(place), 0, bytes)
+  end
+
+  # The address in a word of memory.
+  def address(place)
+    Fiddle::Pointer.new(place, WORD)[0, WORD].unpack1("J")
+  end
+end
+
 module Programs
   leak(:sessions) { |step| MANY.times { |it| Kept::TABLE[[step, it]] = Kept::Session.new(it, text) } }
   leak(:callbacks) { MANY.times { Kept::LIST << Kept::Request.new.callback } }
@@ -97,6 +154,16 @@ module Programs
     4_000.times { Kept::LIST << text(600) }
   end
   leak(:lost_native_memory) { 5_000.times { Fiddle.malloc(1_000) } }
+  leak(:list_of_a_library) { NativeList.entries.add(2_000, 2_000) }
+  # The buffers of the same library become fewer.
+  hidden_leak(:list_behind_buffers) do |step|
+    5.times do |round|
+      NativeList.entries.add(200, 3_000)
+      NativeList.buffers.clear
+      NativeList.buffers.add(11_000 - (400 * ((5 * step) + round)), 2_000)
+      Kept::LIST << text(2_400)
+    end
+  end
 
   no_leak(:cache_that_fills) { |step| Kept::TABLE.store(step, Array.new(MANY) { text }) if step == 1 }
   no_leak(:cache_of_limited_size) do |step|
@@ -112,6 +179,14 @@ module Programs
   no_leak(:table_loaded_once) { |step| Kept::LIST.concat(Array.new(50_000) { text }) if step == 1 }
   no_leak(:backlog_that_drains) { |step| step == 1 ? MANY.times { Kept::LIST << text } : Kept::LIST.clear }
   no_leak(:saw_tooth) { |step| step.odd? ? MANY.times { Kept::LIST << text } : Kept::LIST.slice!(0, MANY * 9 / 10) }
+  # All of them are replaced each time. Other memory lies where some of them were.
+  no_leak(:buffers_of_a_library) do |step|
+    10.times do |round|
+      NativeList.buffers.clear
+      NativeList.buffers.add(3_000 + (100 * ((10 * step) + round)), 2_000)
+      Kept::LIST << text(2_400)
+    end
+  end
   no_leak(:results_that_are_replaced) { apart { Kept::LIST.replace(Array.new(MANY) { text }) } }
   no_leak(:fragmentation) do |step|
     apart do

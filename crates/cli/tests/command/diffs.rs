@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::Output;
 
-use formats::{Diff, DiffKind, Doubt, Report, Snapshot};
+use formats::{Confidence, Diff, DiffKind, Doubt, Report, Snapshot, Subject};
 use testkit::Target;
 
 use crate::snapshots::Kept;
@@ -283,6 +283,54 @@ fn programs_that(is_leak: bool, expect: &str, times: u64) -> Vec<impl std::fmt::
 fn no_leak_is_missed_after_three_snapshots() {
     let missed = programs_that(false, "leak", 3);
     assert!(missed.is_empty(), "{missed:#?}");
+}
+
+/// "Nothing grew … High confidence": buffers of the same library became fewer.
+#[test]
+fn a_list_of_a_library_is_named_behind_buffers_that_become_fewer() {
+    for name in programs("hidden_leak") {
+        let looks = looks_at(Target::scenario("growth/many", &[&name]), 4, |_| false);
+        let diff = diff(&looks);
+        let verdict = &diff.verdict;
+        let found = (verdict.kind, verdict.subject, verdict.confidence);
+        let expected = (DiffKind::NativeLeak, Subject::Native, Confidence::Medium);
+        assert_eq!(found, expected, "{verdict:?} {:#?} {:#?}", diff.kept_native, diff.owners);
+        assert_eq!(verdict.cause, Some(ledger::Cause::NativeGlobal), "{verdict:?}");
+        let rows = diff.kept_native.iter().flatten();
+        let row = rows.max_by_key(|row| row.bytes.change).unwrap();
+        assert_eq!(Some(&row.owner), verdict.owner.as_ref());
+        // Each step adds 1,000 blocks of 3,000 bytes, and the library has a few of its own.
+        let steps = row.blocks.at.windows(2).map(|pair| pair[1] - pair[0]);
+        assert!(steps.into_iter().all(|step| (990..1_100).contains(&step)), "{row:?}");
+        assert!(row.newcomers.abs_diff(row.kept) <= 31 && row.newcomers >= 1_000, "{row:?}");
+        assert!(text(&looks).contains("BLOCKS KEPT BY"));
+    }
+}
+
+/// "Native leak … High confidence", of buffers that are all replaced each time.
+#[test]
+fn buffers_of_a_library_come_and_go() {
+    let looks = looks_at(Target::scenario("growth/many", &["buffers_of_a_library"]), 4, |_| false);
+    let diff = diff(&looks);
+    let verdict = &diff.verdict;
+    let found = (verdict.kind, verdict.doubt);
+    let expected = (DiffKind::Growth, Some(Doubt::Turnover));
+    assert_eq!(found, expected, "{verdict:?} {:#?}", diff.kept_native);
+    assert_eq!(verdict.cause, Some(ledger::Cause::NativeGlobal), "{verdict:?}");
+    let words = render::words::diff_verdict(&diff).summary;
+    assert!(words.contains("but its blocks come and go: of "), "{words}");
+}
+
+/// Blocks that a library frees and allocates again at the same addresses look as if they stayed.
+#[test]
+fn memory_that_a_library_can_free_is_not_sure_to_leak() {
+    let confidence = |name| {
+        let diff = diff(&looks_at(Target::scenario("growth/many", &[name]), 4, |_| false));
+        assert_eq!(diff.verdict.kind, DiffKind::NativeLeak, "{:?}", diff.verdict);
+        diff.verdict.confidence
+    };
+    assert_eq!(confidence("list_of_a_library"), Confidence::Medium);
+    assert_eq!(confidence("lost_native_memory"), Confidence::High);
 }
 
 /// The first three roots by size were listed, so that the one that grew was not, and a list that never changed was the leak.
