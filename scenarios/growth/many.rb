@@ -179,11 +179,12 @@ module Programs
   no_leak(:table_loaded_once) { |step| Kept::LIST.concat(Array.new(50_000) { text }) if step == 1 }
   no_leak(:backlog_that_drains) { |step| step == 1 ? MANY.times { Kept::LIST << text } : Kept::LIST.clear }
   no_leak(:saw_tooth) { |step| step.odd? ? MANY.times { Kept::LIST << text } : Kept::LIST.slice!(0, MANY * 9 / 10) }
-  # All of them are replaced each time. Other memory lies where some of them were.
+  # All of them are replaced each time, by others with the same mean size.
   no_leak(:buffers_of_a_library) do |step|
-    10.times do |round|
+    5.times do |round|
+      count = 1_500 + (100 * ((5 * step) + round))
       NativeList.buffers.clear
-      NativeList.buffers.add(3_000 + (100 * ((10 * step) + round)), 2_000)
+      (step.odd? ? [2_000, 2_000] : [1_000, 3_000]).each { |bytes| NativeList.buffers.add(count, bytes) }
       Kept::LIST << text(2_400)
     end
   end

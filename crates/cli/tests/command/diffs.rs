@@ -318,7 +318,7 @@ fn buffers_of_a_library_come_and_go() {
     assert_eq!(found, expected, "{verdict:?} {:#?}", diff.kept_native);
     assert_eq!(verdict.cause, Some(ledger::Cause::NativeGlobal), "{verdict:?}");
     let words = render::words::diff_verdict(&diff).summary;
-    assert!(words.contains("but its blocks come and go: of "), "{words}");
+    assert!(words.contains("but blocks come and go: of "), "{words}");
 }
 
 /// Blocks that a library frees and allocates again at the same addresses look as if they stayed.

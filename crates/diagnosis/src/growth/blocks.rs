@@ -269,6 +269,7 @@ fn add(groups: &mut HashMap<(u32, u64), Group>, blocks: &[Option<Block>]) {
 struct Sums {
     /// The sizes that last.
     lasting: Group,
+    /// Of the sizes that grew.
     all_newcomers: u64,
     gone: u64,
     /// Sizes with few new blocks.
@@ -283,22 +284,27 @@ impl Sums {
     }
 
     fn add(&mut self, bytes: u64, group: Group) {
-        self.all_newcomers += group.all_newcomers;
-        self.gone += group.gone;
         match group.new_blocks {
             ..MIN_BLOCKS if bytes >= LARGE => self.large.add(&group),
             ..MIN_BLOCKS => self.small.add(&group),
-            _ if group.lasts() => self.lasting.add(&group),
-            _ => {}
+            _ => self.add_group(&group),
+        }
+    }
+
+    fn add_group(&mut self, group: &Group) {
+        if group.grown_bytes() > 0 {
+            self.all_newcomers += group.all_newcomers;
+            self.gone += group.gone;
+        }
+        if group.lasts() {
+            self.lasting.add(group);
         }
     }
 
     fn row(mut self, (owner, kind, cause): Name<'_>) -> KeptNative {
         let mut resized = 0;
-        for group in [&self.small, &self.large] {
-            if group.lasts() {
-                self.lasting.add(group);
-            }
+        for group in [self.small.clone(), self.large.clone()] {
+            self.add_group(&group);
         }
         // Large blocks of which there are not more are buffers that grow. Only their sizes and addresses change.
         if !self.large.lasts() && self.large.blocks.windows(2).all(|pair| pair[0] == pair[1]) {

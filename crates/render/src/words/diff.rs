@@ -34,11 +34,15 @@ pub fn diff_verdict(diff: &Diff) -> VerdictWords {
         (None, Some(class)) => evidence.push(objects(diff, class)),
         (None, None) => {}
     }
-    if let Some(row) = native_blocks_of_verdict(diff)
-        && row.newcomers > 0
-        && diff.verdict.doubt != Some(Doubt::Turnover)
-    {
-        evidence.push(blocks_still_there(row));
+    if let Some(row) = native_blocks_of_verdict(diff) {
+        match (diff.verdict.kind, diff.verdict.doubt) {
+            (_, Some(Doubt::Turnover)) => {}
+            // The rest of its memory may come and go.
+            (DiffKind::Growth, _) if diff.verdict.owner.is_none() => {
+                evidence.extend((row.gone > 0).then(|| blocks_gone(row)));
+            }
+            _ => evidence.extend((row.newcomers > 0).then(|| blocks_still_there(row))),
+        }
     }
     if verdict.subject == Subject::Code
         && let Some(file) = largest_code(diff)
@@ -117,6 +121,14 @@ fn blocks_still_there(row: &KeptNative) -> String {
             "{text}; blocks that are freed, and allocated again at the same addresses, would look the same"
         ),
     }
+}
+
+fn blocks_gone(row: &KeptNative) -> String {
+    format!(
+        "of {} blocks that were new in a snapshot before the last, {} are gone by now",
+        Count(row.all_newcomers),
+        Count(row.gone)
+    )
 }
 
 /// The row that the verdict is about, if it follows from what owners keep.
@@ -248,10 +260,8 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
         ),
         (DiffKind::Growth, Some(Doubt::Turnover)) if blocks.is_some() => (
             format!(
-                "Growth: {subject} grew by {size} ({rates}), but its blocks come and go: of {} that were new in a snapshot before \
-                 the last, {} are gone by now.",
-                Count(blocks.map_or(0, |row| row.all_newcomers)),
-                Count(blocks.map_or(0, |row| row.gone))
+                "Growth: {subject} grew by {size} ({rates}), but blocks come and go: {}.",
+                blocks.map(blocks_gone).unwrap_or_default()
             ),
             "a snapshot at rest, under no load, should have less of it.",
         ),

@@ -20,8 +20,9 @@ const MORE_OBJECTS_FRACTION: u64 = 100;
 
 /// The part of the growth of all objects that a class needs to be named: one in four.
 pub(super) const MIN_SHARE: i64 = 4;
-/// Blocks come and go if at least one in this many new ones is gone.
-const MANY_GONE: u64 = 20;
+/// Blocks come and go if at least one in this many new ones is gone. If a library replaces all blocks, most new ones are at the addresses
+/// of freed ones.
+const MANY_GONE: u64 = 5;
 /// The name of the kind of objects that bytecode is.
 const ISEQS: &str = "(imemo_iseq)";
 
