@@ -195,6 +195,8 @@ pub struct KeptNative {
     pub kept: u64,
     pub all_newcomers: u64,
     pub gone: u64,
+    pub open: u64,
+    pub open_bytes: u64,
 }
 
 /// A constant, thread or object, or all like it: the memory that would be freed if it went away.

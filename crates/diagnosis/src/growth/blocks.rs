@@ -49,9 +49,9 @@ pub(super) fn count(snapshots: &[&Snapshot], owners: &[OwnerChange]) -> Option<V
         let is_it = |it: &&OwnerChange| it.owner == row.owner && it.cause == Some(row.cause);
         owners.iter().find(is_it).is_some_and(|it| it.bytes.change > 0)
     };
-    rows.retain(|row| row.bytes.change > 0 || grew(row));
+    rows.retain(|row| row.bytes.change > 0 || row.open_bytes > 0 || grew(row));
     rows.sort_by(|a, b| {
-        let key = |row: &KeptNative| (row.bytes.change, row.grown_bytes);
+        let key = |row: &KeptNative| (row.bytes.change, row.grown_bytes, row.open_bytes);
         key(b).cmp(&key(a)).then_with(|| a.owner.cmp(&b.owner))
     });
     rows.truncate(MAX_ROWS);
@@ -173,6 +173,7 @@ struct Group {
     /// The blocks that the second snapshot has and the first does not, and those of them that all later ones have.
     newcomers: u64,
     kept: u64,
+    kept_bytes: u64,
     /// The blocks that were new in any snapshot but the last, and those of them that were freed since, or have another size.
     all_newcomers: u64,
     gone: u64,
@@ -191,6 +192,7 @@ impl Group {
             lost_bytes: 0,
             newcomers: 0,
             kept: 0,
+            kept_bytes: 0,
             all_newcomers: 0,
             gone: 0,
         }
@@ -209,6 +211,7 @@ impl Group {
         self.lost_bytes = self.lost_bytes.saturating_add(other.lost_bytes);
         self.newcomers += other.newcomers;
         self.kept += other.kept;
+        self.kept_bytes = self.kept_bytes.saturating_add(other.kept_bytes);
         self.all_newcomers += other.all_newcomers;
         self.gone += other.gone;
     }
@@ -240,7 +243,10 @@ impl Group {
             self.lost_bytes = self.lost_bytes.saturating_add(block.bytes);
         }
         self.newcomers += u64::from(first == 1);
-        self.kept += u64::from(first == 1 && later.is_empty());
+        if first == 1 && later.is_empty() {
+            self.kept += 1;
+            self.kept_bytes = self.kept_bytes.saturating_add(block.resident);
+        }
         if is_new && first + 1 < blocks.len() {
             self.all_newcomers += 1;
             let is_gone = |it: &Option<Block>| it.is_none_or(|it| it.bytes != block.bytes);
@@ -272,6 +278,9 @@ struct Sums {
     /// Of the sizes that grew.
     all_newcomers: u64,
     gone: u64,
+    /// The blocks of the other sizes that the second snapshot has and the first does not, and that all later ones have.
+    open: u64,
+    open_bytes: u64,
     /// Sizes with few new blocks.
     small: Group,
     large: Group,
@@ -280,7 +289,15 @@ struct Sums {
 impl Sums {
     fn none(snapshots: usize) -> Self {
         let none = Group::none(snapshots);
-        Self { lasting: none.clone(), all_newcomers: 0, gone: 0, small: none.clone(), large: none }
+        Self {
+            lasting: none.clone(),
+            all_newcomers: 0,
+            gone: 0,
+            open: 0,
+            open_bytes: 0,
+            small: none.clone(),
+            large: none,
+        }
     }
 
     fn add(&mut self, bytes: u64, group: Group) {
@@ -298,6 +315,9 @@ impl Sums {
         }
         if group.lasts() {
             self.lasting.add(group);
+        } else {
+            self.open += group.kept;
+            self.open_bytes = self.open_bytes.saturating_add(group.kept_bytes);
         }
     }
 
@@ -325,6 +345,8 @@ impl Sums {
             kept: lasting.kept,
             all_newcomers: self.all_newcomers,
             gone: self.gone,
+            open: self.open,
+            open_bytes: self.open_bytes,
         }
     }
 }

@@ -11,7 +11,7 @@ use formats::{CaptureMethod, Diff, DiffPoint, Report, Snapshot, Trajectory, Unre
 use verdict::Changes;
 pub use verdict::{
     has_more_objects, is_defined_again, kept_besides, least_growth, native_blocks_of_verdict,
-    native_owner_of_verdict, root_of_most, totals,
+    native_owner_of_verdict, open_native_blocks, root_of_most, totals,
 };
 
 /// Compares two or more snapshots, each with its name. Snapshots of one process are ordered by time; those of several

@@ -12,7 +12,7 @@ use formats::{
 use ledger::Cause;
 
 use super::course::Course;
-use blocks::kept_native;
+use blocks::{kept_native, open_blocks};
 pub(super) use changes::Changes;
 use changes::{EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, Part, Sums, largest, least, verdict};
 pub use largest::has_more_objects;
@@ -72,6 +72,14 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
     let verdict = kept.filter(is_better).unwrap_or(verdict);
     // What roots keep might have another verdict, and so might the snapshots that were left out.
     let has_aged = diff.points.iter().filter(|point| point.has_ages()).count() >= MIN_SNAPSHOTS;
+    // Blocks may stay that lie among others of the same sizes, which become fewer.
+    let confidence = match verdict.kind {
+        DiffKind::Stable | DiffKind::Shrank if open_blocks(diff).is_some() => {
+            verdict.confidence.min(Confidence::Medium)
+        }
+        _ => verdict.confidence,
+    };
+    let verdict = DiffVerdict { confidence, ..verdict };
     match has_aged || diff.points.len() < MIN_SNAPSHOTS && !diff.leaves_out {
         true => verdict,
         false => DiffVerdict { confidence: Confidence::Low, ..verdict },
@@ -257,6 +265,13 @@ fn growth(diff: Changes<'_>, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
 #[must_use]
 pub fn native_owner_of_verdict(diff: &Diff) -> Option<&OwnerChange> {
     native_owner(diff.into()).filter(|owner| owner.bytes.change == diff.verdict.bytes)
+}
+
+/// Returns the owner of blocks that may stay although nothing grew, so that the verdict has no high confidence.
+#[must_use]
+pub fn open_native_blocks(diff: &Diff) -> Option<&KeptNative> {
+    let is_clear = matches!(diff.verdict.kind, DiffKind::Stable | DiffKind::Shrank);
+    open_blocks(diff.into()).filter(|_| is_clear && diff.same_process)
 }
 
 /// Returns the blocks of the owner that a verdict is about; `None` if it is about no single owner's native memory, or if its blocks are

@@ -2,7 +2,7 @@ use std::cmp::Reverse;
 
 use diagnosis::{
     has_more_objects, is_defined_again, kept_besides, native_blocks_of_verdict,
-    native_owner_of_verdict, root_of_most,
+    native_owner_of_verdict, open_native_blocks, root_of_most,
 };
 use formats::{
     ClassChange, CodeChange, Diff, DiffKind, DiffPoint, Doubt, KeptChange, KeptNative, Subject,
@@ -63,6 +63,15 @@ pub fn diff_verdict(diff: &Diff) -> VerdictWords {
             false => signed,
         };
         evidence.push(steps(values, &points(diff), shown));
+    }
+    if let Some(row) = open_native_blocks(diff) {
+        evidence.push(format!(
+            "{} blocks of {} ({}) that were new in the second snapshot are in all later ones, but others of the same sizes are gone: \
+             these may stay, or be other blocks at the same addresses",
+            Count(row.open),
+            row.owner,
+            Size(row.open_bytes)
+        ));
     }
     if let Some(other) = kept_besides(diff) {
         evidence.push(format!(

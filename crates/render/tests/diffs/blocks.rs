@@ -219,3 +219,23 @@ fn a_few_lost_blocks_leave_it_open_whether_blocks_stay() {
     let evidence = diff_verdict(&diff).evidence;
     assert!(evidence.iter().any(|it| it == gone), "{evidence:?}");
 }
+
+/// "Nothing grew … High confidence", of a leak among blocks of the same size that become fewer.
+#[test]
+fn blocks_that_may_stay_lower_the_confidence_that_nothing_grew() {
+    let of = |hour: u64, leaked: u64| {
+        let fewer = blocks(40, 2016, hour * 1_100..hour * 100 + 9_000);
+        [blocks(0, 2016, 0..hour * leaked), fewer]
+    };
+    for (leaked, confidence) in [(1_000, Confidence::Medium), (0, Confidence::High)] {
+        let diff = growth(&looks(Cause::NativeGlobal, |hour| of(hour, leaked)));
+        let verdict = &diff.verdict;
+        let found = (verdict.kind, verdict.confidence);
+        let kinds = [DiffKind::Stable, DiffKind::Shrank];
+        assert!(kinds.contains(&found.0), "{verdict:?}");
+        assert_eq!(found.1, confidence, "{verdict:?} {:?}", diff.kept_native);
+        let evidence = diff_verdict(&diff).evidence;
+        let doubt = evidence.iter().any(|it| it.contains("these may stay"));
+        assert_eq!(doubt, confidence == Confidence::Medium, "{evidence:?}");
+    }
+}

@@ -3,7 +3,7 @@
 use formats::{Confidence, DiffKind, DiffVerdict, Doubt, KeptNative, Subject};
 use ledger::Cause;
 
-use super::changes::{Changes, EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, verdict};
+use super::changes::{Changes, EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, least, verdict};
 use super::largest::Largest;
 use super::roots::{ENDED, least_kept};
 use crate::growth::course::{Course, course, slows_down};
@@ -19,6 +19,15 @@ pub(super) fn kept_native(diff: Changes<'_>) -> Option<DiffVerdict> {
     };
     let verdicts = || rows().filter_map(|row| verdict_on_owner(diff, row));
     verdicts().find(|it| it.kind == DiffKind::NativeLeak).or_else(|| verdicts().next())
+}
+
+/// Returns the owner with most blocks of which it is not known if they stay, if that is as much as growth in all the time. Others of the
+/// same sizes come and go.
+pub(super) fn open_blocks(diff: Changes<'_>) -> Option<&KeptNative> {
+    let spans = diff.points.len().saturating_sub(1) as u64;
+    let rows = diff.kept_native.into_iter().flatten();
+    let largest = rows.max_by_key(|row| row.open_bytes);
+    largest.filter(|row| row.open_bytes.saturating_mul(spans) >= least(diff))
 }
 
 /// Returns false for memory of objects that may be garbage, or come and go.
