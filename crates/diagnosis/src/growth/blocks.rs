@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::iter::Peekable;
 use std::ops::Range;
+use std::rc::Rc;
 
 use formats::{KeptNative, OwnerChange, Snapshot, Trajectory};
 use ledger::{Cause, MapBlock, MemoryMap, PageUse, Use};
@@ -101,19 +102,20 @@ fn look<'a>(snapshot: &'a Snapshot, names: &mut Names<'a>) -> Look<'a> {
         Some(names.number((&owner.owner, &owner.kind, cause)))
     };
     let owners: Vec<Option<u32>> = owners.map(number).collect();
+    let owners = Rc::new(owners);
     let map = &snapshot.memory_map;
     let blocks = map.areas.iter().flat_map(move |area| {
         let mut pages = Pages::new(map, area);
-        map.blocks(area).filter(|block| block.used == Use::InUse).map(move |block: MapBlock| {
-            let range = block.address..block.address.offset(block.bytes);
-            (block.owner, range.start, block.bytes, pages.resident(&range))
+        let owners = Rc::clone(&owners);
+        let in_use = map.blocks(area).filter(|block| block.used == Use::InUse);
+        in_use.map(move |MapBlock { address, bytes, owner, .. }| {
+            let owner = owner.and_then(|owner| *owners.get(owner as usize)?);
+            let range = address..address.offset(bytes);
+            let resident = owner.map_or(0, |_| pages.resident(&range));
+            (address, Block { owner, bytes, resident })
         })
     });
-    let block = move |(owner, address, bytes, resident): (Option<u32>, Address, u64, u64)| {
-        let owner = owner.and_then(|owner| *owners.get(owner as usize)?);
-        (address, Block { owner, bytes, resident })
-    };
-    let blocks: Box<dyn Iterator<Item = _>> = Box::new(blocks.map(block));
+    let blocks: Box<dyn Iterator<Item = _>> = Box::new(blocks);
     blocks.peekable()
 }
 
