@@ -332,12 +332,12 @@ impl<'a> Retainers<'a> {
         let typical = paths.into_iter().rev().max_by_key(Vec::len);
         typical.map_or_else(String::new, |paths| {
             let mut path = common(&paths, &all, has_one_root);
-            // Hidden objects belong to those before them, if that is known of most.
-            if paths.len() * 2 <= all.len()
-                && path.len() > 2
-                && path.last().is_some_and(Step::is_hidden)
-            {
-                path.splice(1..path.len() - 1, [Step::of([OTHERS, "", ""])]);
+            // What is said of most objects must be known of most: the first steps that the paths of more than half have.
+            if paths.len() * 2 <= all.len() && path.len() > 2 {
+                let known = steps_of_most(&path, &all).clamp(1, path.len() - 1);
+                if known + 1 < path.len() {
+                    path.splice(known..path.len() - 1, [Step::of([OTHERS, "", ""])]);
+                }
             }
             shown(path)
         })
@@ -417,11 +417,6 @@ impl<'a> Step<'a> {
     fn has_place(&self) -> bool {
         self.parts[PARTS - 1].starts_with(" (")
     }
-
-    /// Returns true for objects that programs never see, but whose memory is theirs: `(T_STRING)`.
-    fn is_hidden(&self) -> bool {
-        self.class().starts_with("(T_")
-    }
 }
 
 fn add_step<'a>(path: &mut Path<'a>, parts: [&'a str; PARTS]) {
@@ -489,6 +484,18 @@ fn common<'a>(paths: &[Path<'a>], all: &[Path<'a>], has_one_root: bool) -> Path<
     common
 }
 
+/// The number of first steps of a path whose classes more than half of all paths have.
+fn steps_of_most(path: &Path<'_>, all: &[Path<'_>]) -> usize {
+    let mut alike: Vec<&Path<'_>> = all.iter().collect();
+    (0..path.len())
+        .take_while(|&index| {
+            let class = path[index].class();
+            alike.retain(|it| it.get(index).is_some_and(|step| step.class() == class));
+            alike.len() * 2 > all.len()
+        })
+        .count()
+}
+
 /// A path as text, without the steps in the middle if there are many. Of those, the last closure stays: its line is the one to change.
 fn shown(mut path: Path<'_>) -> String {
     if path.len() > MAX_STEPS {
@@ -545,6 +552,20 @@ mod tests {
                 assert!((0.3..2.0).contains(&part), "{part} of kind {kind} of {kinds}");
             }
         }
+    }
+
+    /// "Most of which are retained by APP → Container → Array × 2 → Audit → Array → String": a third was.
+    #[test]
+    fn a_path_has_the_steps_that_most_have() {
+        let path = |names: &[&'static str]| -> Path<'static> {
+            names.iter().map(|name| Step::of([*name, "", ""])).collect()
+        };
+        let audits = path(&["APP", "Container", "Array", "Audit", "String"]);
+        let drafts = path(&["APP", "Container", "Array", "Draft", "String"]);
+        let geo = path(&["APP", "Container", "Hash", "String"]);
+        let all = [audits.clone(), audits.clone(), drafts, geo];
+        assert_eq!(steps_of_most(&audits, &all), 3);
+        assert_eq!(steps_of_most(&audits, &all[..3]), 5);
     }
 
     /// The Proc of a subscriber was left out, so that no line was named.
