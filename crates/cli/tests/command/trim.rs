@@ -124,7 +124,7 @@ fn a_trim_that_is_undone_is_told_so() {
          GC.start
          rss = -> { File.read('/proc/self/statm').split[1].to_i * 4096 }
          before = rss.call
-         Thread.new { sleep 0.02 while rss.call > before - (20 << 20); loop { $kept = grow.call; sleep 0.1 } }
+         Thread.new { sleep 0.02 while rss.call > before - (1 << 20); loop { $kept = grow.call; sleep 0.1 } }
          puts 'ready {}'; $stdout.flush; $stdin.read",
     );
     let report = trim_report(target.pid(), &["--watch", "3"]);
