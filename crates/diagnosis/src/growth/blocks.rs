@@ -139,7 +139,7 @@ impl<'a> Pages<'a> {
                 break;
             }
             if used.is_resident() && run.end > range.start {
-                bytes += length(&intersection(run, range));
+                bytes = u64::saturating_add(bytes, length(&intersection(run, range)));
             }
             if run.end > range.end {
                 break;
@@ -231,11 +231,12 @@ impl Group {
         let Some(block) = blocks[last] else { return };
         for (index, block) in (first..).zip(&blocks[first..=last]) {
             self.blocks[index] += 1;
-            self.bytes[index] += block.map_or(0, |block| block.resident);
+            let resident = block.map_or(0, |block| block.resident);
+            self.bytes[index] = self.bytes[index].saturating_add(resident);
         }
         for index in first..last {
             self.lasting[index] += 1;
-            self.lasting_bytes[index] += block.resident;
+            self.lasting_bytes[index] = self.lasting_bytes[index].saturating_add(block.resident);
         }
         let later = &blocks[last + 1..];
         let is_new = first > 0;
