@@ -55,7 +55,7 @@ gem-dist: ## build the gems, with the program, and test them on four Debian rele
 	@scripts/setup ruby gcc libc6-dev
 	@scripts/gem-dist $(foreach ruby,$(RUBIES),--ruby $(ruby))
 
-nightly: ## run what takes long and seldom fails: Firefox, all of the matrix, the gem under valgrind and on other Rubies, fuzzing, aarch64
+nightly: ## run what takes long and seldom fails: Firefox, lint, all of the matrix, the gem under valgrind and on other Rubies, fuzzing, aarch64
 	@scripts/setup firefox-esr golang-go
 	scripts/deny
 	$(MAKE) lint

@@ -169,8 +169,9 @@ pub struct WhoKindShare {
 #[serde(rename_all = "snake_case")]
 pub enum WhoKind {
     /// The heap of brk(2), which glibc's main arena extends.
+    #[serde(alias = "main_heap")]
     Heap,
-    /// Arenas of glibc's elsewhere.
+    /// glibc's other arenas.
     Arena,
     /// Ruby's heap pages.
     HeapPages,

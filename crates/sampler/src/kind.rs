@@ -7,7 +7,7 @@ use ruby::HeapPages;
 pub enum Kind {
     /// The heap of brk(2), which glibc's main arena extends.
     Heap,
-    /// Arenas of glibc's elsewhere.
+    /// glibc's other arenas.
     Arena,
     /// Ruby's heap pages.
     HeapPages,

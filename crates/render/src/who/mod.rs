@@ -155,7 +155,7 @@ pub(crate) fn task(task: &WhoTask) -> String {
 fn kind(kind: WhoKind) -> &'static str {
     match kind {
         WhoKind::Heap => "the heap of brk(2)",
-        WhoKind::Arena => "arenas of malloc elsewhere",
+        WhoKind::Arena => "glibc's other arenas",
         WhoKind::HeapPages => "Ruby's heap pages",
         WhoKind::Mapping => "mappings of their own: large blocks, stacks, other allocators",
         WhoKind::File => "files",

@@ -204,6 +204,7 @@ fn tables_of_the_interpreter_are_told_apart() {
     assert_eq!(first, &Action::LimitTable { table, bytes: ids }, "{:?}", report.advice);
     assert!(target.finish());
 
+    // The table of fewer is too small for a step.
     let variables =
         "Array.new(600_000) { |at| 'text'.dup.tap { |it| it.instance_variable_set(:@at, at) } }";
     let finalizers = "Array.new(600_000) { Object.new.tap { |it| ObjectSpace.define_finalizer(it, FINALIZER) } }";
@@ -340,5 +341,28 @@ fn mapped_memory_is_named_by_the_objects_that_refer_to_it() {
     assert!(summary.ends_with(" Objects of IO::Buffer refer to most of it."), "{summary}");
     let step = format!("`rbloat why {} IO::Buffer` shows what retains them.", target.pid());
     assert!(words.action.ends_with(&step), "{words:?}");
+    assert!(target.finish());
+}
+
+/// "144.4 MiB are held by live Ruby objects", by `Pricing.@rates`, for variables of classes that were loaded again.
+#[test]
+fn variables_of_classes_that_nothing_retains_are_garbage() {
+    let target = Target::bare_ruby(
+        "def reload
+           Object.send(:remove_const, :Pricing) if Object.const_defined?(:Pricing)
+           eval 'class Pricing; @rates = Array.new(12_000) { |it| \"rate #{it} \" + \"r\" * 90 }; end'
+         end
+         GC.disable
+         30.times { Thread.new { reload }.join }
+         GC.enable
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)",
+    );
+    let report = report(target.pid());
+    let strings = report.owners.iter().flatten().find(|owner| owner.owner == "String").unwrap();
+    let garbage = strings.kept_by.iter().find(|it| it.path.is_none()).map_or(0, |it| it.objects);
+    assert!(garbage >= 25 * 12_000, "{:?}", strings.kept_by);
+    // The variables of the class that the constant names are its data.
+    let live = strings.objects - garbage;
+    assert!(live >= 12_000, "{:?}", strings.kept_by);
     assert!(target.finish());
 }

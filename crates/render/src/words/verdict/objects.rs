@@ -128,12 +128,14 @@ pub(super) fn singleton_classes(report: &Report) -> String {
     let most = owners.max_by_key(|owner| owner.singleton_bytes);
     match most.filter(|owner| owner.singleton_bytes > report.verdict.bytes / 2) {
         Some(owner) if owner.singleton_objects == 1 => format!(
-            " The singleton class of 1 {} takes {} with its methods, blocks and what they captured, part of it in ruby.vm.",
+            " The singleton class of 1 {} takes {} with its methods, its blocks and what these captured, \
+             part of it in ruby.vm.",
             owner.owner,
             Size(owner.singleton_bytes)
         ),
         Some(owner) => format!(
-            " {} {} have singleton classes, which take {} with their methods, blocks and what they captured, part of it in ruby.vm.",
+            " {} {} have singleton classes, which take {} with their methods, their blocks and what these captured, \
+             part of it in ruby.vm.",
             Count(owner.singleton_objects),
             owner.owner,
             Size(owner.singleton_bytes)
