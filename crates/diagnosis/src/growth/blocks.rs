@@ -2,8 +2,9 @@
 //!
 //! malloc hands out the same address again, and often for a block of the same size. So blocks that come and go may look as if they
 //! stayed. But if a program frees many blocks, a part of them is at other addresses afterwards, unless nothing else allocates
-//! meanwhile. So only sizes count of which an owner loses nearly no block. A leak in a library has a few sizes, and blocks of other
-//! sizes that come and go beside it do not hide it.
+//! meanwhile. So a size counts only if its owner frees hardly any block of it. A leak in a library has a few sizes, and blocks of other
+//! sizes that come and go beside it do not hide it. Sizes with few new blocks are judged together, so a leak of such sizes may be hidden by
+//! others of them.
 
 use std::collections::HashMap;
 use std::iter::Peekable;
@@ -21,9 +22,9 @@ const NEW_FOR_LOST: u64 = 32;
 const MIN_BLOCKS: u64 = 64;
 /// The size from which glibc maps blocks, in bytes. One that grows gets another size and often another address.
 const LARGE: u64 = 128 << 10;
-/// The maximum number of pairs of an owner and a size. No real process has as many.
-const MAX_GROUPS: usize = 1 << 20;
-/// The maximum number of owners in a diff.
+/// The maximum number of pairs of an owner and a size, times that of the snapshots: about 100 MiB. No real process has as many.
+const MAX_NUMBERS: usize = 1 << 20;
+/// The maximum number of owners in a diff, beside those that the verdict may be about.
 const MAX_ROWS: usize = 100;
 
 /// Returns the native memory of each owner that lasts, most growth first; `None` if there are fewer than three snapshots, or one of
@@ -45,17 +46,24 @@ pub(super) fn count(snapshots: &[&Snapshot], owners: &[OwnerChange]) -> Option<V
     }
     let row = |(owner, sums): (u32, Sums)| sums.row(names.all[owner as usize]);
     let mut rows: Vec<KeptNative> = by_owner.into_iter().map(row).collect();
-    // The verdict asks for the owners that grew, too.
+    // The verdict asks for the owners that grew, and for the one with most blocks that may stay.
     let grew = |row: &KeptNative| {
-        let is_it = |it: &&OwnerChange| it.owner == row.owner && it.cause == Some(row.cause);
+        let is_it = |it: &&OwnerChange| {
+            it.owner == row.owner && it.kind == row.kind && it.cause == Some(row.cause)
+        };
         owners.iter().find(is_it).is_some_and(|it| it.bytes.change > 0)
     };
+    let most_open = rows.iter().map(|row| row.open_bytes).max().filter(|&bytes| bytes > 0);
     rows.retain(|row| row.bytes.change > 0 || row.open_bytes > 0 || grew(row));
     rows.sort_by(|a, b| {
         let key = |row: &KeptNative| (row.bytes.change, row.grown_bytes, row.open_bytes);
         key(b).cmp(&key(a)).then_with(|| a.owner.cmp(&b.owner))
     });
-    rows.truncate(MAX_ROWS);
+    let mut others = 0;
+    rows.retain(|row| {
+        others += 1;
+        others <= MAX_ROWS || grew(row) || Some(row.open_bytes) == most_open
+    });
     Some(rows)
 }
 
@@ -239,21 +247,22 @@ impl Group {
             self.lasting_bytes[index] = self.lasting_bytes[index].saturating_add(block.resident);
         }
         let later = &blocks[last + 1..];
-        let is_new = first > 0;
+        // The same block may have another owner in another snapshot.
+        let is_same = |it: &&Option<Block>| it.is_some_and(|it| it.bytes == block.bytes);
+        let is_new = first > 0 && !is_same(&&blocks[first - 1]);
         self.new_blocks += u64::from(is_new);
         self.new_bytes = self.new_bytes.saturating_add(if is_new { block.bytes } else { 0 });
-        if !later.is_empty() {
+        if later.first().is_some_and(|it| !is_same(&it)) {
             self.lost_bytes = self.lost_bytes.saturating_add(block.bytes);
         }
-        self.newcomers += u64::from(first == 1);
-        if first == 1 && later.is_empty() {
+        self.newcomers += u64::from(is_new && first == 1);
+        if is_new && first == 1 && later.is_empty() {
             self.kept += 1;
             self.kept_bytes = self.kept_bytes.saturating_add(block.resident);
         }
         if is_new && first + 1 < blocks.len() {
             self.all_newcomers += 1;
-            let is_gone = |it: &Option<Block>| it.is_none_or(|it| it.bytes != block.bytes);
-            self.gone += u64::from(later.iter().any(is_gone));
+            self.gone += u64::from(!later.iter().all(|it| is_same(&it)));
         }
     }
 }
@@ -265,7 +274,8 @@ fn add(groups: &mut HashMap<(u32, u64), Group>, blocks: &[Option<Block>]) {
         let is_it = |it: &&Option<Block>| it.zip(blocks[first]).is_some_and(|(it, at)| at.is(&it));
         let last = first + blocks[first + 1..].iter().take_while(is_it).count();
         if let Some(Block { owner: Some(owner), bytes, .. }) = blocks[first] {
-            let is_known = groups.len() < MAX_GROUPS || groups.contains_key(&(owner, bytes));
+            let max = MAX_NUMBERS / blocks.len();
+            let is_known = groups.len() < max || groups.contains_key(&(owner, bytes));
             let size = if is_known { bytes } else { 0 };
             let group = groups.entry((owner, size)).or_insert_with(|| Group::none(blocks.len()));
             group.add_run(blocks, first, last);

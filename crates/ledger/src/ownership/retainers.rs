@@ -507,9 +507,8 @@ fn shown(mut path: Path<'_>) -> String {
             return text(&path);
         };
         let (before, after) = (middle.start..index, index + 1..middle.end);
-        for left_out in [after, before] {
-            let others = others.iter().copied().filter(|_| !left_out.is_empty());
-            path.splice(left_out.clone(), others);
+        for left_out in [after, before].into_iter().filter(|it| it.len() > 1) {
+            path.splice(left_out, others);
         }
     }
     text(&path)
@@ -577,7 +576,7 @@ mod tests {
             names.iter().enumerate().map(|(at, name)| Step::of([*name, "", place(at)])).collect()
         };
         assert_eq!(shown(path(9)), "A → B → C → D → … → H → I → J (app.rb:7)");
-        assert_eq!(shown(path(5)), "A → B → C → D → … → F (app.rb:7) → … → H → I → J");
+        assert_eq!(shown(path(5)), "A → B → C → D → E → F (app.rb:7) → G → H → I → J");
         assert_eq!(shown(path(4)), "A → B → C → D → E (app.rb:7) → … → H → I → J");
         assert_eq!(shown(path(6)), "A → B → C → D → … → G (app.rb:7) → H → I → J");
     }

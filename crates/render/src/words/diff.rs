@@ -5,8 +5,8 @@ use diagnosis::{
     native_owner_of_verdict, open_native_blocks, root_of_most,
 };
 use formats::{
-    ClassChange, CodeChange, Diff, DiffKind, DiffPoint, Doubt, KeptChange, KeptNative, Subject,
-    Trajectory,
+    ClassChange, CodeChange, Confidence, Diff, DiffKind, DiffPoint, Doubt, KeptChange, KeptNative,
+    Subject, Trajectory,
 };
 use ledger::{Cause, Count, InterpreterKind, Size};
 
@@ -41,7 +41,7 @@ pub fn diff_verdict(diff: &Diff) -> VerdictWords {
             (DiffKind::Growth, _) if diff.verdict.owner.is_none() => {
                 evidence.extend((row.gone > 0).then(|| blocks_gone(row)));
             }
-            _ => evidence.extend((row.newcomers > 0).then(|| blocks_still_there(row))),
+            _ => evidence.extend((row.newcomers > 0).then(|| blocks_still_there(diff, row))),
         }
     }
     if verdict.subject == Subject::Code
@@ -118,14 +118,14 @@ fn still_there(diff: &Diff, kept: &KeptChange) -> String {
     )
 }
 
-fn blocks_still_there(row: &KeptNative) -> String {
+fn blocks_still_there(diff: &Diff, row: &KeptNative) -> String {
     let text = format!(
         "of {} blocks that were new in the second snapshot, {} are in all later ones, with the same owner, address and size",
         Count(row.newcomers),
         Count(row.kept),
     );
-    match row.cause {
-        Cause::NativeUnreachable => text,
+    match (row.cause, diff.verdict.confidence) {
+        (Cause::NativeUnreachable, _) | (_, Confidence::High) => text,
         _ => format!(
             "{text}; blocks that are freed, and allocated again at the same addresses, would look the same"
         ),
@@ -196,14 +196,10 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
             (format!("Native leak: {subject} grows by {rate}."), CHECK_OF_A_LEAK)
         }
         (DiffKind::CodeLeak, _) => (code_leak(diff, &rates), CHECK_OF_A_LEAK),
-        (DiffKind::Growth | DiffKind::WarmUp, Some(Doubt::CodeIsLoaded))
-            if table_that_grew(diff).is_some() =>
-        {
-            (
-                format!("Growth: {subject} grew by {size} ({rates})."),
-                "`rbloat report PID --code` lists these tables. They grow with what the program does, and not with its code.",
-            )
-        }
+        (DiffKind::Growth, Some(Doubt::CodeIsLoaded)) if table_that_grew(diff).is_some() => (
+            format!("Growth: {subject} grew by {size} ({rates})."),
+            "a snapshot after the same work on the same objects should have no larger tables. `rbloat report PID --code` lists them.",
+        ),
         (DiffKind::Growth, Some(Doubt::CodeIsLoaded)) => (
             format!(
                 "Growth: {subject} grew by {size} ({rates}) at a steady rate: the program still loads code, defines classes or \
