@@ -23,7 +23,8 @@ pub struct Target {
     image: Image<'static>,
     /// The kernel's counts of its memory when it was opened.
     pub counts: MemoryCounts,
-    groups: GroupNames,
+    /// `None` if they could not be read.
+    groups: Option<GroupNames>,
     modules: OnceLock<Vec<Module>>,
     control_groups: OnceLock<Result<Vec<ControlGroup>, Error>>,
 }
@@ -36,8 +37,8 @@ impl Target {
     pub fn open(pid: i32, variables: WantedVariables) -> Result<Self, Error> {
         // Read first, so that everything else is of this program if it is verified later.
         let program = Identity::of(pid)?;
-        let groups = GroupNames::of(pid)?;
-        let (process, counts) = proc::process_info(&program, &groups, variables)?;
+        let groups = GroupNames::of(pid).ok();
+        let (process, counts) = proc::process_info(&program, groups.as_ref(), variables)?;
         let mappings = proc::mappings(pid, false)?;
         let machine = Machine::own();
         let state = ProcessState { program, process, machine, mappings, ..ProcessState::default() };
@@ -85,7 +86,11 @@ impl Target {
     /// # Errors
     /// As [`GroupNames::control_groups`].
     pub fn control_groups(&self) -> Result<&[ControlGroup], &Error> {
-        let groups = self.control_groups.get_or_init(|| self.groups.control_groups());
+        let groups = self.control_groups.get_or_init(|| match &self.groups {
+            Some(names) => names.control_groups(),
+            // For the error.
+            None => proc::control_groups(self.pid()),
+        });
         groups.as_ref().map(Vec::as_slice)
     }
 }

@@ -31,7 +31,8 @@ use crate::ownership::trace::Trace;
 /// The number of references of a WeakKeyMap's value, and of objects behind it, that are searched for its key.
 const MAX_REFERENCES_OF_VALUE: usize = 256;
 
-/// The number of references behind a proc of finalizers that are searched for their object, and of references behind all of them.
+/// The number of references behind a proc of finalizers that are searched for their object, and of references behind all procs whose objects
+/// are kept for the next finalizer.
 const MAX_REFERENCES_OF_FINALIZER: usize = 4096;
 const MAX_REFERENCES_OF_FINALIZERS: usize = 1 << 22;
 
@@ -165,7 +166,7 @@ struct BehindFinalizers<'a> {
     space: &'a ObjectSpace,
     /// What is behind a proc; `None` if that is too much to tell.
     behind: HashMap<u32, Option<HashSet<u32>>>,
-    /// The references that may still be followed.
+    /// The references behind procs that may still be kept.
     left: usize,
 }
 
@@ -174,6 +175,13 @@ impl BehindFinalizers<'_> {
     fn may_include(&mut self, finalizers: u32, object: u32) -> bool {
         let Self { graph, space, behind, left } = self;
         let mut includes = |&proc: &u32| {
+            // Nothing more is kept.
+            if *left == 0 && !behind.contains_key(&proc) {
+                let is_it = |it| it == object;
+                let max = MAX_REFERENCES_OF_FINALIZER;
+                return proc == object
+                    || search(graph, space, proc, max, is_it).found != Some(false);
+            }
             let found = behind.entry(proc).or_insert_with(|| {
                 let mut found = HashSet::from([proc]);
                 let max = MAX_REFERENCES_OF_FINALIZER.min(*left);

@@ -184,7 +184,7 @@ pub fn command_line(pid: i32) -> Result<String, Error> {
 /// If it has ended, or the kernel refuses.
 pub fn process_info(
     program: &Identity,
-    groups: &GroupNames,
+    groups: Option<&GroupNames>,
     wanted: WantedVariables,
 ) -> Result<(ProcessInfo, MemoryCounts), Error> {
     let status = status(program.pid())?;
@@ -201,7 +201,7 @@ pub fn process_info(
         uptime_ms: uptime_ms(started),
         command: command_line(pid)?,
         environment,
-        control_group: groups.path(),
+        control_group: groups.and_then(GroupNames::path),
         is_contained: namespace_pid(&status).is_some() || has_container_mark(pid),
         namespace_pid: namespace_pid(&status),
         threads: status.threads,
