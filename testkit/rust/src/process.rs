@@ -233,14 +233,18 @@ impl Drop for Target {
     }
 }
 
-/// Compiles a C program or library of `testkit/rust/c/` with the `cc` of the targets' system into `folder` and returns
-/// the path of the result.
+/// Compiles a C program or library of `testkit/rust/c/` with the `cc` of the targets' system and returns the path of the result, which
+/// lies within `folder`.
 ///
 /// # Panics
 /// If the compiler fails.
 pub fn compile(name: &str, folder: &Path, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(name).with_extension("c");
-    let output = folder.join(name);
+    let folder = folder_of_system(folder, crate::root().as_deref());
+    std::fs::create_dir_all(&folder).expect("it can be created");
+    // Another test may start the program while this one compiles it.
+    let written = tempfile::tempdir_in(&folder).expect("it can be created");
+    let output = written.path().join(name);
     let done = crate::command("cc")
         .args(["-O1", "-g", "-Wall", "-o"])
         .args([output.as_os_str(), source.as_os_str()])
@@ -248,5 +252,26 @@ pub fn compile(name: &str, folder: &Path, flags: &[&str]) -> PathBuf {
         .status()
         .expect("cc is installed");
     assert!(done.success(), "cc {}", source.display());
-    output
+    let compiled = folder.join(name);
+    std::fs::rename(output, &compiled).expect("both lie in one folder");
+    compiled
+}
+
+/// The folder within `folder` for programs of the system in `root`, or of this machine: a program runs in its own system only.
+fn folder_of_system(folder: &Path, root: Option<&Path>) -> PathBuf {
+    folder.join(root.and_then(Path::file_name).unwrap_or("machine".as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tests of two systems at once replaced each other's program, which then lacked its glibc.
+    #[test]
+    fn programs_of_two_systems_do_not_replace_each_other() {
+        let folders = [None, Some("/roots/bullseye"), Some("/roots/sid")]
+            .map(|root| folder_of_system(Path::new("target/tmp"), root.map(Path::new)));
+        let [machine, bullseye, sid] = folders;
+        assert!(machine != bullseye && bullseye != sid && sid != machine);
+    }
 }
