@@ -447,7 +447,8 @@ fn all_settings() {
 #[test]
 fn a_library_with_another_name() {
     let Some(library) = testkit::jemalloc() else { return };
-    let renamed = folder().join("libfoo.so");
+    let folder = tempfile::tempdir_in(folder()).unwrap();
+    let renamed = folder.path().join("libfoo.so");
     fs::copy(testkit::outside(&library), &renamed).unwrap();
     let start = |arguments: &[&str]| Some(start_under(Some(&renamed), "", arguments));
     let truth = Truth::written_by(2, 5000, start).unwrap();
