@@ -128,6 +128,9 @@ pub struct ClassChange {
     pub kept_by: Option<String>,
     /// The bytes of the class that the root of `kept_by` gained, at least; 0 if none is known.
     pub kept_by_bytes: u64,
+    /// The number of the class's objects that this root gained, at least.
+    #[serde(default)]
+    pub kept_by_objects: u64,
 }
 
 /// The memory of an owner.

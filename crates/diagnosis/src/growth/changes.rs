@@ -125,14 +125,15 @@ pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChang
                 resident.map(|(bytes, report)| bytes.saturating_sub(report.absent_bytes(name))),
             );
             let [reachable_objects, reachable_bytes] = reachable(reports, name);
-            let (kept_by, kept_by_bytes) = retainer(reports, name);
+            let (kept_by, gain) = retainer(reports, name);
             ClassChange {
                 reachable_objects,
                 reachable_bytes,
                 retained_bytes: retained_size(reports, name),
                 name: name.into(),
                 kept_by,
-                kept_by_bytes,
+                kept_by_bytes: gain.bytes,
+                kept_by_objects: gain.objects,
                 objects_per_hour: hours.map(|hours| objects.change as f64 / hours),
                 objects,
                 bytes,
@@ -240,11 +241,13 @@ impl Amount {
 }
 
 /// Returns the root that retains more of a class's objects than before: the one that gained most bytes, with its path
-/// in the last report and the bytes of its gain, or [`MANY_ROOTS`] if that is a small part, or none that a report lists gained any; `None` if
+/// in the last report and its gain, or [`MANY_ROOTS`] if that is a small part, or none that a report lists gained any; `None` if
 /// most of the gain is not retained. If the class gained no objects, because a buffer is filled that had room, it is the root that
 /// retains most.
-fn retainer(reports: &[ByClass<'_>], class: &str) -> (Option<String>, u64) {
-    let (Some(first), Some(last)) = (reports.first(), reports.last()) else { return (None, 0) };
+fn retainer(reports: &[ByClass<'_>], class: &str) -> (Option<String>, Amount) {
+    let (Some(first), Some(last)) = (reports.first(), reports.last()) else {
+        return (None, Amount::default());
+    };
     let kept = |report: &ByClass<'_>| {
         let mut kept = BTreeMap::<Option<String>, (Amount, Option<String>)>::new();
         for retainer in report.owners(class).flat_map(|owner| &owner.kept_by) {
@@ -266,7 +269,7 @@ fn retainer(reports: &[ByClass<'_>], class: &str) -> (Option<String>, u64) {
         gained.iter().fold(Amount::default(), |sum, (gain, _)| sum.plus(*gain))
     };
     if sum(&garbage).bytes > sum(&retained).bytes {
-        return (None, 0);
+        return (None, Amount::default());
     }
     let listed = || last.owners(class).flat_map(|owner| &owner.kept_by);
     let all = of_class(last, class).beyond(of_class(first, class)).beyond(sum(&garbage));
@@ -277,7 +280,7 @@ fn retainer(reports: &[ByClass<'_>], class: &str) -> (Option<String>, u64) {
             0 => kept.path.clone(),
             _ => Some(MANY_ROOTS.into()),
         });
-        return (path, 0);
+        return (path, Amount::default());
     };
     // The bytes of roots leave out mappings to which objects refer. If most bytes of the class are listed, they decide alone.
     let bytes = listed().fold(0, |sum: u64, kept| sum.saturating_add(kept.bytes));
@@ -286,7 +289,7 @@ fn retainer(reports: &[ByClass<'_>], class: &str) -> (Option<String>, u64) {
         true => gain.bytes >= all.bytes / LEAST_PART,
         false => gain.has_part_of(all),
     };
-    if has_part { (path, gain.bytes) } else { (Some(MANY_ROOTS.into()), 0) }
+    if has_part { (path, gain) } else { (Some(MANY_ROOTS.into()), Amount::default()) }
 }
 
 /// All bytes and objects of a class.

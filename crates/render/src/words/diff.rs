@@ -18,6 +18,8 @@ use super::{VerdictWords, confidence, unread};
 const MIN_HOURS: f64 = 0.2;
 /// The name of the kind of objects that bytecode is.
 const ISEQS: &str = "(imemo_iseq)";
+/// A root has the growth of a class if it has this part of the objects and bytes, in percent: a few may have other roots.
+const NEARLY_ALL: u64 = 90;
 /// The least difference of a cause between two processes that is named, in bytes, and the most causes.
 const MIN_CHANGE: u64 = 1 << 20;
 const MAX_CAUSES: usize = 4;
@@ -430,19 +432,26 @@ fn of_verdict<'a>(diff: &Diff, class: &'a ClassChange) -> (&'a Trajectory, &'a T
     }
 }
 
-/// A class, and the root that retains more of its objects than before.
+/// A class, and the root that retains more of its objects than before. What a sentence counts are the objects of all roots.
 fn named(class: &ClassChange) -> String {
-    match &class.kept_by {
+    let path = match &class.kept_by {
         // A running thread retains itself.
-        Some(path) if class.name != "Thread" => {
-            let grown = class.growing_bytes().change.max(0).unsigned_abs();
-            // All objects may be garbage in part.
-            let is_known = class.reachable_bytes.is_some() && class.kept_by_bytes > 0;
-            let is_part = is_known && class.kept_by_bytes < grown / 2;
-            let others = if is_part { " and other roots" } else { "" };
-            format!("{} retained by {}{others}", class.name, diagnosis::root(path))
-        }
-        _ => class.name.clone(),
+        Some(path) if class.name != "Thread" => path,
+        _ => return class.name.clone(),
+    };
+    let (name, root) = (&class.name, diagnosis::root(path));
+    // All objects may be garbage in part.
+    if class.reachable_bytes.is_none() || class.kept_by_bytes == 0 {
+        return format!("{name} retained by {root}");
+    }
+    let percent = |part: u64, change: i64| part.saturating_mul(100) / change.max(1).cast_unsigned();
+    let objects = has_more_objects(class)
+        .then(|| percent(class.kept_by_objects, class.growing_objects().change));
+    let bytes = percent(class.kept_by_bytes, class.growing_bytes().change);
+    match objects.map_or(bytes, |objects| objects.min(bytes)) {
+        NEARLY_ALL.. => format!("{name} retained by {root}"),
+        51.. => format!("{name}, most of it retained by {root},"),
+        _ => format!("{name} retained by {root} and other roots"),
     }
 }
 

@@ -198,6 +198,35 @@ fn a_root_with_a_part_of_the_growth_is_one_of_several() {
     );
 }
 
+/// "String retained by Socket.@listeners grows by 555,921 objects/min": it had most bytes, and fewer than half of the objects.
+#[test]
+fn a_root_has_the_objects_that_a_sentence_counts() {
+    let summary = |percent: u64| {
+        let looks = [(1, 10_000), (2, 14_000), (3, 18_000), (4, 22_000)].map(|(hour, count)| {
+            look(hour, |report| {
+                sessions(report, count, Some("R1"));
+                let of_sessions = &mut report.owners.as_mut().unwrap().last_mut().unwrap().kept_by;
+                let all = of_sessions[0].clone();
+                let part = |name: &str, objects: u64, bytes: u64| {
+                    let path = Some(format!("{name} → Hash → Session"));
+                    KeptBy { objects, bytes, path, ..all.clone() }
+                };
+                let objects = all.objects * percent / 100;
+                let bytes = all.bytes * 95 / 100;
+                let others = part("R2", all.objects - objects, all.bytes - bytes);
+                *of_sessions = vec![part("R1", objects, bytes), others];
+            })
+        });
+        diff_verdict(&growth(&looks)).summary
+    };
+    let several = summary(43);
+    assert!(several.contains("Session retained by R1 and other roots grows"), "{several}");
+    let most = summary(70);
+    assert!(most.contains("Session, most of it retained by R1, grows"), "{most}");
+    let nearly_all = summary(95);
+    assert!(nearly_all.contains("Session retained by R1 grows"), "{nearly_all}");
+}
+
 /// "(4,000 objects/h (3.9 MiB/h))".
 #[test]
 fn no_sentence_nests_brackets() {
