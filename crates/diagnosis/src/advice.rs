@@ -75,7 +75,11 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
                 .spare
                 .iter()
                 .map(|it| use_less_room(ledger, it))
-                .chain([unset_malloc_limits(ledger), release(ledger)])
+                .chain([
+                    unset_malloc_limits(ledger),
+                    release(ledger),
+                    release_beside_garbage(ledger),
+                ])
                 .collect(),
         ),
         (&[Cause::NativeHeld], vec![free_native(ledger), native_pressure(ledger)]),
@@ -296,6 +300,18 @@ fn release(ledger: &Ledger) -> Option<Advice> {
     // The step against their room is better.
     let has_spare = ledger.spare.iter().any(|it| it.saved_bytes() > class.weight_bytes() / 2);
     (is_main(ledger, bytes) && !has_spare).then(|| step(release_objects(class, most)))
+}
+
+/// The step against the live objects of the class that has most of them, if that with most memory has more garbage.
+fn release_beside_garbage(ledger: &Ledger) -> Option<Advice> {
+    let is_garbage = release(ledger)
+        .is_some_and(|it| matches!(it.action, Action::ReleaseObjects { are_garbage: true, .. }));
+    let live = |class: &OwnerAccount| {
+        class.bytes_with_singleton_classes().saturating_sub(garbage_of(class))
+    };
+    let class = ledger.managed().max_by_key(|class| (live(class), Reverse(&class.name)))?;
+    let most = retaining_most_bytes(class).filter(|it| it.path.is_some())?;
+    (is_garbage && is_worth(ledger, live(class))).then(|| step(release_objects(class, Some(most))))
 }
 
 /// The step against a table of the interpreter if most objects of a class are its entries, which programs cannot release.

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use formats::{Confidence, KeptBy, Owner, Report, Verdict};
+use formats::{Action, Confidence, KeptBy, Owner, Report, Verdict};
 use ledger::{Cause, CauseGroup, Causes, Ledger, THREAD_LOCALS, is_glibc, percent};
 
 use crate::path::{ARROW, class_of_hidden, is_hidden};
@@ -140,6 +140,15 @@ pub fn useless(report: &Report) -> Option<Part> {
     parts.into_iter().max_by_key(|part| part.bytes).filter(|part| share(part) >= MIN_SHARE)
 }
 
+/// Returns the step against objects whose memory exceeds the bounds of a verdict, though it belongs to several causes, none of which does.
+#[must_use]
+pub fn large_in_parts(report: &Report) -> Option<&Action> {
+    let mut actions = report.advice.iter().map(|step| &step.action);
+    let is_large =
+        |bytes| bytes >= MIN_BYTES && percent(bytes, report.process.rss_bytes) >= MIN_SHARE;
+    actions.find(|it| matches!(it, Action::ReleaseObjects { bytes, .. } if is_large(*bytes)))
+}
+
 /// The objects that hold most of the memory of a verdict on Ruby objects. Each part is proved by resident bytes: it has more
 /// than half of the verdict's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,6 +161,8 @@ pub struct Majority<'a> {
     pub root: Option<&'a str>,
     /// True if most of the memory is held by garbage.
     pub is_garbage: bool,
+    /// The bytes that garbage holds, as far as owners are listed.
+    pub garbage_bytes: u64,
 }
 
 impl<'a> Majority<'a> {
@@ -166,6 +177,7 @@ impl<'a> Majority<'a> {
                 *bytes = bytes.saturating_add(resident(owner, kept));
             }
         }
+        let garbage_bytes = roots.get(&None).copied().unwrap_or(0);
         let most = roots.into_iter().find(|&(_, bytes)| is_most(bytes));
         // Objects that are hidden from programs mean nothing to their authors, but those that they belong to do.
         let mut classes = BTreeMap::<&str, u64>::new();
@@ -186,6 +198,7 @@ impl<'a> Majority<'a> {
             owner: visible.into_iter().find(|owner| is_most(owner.bytes())),
             root: most.and_then(|(root, _)| root),
             is_garbage: matches!(most, Some((None, _))),
+            garbage_bytes,
         }
     }
 }

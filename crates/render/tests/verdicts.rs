@@ -257,6 +257,49 @@ fn garbage_of_a_gc_that_collects_young_objects_only_has_that_reason() {
     assert!(step.action.ends_with(end), "{step:?}");
 }
 
+/// "124.0 MiB are held by live Ruby objects": just under half was garbage.
+#[test]
+fn objects_are_not_called_live_if_much_of_them_is_garbage() {
+    let text = |garbage: u64| {
+        let live = ("String", Cause::RubyMalloc, 10, 90 - garbage, Some("A → String"));
+        words::verdict(&report_on(&[live, ("Hash", Cause::RubyMalloc, 0, garbage, None)])).summary
+    };
+    let much = text(49);
+    let sentence = "49.0 MiB of this memory are garbage that the GC has not collected yet.";
+    let is_right =
+        much.starts_with("100.0 MiB are held by Ruby objects") && much.contains(sentence);
+    assert!(is_right && much.contains("The program itself uses the rest: "), "{much}");
+    let little = text(10);
+    assert!(little.starts_with("100.0 MiB are held by live Ruby objects"), "{little}");
+    assert!(!little.contains("garbage") && little.contains("uses this memory: "), "{little}");
+}
+
+/// "Healthy … Nothing stands out" above a step for 68.7 of 86.3 MiB: singleton classes belong to two causes.
+#[test]
+fn a_process_with_a_step_against_much_of_its_memory_is_not_healthy() {
+    let summary = |mebibytes: u64, are_garbage: bool| {
+        let mut report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
+        report.verdict.cause = None;
+        report.process.rss_bytes = 86 << 20;
+        report.causes.iter_mut().for_each(|row| row.bytes = 0);
+        let action = Action::ReleaseObjects {
+            class: "Widget".into(),
+            bytes: mebibytes << 20,
+            path: Some("SCREEN → Widget".into()),
+            are_garbage,
+            garbage_bytes: 0,
+        };
+        report.advice = vec![Advice { action, saves_bytes: None }];
+        words::verdict(&report).summary
+    };
+    let sentence = "86.0 MiB resident. No cause exceeds 48 MiB and 25 % of RSS, but the objects of class Widget do in several \
+                    causes: 68.0 MiB.";
+    let live = summary(68, false);
+    assert!(live.starts_with(sentence) && live.contains("a managed leak, or simply"), "{live}");
+    assert_eq!(summary(68, true), format!("{sentence} Most of them are garbage."));
+    assert!(summary(30, false).starts_with("Healthy: "));
+}
+
 /// "88.1 MiB are held by live Ruby objects, most of them by 51,629 (imemo_iseq)", whose memory is in ruby.vm.
 #[test]
 fn most_objects_are_those_of_a_class_only_if_it_has_more_than_half_of_their_memory() {

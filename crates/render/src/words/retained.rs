@@ -70,7 +70,7 @@ pub(super) fn shrink(
     let (objects, its) = match few.objects {
         1 => (format!("the large {}", owner.owner), "Its size needs a limit"),
         _ => (
-            format!("{} large objects of class {}", Count(few.objects), owner.owner),
+            format!("the largest of {} objects of class {}", Count(few.objects), owner.owner),
             "Their sizes need a limit",
         ),
     };

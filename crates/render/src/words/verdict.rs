@@ -24,6 +24,10 @@ const MAX_EVIDENCE: usize = 3;
 /// An owner is no evidence if it holds less than this fraction of the first one's memory.
 const MIN_FRACTION: u64 = 50;
 
+/// What memory that live objects hold may be.
+const IN_USE: &str =
+    " The program itself uses this memory: it is a managed leak, or simply its data.";
+
 /// The verdict on a process whose memory was not read: none.
 fn of_unread(report: &Report, reason: &Unread) -> VerdictWords {
     let unknown = Size(bytes(report, Cause::Unknown));
@@ -105,8 +109,9 @@ fn bytes(report: &Report, cause: Cause) -> u64 {
 fn healthy(report: &Report) -> (String, Vec<String>, String) {
     let is_read = report.malloc.is_some() && report.ruby.is_some();
     let rss = report.process.rss_bytes;
-    let summary = match diagnosis::useless(report) {
-        Some(part) => format!(
+    let bound = format!("{} MiB and {MIN_SHARE:.0} %", MIN_BYTES >> 20);
+    let summary = match (diagnosis::useless(report), diagnosis::large_in_parts(report)) {
+        (Some(part), _) => format!(
             "Too small for a verdict: {} resident. But {:.0} % of it are {}.",
             Size(rss),
             percent(part.bytes, rss),
@@ -115,11 +120,19 @@ fn healthy(report: &Report) -> (String, Vec<String>, String) {
                 _ => format!("free ({})", by_cause(report, &part.rows)),
             }
         ),
-        None => format!(
-            "{}: {} resident. Nothing stands out: no cause exceeds {:.0} MiB and {MIN_SHARE:.0} % of RSS.",
+        (None, Some(Action::ReleaseObjects { class, bytes, are_garbage, .. })) => format!(
+            "{} resident. No cause exceeds {bound} of RSS, but the objects of class {class} do in several causes: {}.{}",
+            Size(rss),
+            Size(*bytes),
+            match are_garbage {
+                true => " Most of them are garbage.",
+                false => IN_USE,
+            }
+        ),
+        (None, _) => format!(
+            "{}: {} resident. Nothing stands out: no cause exceeds {bound} of RSS.",
             if is_read { "Healthy" } else { "Healthy as far as it could be read" },
             Size(rss),
-            MIN_BYTES as f64 / f64::from(1 << 20),
         ),
     };
     let check = "report again later, and see that no cause has grown beyond these bounds.";

@@ -312,3 +312,25 @@ fn the_memory_of_a_jit_compiler_is_limited() {
     assert!(after * 4 < before * 3, "{option}: {after} after {before}");
     assert!(limited.finish());
 }
+
+/// The only step was to run the GC, since the class with most memory was garbage: nothing named the root of the rest.
+#[test]
+fn live_objects_beside_garbage_have_a_step_too() {
+    let target = Target::bare_ruby(
+        "GC.start
+         GC.disable
+         KEPT = Array.new(150_000) { 'a' * 300 }
+         200_000.times { |i| { i => i, a: 1, b: 2, c: 3, d: 4, e: 5, f: 6, g: 7, h: 8, i: 9 } }
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(true)",
+    );
+    let report = report(target.pid());
+    let steps = report.advice.iter().filter_map(|step| match &step.action {
+        Action::ReleaseObjects { class, are_garbage, path, .. } => {
+            Some((class.as_str(), *are_garbage, path.as_deref()))
+        }
+        _ => None,
+    });
+    let expected = [("Hash", true, None), ("String", false, Some("KEPT → Array → String"))];
+    assert_eq!(steps.collect::<Vec<_>>(), expected);
+    assert!(target.finish());
+}

@@ -7,7 +7,10 @@ use ledger::{Cause, Count, Size};
 use crate::words::gc;
 
 use super::super::counted;
-use super::{MAX_EVIDENCE, bytes};
+use super::{IN_USE, MAX_EVIDENCE, bytes};
+
+/// Objects are not called live if more than one in this many bytes of them is garbage.
+const MUCH_GARBAGE: u64 = 4;
 
 /// The live slots, and the largest classes.
 pub(super) fn class_evidence(report: &Report) -> Vec<String> {
@@ -48,6 +51,8 @@ pub(super) fn of_objects(report: &Report, size: Size) -> String {
             gc::malloc_limits(report)
         );
     }
+    let is_much = |garbage: &u64| *garbage > report.verdict.bytes / MUCH_GARBAGE;
+    let much_garbage = Some(majority.garbage_bytes).filter(is_much);
     let of_owner = |owner: &Owner| match retaining_few(owner) {
         Some(few) => {
             format!("{} of {} {}", Count(few.objects), Count(owner.objects), owner.owner)
@@ -63,11 +68,20 @@ pub(super) fn of_objects(report: &Report, size: Size) -> String {
         format!(" The shortest paths to most of this memory begin with {root}.")
     });
     let spare = report.advice.iter().find_map(|step| spare(&step.action, report));
-    let use_of_it = spare.unwrap_or_else(|| {
-        " The program itself uses this memory: it is a managed leak, or simply its data.".into()
+    let use_of_it = spare.unwrap_or_else(|| match much_garbage {
+        Some(_) => IN_USE.replace("this memory", "the rest"),
+        None => IN_USE.to_owned(),
     });
     let singletons = singleton_classes(report);
-    format!("{size} are held by live Ruby objects{class}.{root}{singletons}{use_of_it}")
+    let held = match much_garbage {
+        Some(garbage) => format!(
+            "{size} are held by Ruby objects{class}. {} of this memory are garbage {}.",
+            Size(garbage),
+            uncollected(report)
+        ),
+        None => format!("{size} are held by live Ruby objects{class}."),
+    };
+    format!("{held}{root}{singletons}{use_of_it}")
 }
 
 /// The reason why garbage was not collected, as the end of a clause.
