@@ -144,7 +144,9 @@ pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChang
             }
         })
         .filter(|class| {
-            class.objects.change != 0 || class.bytes.change != 0 || has_native(&class.name)
+            let changes =
+                [&class.objects, &class.bytes, class.growing_objects(), class.growing_bytes()];
+            changes.iter().any(|it| it.change != 0) || has_native(&class.name)
         })
         .collect();
     classes.sort_by_key(|class| (Reverse(class.bytes.change.abs()), class.name.clone()));

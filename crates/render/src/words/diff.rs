@@ -20,7 +20,7 @@ const MIN_HOURS: f64 = 0.2;
 const ISEQS: &str = "(imemo_iseq)";
 /// A root has the growth of a class if it has this part of the objects and bytes, in percent: a few may have other roots.
 const NEARLY_ALL: u64 = 90;
-/// The least difference of a cause between two processes that is named, in bytes, and the most causes.
+/// The least difference of a cause, or of garbage, that is named, in bytes, and the most causes of a difference between two processes.
 const MIN_CHANGE: u64 = 1 << 20;
 const MAX_CAUSES: usize = 4;
 
@@ -32,7 +32,10 @@ pub fn diff_verdict(diff: &Diff) -> VerdictWords {
     let class = class.and_then(|name| diff.classes.iter().find(|class| class.name == *name));
     let mut evidence = vec![sums(diff)];
     match (kept(diff), class) {
-        (Some(kept), _) => evidence.push(still_there(diff, kept)),
+        (Some(kept), _) => {
+            evidence.push(still_there(diff, kept));
+            evidence.extend(garbage(diff));
+        }
         (None, Some(class)) => evidence.push(objects(diff, class)),
         (None, None) => {}
     }
@@ -118,6 +121,15 @@ fn still_there(diff: &Diff, kept: &KeptChange) -> String {
         kept.root,
         Count(kept.kept),
     )
+}
+
+/// How garbage changed beside what a root keeps: both are memory in use. `None` if it is little.
+fn garbage(diff: &Diff) -> Option<String> {
+    let of_class =
+        |class: &ClassChange| class.bytes.change.saturating_sub(class.growing_bytes().change);
+    let change = diff.classes.iter().map(of_class).fold(0, i64::saturating_add);
+    (change.unsigned_abs() >= MIN_CHANGE)
+        .then(|| format!("garbage among the objects of these classes {}", signed(change)))
 }
 
 fn blocks_still_there(diff: &Diff, row: &KeptNative) -> String {

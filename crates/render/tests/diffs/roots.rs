@@ -62,6 +62,28 @@ fn fewer_requests_do_not_hide_what_a_root_keeps() {
     assert_eq!(growth(&looks).verdict.kind, DiffKind::Shrank);
 }
 
+/// "Memory in use -12 MiB" stood beside the growth, without the reason.
+#[test]
+fn garbage_is_told_beside_what_a_root_keeps() {
+    let looks = |garbage: [u64; 4]| {
+        let look = |(hour, garbage): (u64, u64)| {
+            let (name, mut snapshot) = look_behind(hour, hour * 4_000, 40_000 - hour * 4_000);
+            let owners = snapshot.report.owners.as_mut().unwrap();
+            let of_sessions = &mut owners.last_mut().unwrap().kept_by;
+            let bytes = garbage * 1024;
+            of_sessions.push(KeptBy { path: None, objects: garbage, bytes, other_path: None });
+            (name, snapshot)
+        };
+        growth(&(1..5).zip(garbage).map(look).collect::<Vec<_>>())
+    };
+    let falling = looks([20_000, 18_000, 12_000, 10_000]);
+    assert_eq!(falling.verdict.root.as_deref(), Some("Cache::STORE"));
+    let evidence = diff_verdict(&falling).evidence;
+    assert_eq!(evidence[2], "garbage among the objects of these classes -9.8 MiB", "{evidence:?}");
+    let evidence = diff_verdict(&looks([20_000; 4])).evidence;
+    assert!(!evidence.iter().any(|it| it.starts_with("garbage")), "{evidence:?}");
+}
+
 /// Samples of objects that are retained since the last but one snapshot name the lines that made them.
 #[test]
 fn samples_name_the_lines_that_made_what_a_root_keeps() {
