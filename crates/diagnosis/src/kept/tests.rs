@@ -1,0 +1,178 @@
+use formats::KeptLine;
+use sampler::Frame;
+
+use super::*;
+
+fn frame(label: &str, line: u32) -> Frame {
+    let path = if line == 0 { None } else { Some("/srv/app/audit.rb".into()) };
+    Frame { label: label.into(), path, line: Some(line).filter(|&line| line > 0) }
+}
+
+/// Samples of the ages 10 to 60 s, in `Audit#note` at two lines, and in Array.new.
+fn profile(count: u64) -> KeptProfile {
+    let object = |number: u64| KeptObject {
+        slot: Address(number * 40),
+        stack: (number % 3) as u32,
+        age: Duration::from_secs(10 + number * 50 / count),
+    };
+    KeptProfile {
+        frames: vec![frame("Audit#note", 9), frame("Audit#note", 8), frame("Array.new", 0)],
+        stacks: vec![vec![0], vec![1], vec![2, 1]],
+        objects: (0..count).map(object).collect(),
+        ..KeptProfile::default()
+    }
+}
+
+fn class(profile: &KeptProfile, before: u64, after: u64) -> KeptClass {
+    let mut class = Class::default();
+    profile.objects.iter().for_each(|it| class.add(it, Some("Audit::LOG")));
+    let grown = |_: &str| Some(after.saturating_sub(before));
+    class.finish("Audit", (before, after), grown, Duration::from_secs(35), profile)
+}
+
+/// "About 16 of 20 samples were made in Object#ya → Psych.load", and "kept by C::E": slow code, which made 1 of 17 objects.
+#[test]
+fn slow_code_is_not_named_for_what_fast_code_made() {
+    let mut profile = profile(20);
+    profile.frames = vec![frame("Object#slow", 3), frame("Object#fast", 8)];
+    profile.stacks = vec![vec![0], vec![1]];
+    let mut class = Class::default();
+    for (number, object) in profile.objects.iter_mut().enumerate() {
+        object.stack = u32::from(number % 5 == 0);
+    }
+    for object in &profile.objects {
+        class.add(object, Some(if object.stack == 0 { "SLOW" } else { "FAST" }));
+    }
+    let grown = |root: &str| Some(if root == "FAST" { 16_000 } else { 1_000 });
+    let row = class.finish("Array", (0, 17_000), grown, Duration::from_secs(35), &profile);
+    assert_eq!((row.lines[0].method.as_str(), row.lines[0].samples), ("Object#fast", 4));
+    assert_eq!((row.roots[0].name.as_str(), row.roots[0].objects), ("FAST", Some(16_000)));
+}
+
+#[test]
+fn a_class_with_enough_samples_and_more_objects_than_before_is_named() {
+    let row = class(&profile(30), 1000, 5000);
+    assert_eq!((row.judgement, row.samples), (KeptJudgement::Named, 30));
+    let line = KeptLine {
+        samples: 30,
+        method: "Audit#note".into(),
+        calls: None,
+        path: Some("/srv/app/audit.rb".into()),
+        line: Some(8),
+    };
+    assert_eq!(row.lines, [line]);
+    assert_eq!(
+        row.roots,
+        [KeptRoot { name: "Audit::LOG".into(), samples: 30, objects: Some(4000) }]
+    );
+}
+
+#[test]
+fn nine_samples_name_nothing() {
+    assert_eq!(class(&profile(9), 0, 5000).judgement, KeptJudgement::FewSamples);
+    assert_eq!(class(&profile(10), 0, 5000).judgement, KeptJudgement::Named);
+}
+
+/// A leak whose ten samples were of three classes had no name.
+#[test]
+fn the_samples_of_a_root_name_all_its_classes() {
+    let of_root = |count: u64, root: &str| {
+        let mut row = class(&profile(count), 0, 5000);
+        row.roots[0].name = root.into();
+        row
+    };
+    let judgements = |mut classes: Vec<KeptClass>| {
+        name_by_root(&mut classes);
+        classes.into_iter().map(|it| it.judgement).collect::<Vec<_>>()
+    };
+    let (few, named) = (KeptJudgement::FewSamples, KeptJudgement::Named);
+    let [log, list] = ["Audit::LOG", "List"];
+    assert_eq!(judgements(vec![of_root(4, log), of_root(3, log), of_root(3, log)]), [named; 3]);
+    assert_eq!(judgements(vec![of_root(4, log), of_root(5, log)]), [few; 2]);
+    assert_eq!(judgements(vec![of_root(6, log), of_root(6, list)]), [few; 2]);
+    let mut replaced = of_root(8, log);
+    replaced.judgement = KeptJudgement::Replaced;
+    assert_eq!(judgements(vec![of_root(4, log), replaced]), [few, KeptJudgement::Replaced]);
+}
+
+#[test]
+fn objects_that_replace_others_name_nothing() {
+    assert_eq!(class(&profile(30), 5000, 5029).judgement, KeptJudgement::Replaced);
+    assert_eq!(class(&profile(30), 5000, 4000).judgement, KeptJudgement::Replaced);
+    // A number varies by its square root.
+    assert_eq!(class(&profile(30), 10_000, 10_299).judgement, KeptJudgement::Replaced);
+    assert_eq!(class(&profile(30), 10_000, 10_300).judgement, KeptJudgement::Named);
+}
+
+#[test]
+fn roots_that_retain_more_are_reported_without_a_line() {
+    let retained = |roots: &[(&str, &str, u64)]| {
+        let mut it = RetainedObjects::default();
+        for &(root, class, count) in roots {
+            it.of_roots.entry(root.into()).or_default().insert(class.into(), count);
+        }
+        it
+    };
+    let before = retained(&[
+        ("REGISTRY", "String", 100),
+        ("BUS", "Proc", 400),
+        ("CACHE", "Entry", 5000),
+        ("LOG", "Audit", 9),
+        ("JOBS", "Job", 1),
+        ("LIST", "Item", 7),
+    ]);
+    let after = [("BUS", "Proc", 700), ("BUS", "String", 650), ("CACHE", "Entry", 5200)];
+    let later = [("LOG", "Audit", 900), ("NEW", "String", 9000)];
+    let further = [("REGISTRY", "String", 9000), ("JOBS", "Job", 900), ("LIST", "Item", 107)];
+    let mut after = retained(&[&after[..], &later[..], &further[..]].concat());
+    // It was empty, and its class has as many more objects.
+    after.of_roots.insert("EMPTY".into(), [("Row".into(), 500)].into());
+    after.classes.insert("Row".into(), 500);
+    let named = class(&profile(30), 0, 5000);
+    let named = KeptClass {
+        roots: vec![KeptRoot { name: "LOG".into(), samples: 30, objects: Some(30) }],
+        ..named
+    };
+    let paths: Paths<'_> = [
+        (("REGISTRY", "String"), "REGISTRY → Hash → Thread \"worker\" → String"),
+        (("BUS", "Proc"), "BUS → Array → Proc (/srv/app/bus.rb:3)"),
+        (("BUS", "String"), "BUS → Array → String"),
+        (("JOBS", "Job"), "JOBS → Thread::Queue → Job"),
+        (("CACHE", "Entry"), "CACHE → Hash → Entry"),
+        (("LOG", "Audit"), "LOG → Array → Audit"),
+        (("NEW", "String"), "NEW → String"),
+        (("EMPTY", "Row"), "EMPTY → Array → Row"),
+    ]
+    .into();
+    let rows = growing(&before, &after, &[named], &paths);
+    let row = |root: &str, class: &str, objects_before, objects_after, path: &str| {
+        let (root, class, path) = (root.into(), class.into(), path.into());
+        KeptGrowth { root, class, objects_before, objects_after, path }
+    };
+    // CACHE varies by chance, LOG has a line, NEW is not known before and its class has no more objects, a thread may have in
+    // use what REGISTRY retains, and the path of LIST is not known.
+    let jobs = row("JOBS", "Job", 1, 900, "JOBS → Thread::Queue → Job");
+    let bus = row("BUS", "Proc", 400, 700, "BUS → Array → Proc (/srv/app/bus.rb:3)");
+    let empty = row("EMPTY", "Row", 0, 500, "EMPTY → Array → Row");
+    assert_eq!(rows, [jobs, empty, bus]);
+    assert!(is_of_program("(at_exit)") && !is_of_program("(threads)"));
+}
+
+#[test]
+fn objects_of_the_last_moments_name_nothing() {
+    let mut profile = profile(30);
+    profile.objects.iter_mut().take(26).for_each(|it| it.age = Duration::from_secs(12));
+    assert_eq!(class(&profile, 0, 5000).judgement, KeptJudgement::Passing);
+}
+
+/// One sample of the second half was "these objects do not stay for long".
+#[test]
+fn a_few_samples_of_the_last_moments_show_nothing() {
+    let of_samples = |count: u64| {
+        let mut profile = profile(count);
+        profile.objects.iter_mut().for_each(|it| it.age = Duration::from_secs(12));
+        class(&profile, 0, 5000).judgement
+    };
+    assert_eq!([of_samples(1), of_samples(4)], [KeptJudgement::FewSamples; 2]);
+    assert_eq!(of_samples(5), KeptJudgement::Passing);
+}
