@@ -1,0 +1,254 @@
+//! The figures of a diff that its verdict follows from, in words.
+
+use diagnosis::{
+    has_more_objects, kept_besides, native_blocks_of_verdict, native_owner_of_verdict,
+    open_native_blocks,
+};
+use formats::{
+    ClassChange, Confidence, Diff, DiffKind, DiffPoint, Doubt, KeptChange, KeptNative, Subject,
+    Trajectory,
+};
+use ledger::{Cause, Count, Size};
+
+use super::subject::{kept, kept_native, largest_code, of_verdict};
+use super::{MIN_CHANGE, signed, signed_count, unread};
+
+/// Growth that was observed for a shorter time is given per minute; in hours.
+const MIN_HOURS: f64 = 0.2;
+
+/// The figures of a diff and of the class that its verdict is about, most important first.
+pub(super) fn evidence(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> {
+    let verdict = &diff.verdict;
+    let mut evidence = vec![sums(diff)];
+    match (kept(diff), class) {
+        (Some(kept), _) => {
+            evidence.push(still_there(diff, kept));
+            evidence.extend(garbage(diff));
+        }
+        (None, Some(class)) => evidence.push(objects(diff, class)),
+        (None, None) => {}
+    }
+    if let Some(row) = native_blocks_of_verdict(diff) {
+        match (diff.verdict.kind, diff.verdict.doubt) {
+            (_, Some(Doubt::Turnover)) => {}
+            // The rest of its memory may come and go.
+            (DiffKind::Growth, _) if diff.verdict.owner.is_none() => {
+                evidence.extend((row.gone > 0).then(|| blocks_gone(row)));
+            }
+            _ => evidence.extend((row.newcomers > 0).then(|| blocks_still_there(diff, row))),
+        }
+    }
+    if verdict.subject == Subject::Code
+        && let Some(file) = largest_code(diff)
+    {
+        evidence.push(format!(
+            "{}: {} iseqs ({}), {}",
+            file.path,
+            Count(file.iseqs.last()),
+            signed_count(file.iseqs.change),
+            signed(file.bytes.change)
+        ));
+    }
+    if diff.same_process
+        && let Some((values, counts)) = values(diff, class)
+    {
+        let shown: fn(i64) -> String = match counts {
+            true => |change| format!("{} objects", signed_count(change)),
+            false => signed,
+        };
+        evidence.push(steps(values, &points(diff), shown));
+    }
+    if let Some(row) = open_native_blocks(diff) {
+        evidence.push(format!(
+            "{} blocks of {} ({}) that were new in the second snapshot are in all later ones, but others of the same sizes are gone: \
+             these may stay, or be other blocks at the same addresses",
+            Count(row.open),
+            row.owner,
+            Size(row.open_bytes)
+        ));
+    }
+    if let Some(other) = kept_besides(diff) {
+        evidence.push(format!(
+            "{} keeps about {} more ({} objects)",
+            other.root,
+            Size(other.bytes.max(0) as u64),
+            signed_count(other.objects.change)
+        ));
+    }
+    let ageless = diff.points.iter().filter(|point| !point.has_ages());
+    evidence.extend(ageless.map(|point| {
+        format!(
+            "{} does not show which objects are old, because a major collection was marking",
+            point.source
+        )
+    }));
+    evidence.extend(
+        diff.unread
+            .iter()
+            .map(|point| format!("{} was not read: {}", point.source, unread(&point.reason))),
+    );
+    evidence
+}
+
+pub(super) fn still_there(diff: &Diff, kept: &KeptChange) -> String {
+    let of = match diff.points.iter().all(DiffPoint::has_ages) {
+        true => "",
+        false => " of those that show ages",
+    };
+    let path = kept.path.as_ref().map_or_else(String::new, |path| format!(": {path}"));
+    format!(
+        "of {} objects that {} retained in the second and third snapshot{of}, but not in the first, {} are in all later ones{path}",
+        Count(kept.newcomers),
+        kept.root,
+        Count(kept.kept),
+    )
+}
+
+/// How garbage changed beside what a root keeps: both are memory in use. `None` if it is little.
+pub(super) fn garbage(diff: &Diff) -> Option<String> {
+    let of_class =
+        |class: &ClassChange| class.bytes.change.saturating_sub(class.growing_bytes().change);
+    let change = diff.classes.iter().map(of_class).fold(0, i64::saturating_add);
+    (change.unsigned_abs() >= MIN_CHANGE)
+        .then(|| format!("garbage among the objects of these classes {}", signed(change)))
+}
+
+pub(super) fn blocks_still_there(diff: &Diff, row: &KeptNative) -> String {
+    let text = format!(
+        "of {} blocks that were new in the second snapshot, {} are in all later ones, with the same owner, address and size",
+        Count(row.newcomers),
+        Count(row.kept),
+    );
+    match (row.cause, diff.verdict.confidence) {
+        (Cause::NativeUnreachable, _) | (_, Confidence::High) => text,
+        _ => format!(
+            "{text}; blocks that are freed, and allocated again at the same addresses, would look the same"
+        ),
+    }
+}
+
+pub(super) fn blocks_gone(row: &KeptNative) -> String {
+    format!(
+        "of {} blocks that were new in a snapshot before the last, {} are gone by now",
+        Count(row.all_newcomers),
+        Count(row.gone)
+    )
+}
+
+pub(super) fn sums(diff: &Diff) -> String {
+    let (in_use, free) = diagnosis::totals(diff);
+    let rss = signed(diff.rss_bytes.change);
+    format!("memory in use {}, free but kept {}, RSS {rss}", signed(in_use), signed(free))
+}
+
+pub(super) fn objects(diff: &Diff, class: &ClassChange) -> String {
+    let text = |objects: &Trajectory| {
+        let change = signed_count(objects.change);
+        format!("{}: {} objects ({change})", class.name, Count(objects.last()))
+    };
+    if !diff.same_process {
+        return format!("{}, {}", text(&class.objects), signed(class.bytes.change));
+    }
+    let (objects, _) = of_verdict(diff, class);
+    let others = match class.objects.last().saturating_sub(objects.last()) {
+        0 => String::from(";"),
+        garbage => format!(
+            " that something retains, and {} that are garbage. Of all of them,",
+            Count(garbage)
+        ),
+    };
+    let old = match diff.points.last().is_some_and(DiffPoint::has_ages) {
+        true => format!(", of which {} have become old", Count(class.old_newcomers)),
+        false => String::new(),
+    };
+    format!(
+        "{}{others} {} survived, {} are new{old}",
+        text(objects),
+        Count(class.survivors),
+        Count(class.newcomers),
+    )
+}
+
+/// The values behind the verdict's subject, and whether they are numbers of objects, not bytes.
+pub(super) fn values<'a>(
+    diff: &'a Diff,
+    class: Option<&'a ClassChange>,
+) -> Option<(&'a Trajectory, bool)> {
+    if let Some(kept) = kept(diff) {
+        return Some((&kept.objects, true));
+    }
+    if let Some(row) = kept_native(diff) {
+        return Some((&row.bytes, false));
+    }
+    match (diff.verdict.subject, class) {
+        (Subject::Objects, Some(class)) if has_more_objects(class) => {
+            Some((of_verdict(diff, class).0, true))
+        }
+        (Subject::Objects, class) => class.map(|class| (of_verdict(diff, class).1, false)),
+        (Subject::Native | Subject::Unreachable, _) => {
+            native_owner_of_verdict(diff).map(|owner| (&owner.bytes, false))
+        }
+        (Subject::Code, _) if diff.verdict.kind == DiffKind::CodeLeak => {
+            largest_code(diff).map(|file| (&file.bytes, false))
+        }
+        _ => None,
+    }
+}
+
+pub(super) fn steps(
+    values: &Trajectory,
+    points: &[&DiffPoint],
+    shown: fn(i64) -> String,
+) -> String {
+    let steps = values.at.windows(2).zip(points.windows(2)).map(|(values, points)| {
+        let seconds = points[1].unix_ms.saturating_sub(points[0].unix_ms) as f64 / 1e3;
+        format!("{} in {seconds:.0} s", shown(values[1].wrapping_sub(values[0]) as i64))
+    });
+    format!("between snapshots: {}", steps.collect::<Vec<_>>().join(", "))
+}
+
+/// The rates of growth, per minute if it was observed for some minutes only: that of objects, if their number grew, and that
+/// of bytes.
+pub(super) fn rates(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> {
+    let change = diff.verdict.bytes;
+    if !diff.same_process || diff.seconds <= 0.0 {
+        return vec![Size(change.max(0) as u64).to_string()];
+    }
+    let kept = kept(diff);
+    // The last snapshot has no number of what is kept: there is no later one.
+    let points = points(diff);
+    let numbers = kept.map(|kept| &kept.objects);
+    let numbers = numbers.or_else(|| kept_native(diff).map(|row| &row.bytes));
+    let last = numbers.and_then(|numbers| points.get(numbers.at.len().checked_sub(1)?));
+    let seconds = match (points.first(), last) {
+        (Some(first), Some(last)) => last.unix_ms.saturating_sub(first.unix_ms) as f64 / 1e3,
+        _ => diff.seconds,
+    };
+    let hours = seconds.max(1.0) / 3600.0;
+    let (unit, units) = if hours < MIN_HOURS { ("min", hours * 60.0) } else { ("h", hours) };
+    let per_unit = |number: i64| (number.max(0) as f64 / units).round() as u64;
+    if let Some(kept) = kept {
+        return vec![
+            format!("{} objects/{unit}", Count(per_unit(kept.objects.change))),
+            format!("about {}/{unit}", Size(per_unit(change))),
+        ];
+    }
+    let objects = class.filter(|class| has_more_objects(class)).map(|class| {
+        format!("{} objects/{unit}", Count(per_unit(of_verdict(diff, class).0.change)))
+    });
+    let bytes = match class {
+        // Its stack, and what it refers to, have other owners.
+        Some(class) if class.name == "Thread" => {
+            let (in_use, _) = diagnosis::totals(diff);
+            format!("memory in use by {}/{unit}", Size(per_unit(in_use)))
+        }
+        _ => format!("{}/{unit}", Size(per_unit(change))),
+    };
+    objects.into_iter().chain([bytes]).collect()
+}
+
+/// The snapshots that the verdict follows from.
+fn points(diff: &Diff) -> Vec<&DiffPoint> {
+    let needs_ages = kept(diff).is_some();
+    diff.points.iter().filter(|point| !needs_ages || point.has_ages()).collect()
+}
