@@ -154,7 +154,14 @@ fn example_of_section(section: &str) -> Option<Example> {
 /// The string literals of the sources of verdicts, each without the backslashes at the ends of its lines.
 fn sentences_of_verdicts() -> Vec<String> {
     let folder = "crates/render/src/words";
-    let files = ["verdict.rs", "verdict/objects.rs", "verdict/stacks.rs", "diff.rs"];
+    let files = [
+        "verdict.rs",
+        "verdict/free.rs",
+        "verdict/healthy.rs",
+        "verdict/objects.rs",
+        "verdict/stacks.rs",
+        "diff.rs",
+    ];
     let literals = files.map(|file| {
         let source = read(&format!("{folder}/{file}"));
         let quoted = source.split('"').skip(1).step_by(2);
@@ -195,7 +202,13 @@ fn every_verdict_has_an_example_that_can_be_printed() {
             && !rows.iter().any(|row| row.last().is_some_and(|steps| steps.contains(&link)));
         assert!(!is_missing, "no row has {link}");
     }
-    for other in ["are free, but still resident: ", "Healthy: ", "Too small for a verdict: "] {
+    let others = [
+        "are free, but still resident: ",
+        "Healthy: ",
+        "Too small for a verdict: ",
+        "No cause exceeds ",
+    ];
+    for other in others {
         assert!(examples.iter().any(|it| it.sentence.contains(other)), "no row has {other:?}");
     }
 

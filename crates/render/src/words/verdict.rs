@@ -1,32 +1,27 @@
+mod figures;
+mod free;
+mod healthy;
 mod objects;
 mod stacks;
+mod unknown;
 
 use std::cmp::Reverse;
 
-use diagnosis::{FREE, MIN_BYTES, MIN_SHARE, NativeHolder, native_holder};
-use formats::{
-    Action, Advice, Arena, CaptureMethod, FindingKind, MappedFile, Memsize, Owner, Report,
-    UnknownRow, Unread,
-};
-use ledger::{Cause, CauseGroup, Count, Size, percent};
+use diagnosis::{FREE, NativeHolder, native_holder};
+use formats::{Action, Advice, CaptureMethod, MappedFile, Memsize, Owner, Report, Unread};
+use ledger::{Cause, Count, Size, percent};
 
 use super::{VerdictWords, confidence, counted, total, trim_call, unread};
 use crate::files::times;
+use figures::{MAX_EVIDENCE, bytes};
+use free::{arena_evidence, free, kept_on_purpose, slot_evidence, trim_yield};
+use healthy::healthy;
 use objects::{class_evidence, held, of_objects, singleton_classes};
 use stacks::of_stacks;
+use unknown::{pointed_to, reason, unknown};
 
-/// Smaller parts of a healthy process are not listed, in bytes.
-const MIN_PART_BYTES: u64 = 100 << 10;
-/// The least share of the fragmented memory that an owner must keep to be named, in percent.
-const MIN_PIN_SHARE: f64 = 10.0;
-/// Owners and classes that are evidence, at most.
-const MAX_EVIDENCE: usize = 3;
 /// An owner is no evidence if it holds less than this fraction of the first one's memory.
 const MIN_FRACTION: u64 = 50;
-
-/// What memory that live objects hold may be.
-const IN_USE: &str =
-    " The program itself uses this memory: it is a managed leak, or simply its data.";
 
 /// The verdict on a process whose memory was not read: none.
 fn of_unread(report: &Report, reason: &Unread) -> VerdictWords {
@@ -100,116 +95,6 @@ fn is_free(rows: &[Cause]) -> bool {
 
 fn has(report: &Report, action: &Action) -> bool {
     report.advice.iter().any(|step| step.action == *action)
-}
-
-fn bytes(report: &Report, cause: Cause) -> u64 {
-    report.causes.iter().find(|row| row.cause == cause).map_or(0, |row| row.bytes)
-}
-
-fn healthy(report: &Report) -> (String, Vec<String>, String) {
-    let is_read = report.malloc.is_some() && report.ruby.is_some();
-    let rss = report.process.rss_bytes;
-    let bound = format!("{} MiB and {MIN_SHARE:.0} %", MIN_BYTES >> 20);
-    let summary = match (diagnosis::useless(report), diagnosis::large_in_parts(report)) {
-        (Some(part), _) => format!(
-            "Too small for a verdict: {} resident. But {:.0} % of it are {}.",
-            Size(rss),
-            percent(part.bytes, rss),
-            match part.rows[..] {
-                [cause] => format!("{} ({})", cause.name(), super::meaning(cause)),
-                _ => format!("free ({})", by_cause(report, &part.rows)),
-            }
-        ),
-        (None, Some(Action::ReleaseObjects { class, bytes, are_garbage, .. })) => format!(
-            "{} resident. No cause exceeds {bound} of RSS, but the objects of class {class} do in several causes: {}.{}",
-            Size(rss),
-            Size(*bytes),
-            match are_garbage {
-                true => " Most of them are garbage.",
-                false => IN_USE,
-            }
-        ),
-        (None, _) => format!(
-            "{}: {} resident. Nothing stands out: no cause exceeds {bound} of RSS.",
-            if is_read { "Healthy" } else { "Healthy as far as it could be read" },
-            Size(rss),
-        ),
-    };
-    let check = "report again later, and see that no cause has grown beyond these bounds.";
-    (summary, composition(report), check.into())
-}
-
-/// The parts of a process, each with the groups of causes that it sums up.
-const PARTS: [(&str, &[CauseGroup]); 7] = [
-    ("Ruby objects", &[CauseGroup::RubyObjects]),
-    ("the interpreter and the code that it loaded", &[CauseGroup::Interpreter, CauseGroup::Jit]),
-    ("pages of files, such as libraries", &[CauseGroup::Files]),
-    ("files in memory and shared memory", &[CauseGroup::SharedMemory]),
-    (
-        "native memory",
-        &[
-            CauseGroup::NativeHeld,
-            CauseGroup::NativeGlobal,
-            CauseGroup::NativeUnreachable,
-            CauseGroup::Untraced,
-        ],
-    ),
-    ("stacks", &[CauseGroup::Stacks]),
-    ("headers and padding", &[CauseGroup::Overhead]),
-];
-/// The memory in use by its purpose, largest first, the free memory, and the memory that could not be read. They add up
-/// to RSS.
-fn composition(report: &Report) -> Vec<String> {
-    let rss = report.process.rss_bytes;
-    let sum = |groups: &[CauseGroup]| {
-        let rows = report.causes.iter().filter(|row| groups.contains(&row.cause.group()));
-        total(rows.map(|row| row.bytes))
-    };
-    let mut parts = PARTS.map(|(name, groups)| (name, sum(groups)));
-    parts.sort_by_key(|&(_, bytes)| Reverse(bytes));
-    let shown = parts.iter().filter(|(_, bytes)| *bytes >= MIN_PART_BYTES);
-    let shown: Vec<_> = shown.map(|(name, bytes)| format!("{} {name}", Size(*bytes))).collect();
-    let (free, unknown) = (sum(&FREE), sum(&[CauseGroup::Unknown]));
-    let in_use = rss.saturating_sub(free).saturating_sub(unknown);
-    let mut evidence = vec![
-        format!("{} are in use: {}", Size(in_use), shown.join(", ")),
-        format!(
-            "{} ({:.0} % of RSS) are free: malloc and Ruby keep them for reuse",
-            Size(free),
-            percent(free, rss)
-        ),
-    ];
-    if unknown >= MIN_PART_BYTES {
-        evidence.push(format!("{} are unknown: in use or free", Size(unknown)));
-    }
-    evidence
-}
-
-/// The sizes of causes, largest first: `30.0 MiB malloc.unreturned, 9.0 MiB ruby.free_slots`.
-fn by_cause(report: &Report, causes: &[Cause]) -> String {
-    let mut causes: Vec<_> = causes.iter().map(|&cause| (bytes(report, cause), cause)).collect();
-    causes.sort_by_key(|&(bytes, cause)| (Reverse(bytes), cause));
-    let large = causes.into_iter().filter(|(bytes, _)| *bytes >= MIN_PART_BYTES);
-    let sizes: Vec<_> =
-        large.map(|(bytes, cause)| format!("{} {}", Size(bytes), cause.name())).collect();
-    sizes.join(", ")
-}
-
-/// The sentence, the evidence and the check for free memory of several kinds, none of which explains the process.
-fn free(report: &Report) -> (String, Vec<String>, String) {
-    let parts = by_cause(report, &report.verdict.rows);
-    let mut evidence = arena_evidence(report);
-    evidence.extend(slot_evidence(report));
-    let check = match trim_call(report) {
-        Some(_) => format!(
-            "`rbloat trim {}` should free about {}.",
-            super::process(report),
-            Size(trim_yield(report))
-        ),
-        None => "the next work in the process should use this memory first.".into(),
-    };
-    let size = Size(report.verdict.bytes);
-    (format!("{size} are free, but still resident: {parts}. This is not a leak."), evidence, check)
 }
 
 /// The sentence, the evidence and the check for a cause that explains the process.
@@ -406,128 +291,6 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
     }
 }
 
-/// Mappings of unknown memory.
-fn unknown(row: &UnknownRow) -> String {
-    let beside = row.beside.as_ref().map_or_else(String::new, |file| format!(", next to {file}"));
-    let largest = if row.mappings == 1 { "it is" } else { "the one with most is" };
-    let huge = match row.huge_bytes {
-        bytes if bytes > row.resident_bytes / 2 => format!(
-            "; {} are in huge pages, each of which becomes resident as a whole when one byte of it is written",
-            Size(bytes)
-        ),
-        _ => String::new(),
-    };
-    format!(
-        "{} with the permissions {}, {}, of which {} are unknown; {largest} at {}{beside}{huge}",
-        counted(row.mappings, "anonymous mapping"),
-        row.permissions,
-        Size(row.mapped_bytes),
-        Size(row.resident_bytes),
-        row.largest,
-    )
-}
-
-/// A sentence on the class whose objects refer to most of the unknown memory; empty without one.
-fn pointed_to(report: &Report) -> String {
-    let row = report.unknown.iter().find(|row| row.resident_bytes > report.verdict.bytes / 2);
-    let owner = row.and_then(|row| row.owner.as_deref());
-    owner.map_or_else(String::new, |class| format!(" Objects of {class} refer to most of it."))
-}
-
-/// The reason for which memory could not be accounted for.
-fn reason(report: &Report) -> String {
-    if report.malloc.is_none() && report.ruby.is_none() {
-        "neither malloc nor Ruby could be read (see the findings)".into()
-    } else if report.findings.iter().any(|it| matches!(it.kind, FindingKind::RubyUnread { .. })) {
-        "Ruby's heap could not be read (see the findings)".into()
-    } else if report.malloc.is_some() {
-        "it belongs neither to malloc nor to Ruby".into()
-    } else {
-        format!("malloc is served by {}", report.process.allocator)
-    }
-}
-
-/// The setting that lets jemalloc keep free pages forever, as the end of a clause; empty without it.
-fn kept_on_purpose(report: &Report) -> &'static str {
-    match super::keeps_pages_forever(report) {
-        true => " forever, because its setting dirty_decay_ms is -1",
-        false if is_locked(report) => ", which are locked in memory (mlock or mlockall)",
-        false => "",
-    }
-}
-
-/// Returns true if most free pages cannot be returned because they are locked.
-fn is_locked(report: &Report) -> bool {
-    let free = bytes(report, Cause::MallocUnreturned);
-    report.process.locked_bytes > 0 && trim_yield(report) < free / 2
-}
-
-fn trim_yield(report: &Report) -> u64 {
-    report.malloc.as_ref().map_or(0, |malloc| malloc.trim_yield_bytes)
-}
-
-fn arena_evidence(report: &Report) -> Vec<String> {
-    let (Some(malloc), Some(arenas)) = (&report.malloc, &report.arenas) else { return vec![] };
-    let mut evidence = vec![
-        format!(
-            "malloc has allocated {} in {}, and has {} free in {}, resident or not",
-            Size(total([malloc.in_use_bytes, malloc.mmapped_bytes])),
-            counted(total([malloc.in_use_chunks, malloc.mmapped_chunks]), "chunk"),
-            Size(total([malloc.free_bytes, malloc.fastbin_bytes])),
-            counted(arenas.len() as u64, "arena")
-        ),
-        match (trim_call(report), Size(bytes(report, Cause::MallocFragmented))) {
-            (Some(call), pinned) => format!(
-                "{call} would return {}; another {pinned} share pages with memory in use",
-                Size(malloc.trim_yield_bytes)
-            ),
-            (None, pinned) => {
-                format!(
-                    "{} has no function that returns memory, and {pinned} are pinned",
-                    report.process.allocator
-                )
-            }
-        },
-    ];
-    if malloc.trim_deferred_bytes > 0 {
-        evidence.push(format!(
-            "{} of that are in huge pages that are also in use: RSS falls at once, but the kernel frees them only when \
-             it splits the huge pages",
-            Size(malloc.trim_deferred_bytes)
-        ));
-    }
-    evidence.extend(pin_evidence(report));
-    let free = |arena: &&Arena| {
-        let Arena { unreturned_bytes, muzzy_bytes, fragmented_bytes, top_bytes, .. } = **arena;
-        total([unreturned_bytes, muzzy_bytes, fragmented_bytes, top_bytes])
-    };
-    if let Some(largest) = arenas.iter().max_by_key(free)
-        && arenas.len() > 1
-    {
-        let name = if largest.main { "the main arena" } else { "an arena of threads" };
-        evidence.push(format!(
-            "the most free memory of one arena is {} ({name})",
-            Size(free(&largest))
-        ));
-    }
-    evidence
-}
-
-/// What keeps most of the fragmented memory, if that is worth a line.
-fn pin_evidence(report: &Report) -> Option<String> {
-    let fragmented = bytes(report, Cause::MallocFragmented);
-    let pin = report.malloc.as_ref()?.pinned_by.first()?;
-    let is_large = pin.bytes >= MIN_PART_BYTES && percent(pin.bytes, fragmented) >= MIN_PIN_SHARE;
-    is_large.then(|| {
-        format!(
-            "{} of these are kept by {} of {}",
-            Size(pin.bytes),
-            counted(pin.blocks, "block"),
-            pin.owner
-        )
-    })
-}
-
 /// The owners of a cause that hold most.
 fn owner_evidence(report: &Report, cause: Cause) -> Vec<String> {
     let owners = report.owners.iter().flatten().filter(|owner| owner.cause == Some(cause));
@@ -585,29 +348,4 @@ fn file_evidence(report: &Report) -> Vec<String> {
         ));
     }
     evidence
-}
-
-fn slot_evidence(report: &Report) -> Vec<String> {
-    let Some(ruby) = &report.ruby else { return vec![] };
-    vec![format!(
-        "{} of {} are free, on {}",
-        Count(ruby.slots_free),
-        counted(total([ruby.slots_free, ruby.slots_live]), "slot"),
-        counted(ruby.heap_pages, "heap page")
-    )]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Files in memory were in no part of the memory in use.
-    #[test]
-    fn each_group_of_causes_is_in_one_part() {
-        let in_parts = |group: &CauseGroup| PARTS.iter().filter(|it| it.1.contains(group)).count();
-        for group in CauseGroup::ALL {
-            let others = FREE.contains(&group) || group == CauseGroup::Unknown;
-            assert_eq!(in_parts(&group) + usize::from(others), 1, "{group:?}");
-        }
-    }
 }

@@ -4,10 +4,8 @@ use diagnosis::{Majority, managed, retaining_few};
 use formats::{Action, Memsize, Owner, Report};
 use ledger::{Cause, Count, Size};
 
-use crate::words::gc;
-
-use super::super::counted;
-use super::{IN_USE, MAX_EVIDENCE, bytes};
+use super::figures::{IN_USE, MAX_EVIDENCE, bytes};
+use crate::words::{counted, gc};
 
 /// Objects are not called live if more than one in this many bytes of them is garbage.
 const MUCH_GARBAGE: u64 = 4;

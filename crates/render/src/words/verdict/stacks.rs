@@ -3,7 +3,8 @@
 use formats::{KeptStacks, Report};
 use ledger::{Cause, Size};
 
-use super::{bytes, counted};
+use super::figures::bytes;
+use crate::words::counted;
 
 /// The sentence, the evidence and the check for stacks of threads or of fibers.
 pub(super) fn of_stacks(report: &Report, cause: Cause) -> (String, Vec<String>, String) {

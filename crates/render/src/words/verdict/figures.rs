@@ -1,0 +1,29 @@
+//! Figures that sentences share, and the least that are named.
+
+use std::cmp::Reverse;
+
+use formats::Report;
+use ledger::{Cause, Size};
+
+/// Smaller parts of a healthy process are not listed, in bytes.
+pub(super) const MIN_PART_BYTES: u64 = 100 << 10;
+/// Owners and classes that are evidence, at most.
+pub(super) const MAX_EVIDENCE: usize = 3;
+/// What memory that live objects hold may be.
+pub(super) const IN_USE: &str =
+    " The program itself uses this memory: it is a managed leak, or simply its data.";
+
+/// The bytes of a cause.
+pub(super) fn bytes(report: &Report, cause: Cause) -> u64 {
+    report.causes.iter().find(|row| row.cause == cause).map_or(0, |row| row.bytes)
+}
+
+/// The sizes of causes, largest first: `30.0 MiB malloc.unreturned, 9.0 MiB ruby.free_slots`.
+pub(super) fn by_cause(report: &Report, causes: &[Cause]) -> String {
+    let mut causes: Vec<_> = causes.iter().map(|&cause| (bytes(report, cause), cause)).collect();
+    causes.sort_by_key(|&(bytes, cause)| (Reverse(bytes), cause));
+    let large = causes.into_iter().filter(|(bytes, _)| *bytes >= MIN_PART_BYTES);
+    let sizes: Vec<_> =
+        large.map(|(bytes, cause)| format!("{} {}", Size(bytes), cause.name())).collect();
+    sizes.join(", ")
+}
