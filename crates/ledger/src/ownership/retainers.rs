@@ -517,8 +517,8 @@ fn shown(mut path: Path<'_>) -> String {
 fn text(path: &Path<'_>) -> String {
     let step = |step: &Step<'_>| {
         let name = match step.parts {
-            // Variables of threads whose names differ.
-            ["[", "", "]"] => "[…]".to_owned(),
+            // Variables of threads whose names differ, or are too few to be named.
+            ["[", "", _] => "[…]".to_owned(),
             // Constants of a module whose names differ.
             [module, "", ""] if module.ends_with("::") => format!("{module}…"),
             // Variables of classes, whose names may differ.
@@ -579,6 +579,15 @@ mod tests {
         assert_eq!(shown(path(5)), "A → B → C → D → E → F (app.rb:7) → G → H → I → J");
         assert_eq!(shown(path(4)), "A → B → C → D → E (app.rb:7) → … → H → I → J");
         assert_eq!(shown(path(6)), "A → B → C → D → … → G (app.rb:7) → H → I → J");
+    }
+
+    /// "Thread → [ → Array → String": some of the objects were in variables of fibers, the others in those of threads.
+    #[test]
+    fn a_variable_of_threads_without_a_common_name_has_a_whole_label() {
+        let name = |parts| text(&vec![Step::of(["Thread", "", ""]), Step::of(parts)]);
+        assert_eq!(name(["[", ":cache", "]"]), "Thread → [:cache]");
+        assert_eq!(name(["[", "", "]"]), "Thread → […]");
+        assert_eq!(name(["[", "", ""]), "Thread → […]");
     }
 
     #[test]

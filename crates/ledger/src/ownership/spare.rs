@@ -15,8 +15,8 @@ use crate::ownership::edges::Edge;
 use crate::ownership::object_graph::{Node, ObjectGraph, Paths};
 use crate::ownership::retainers::Retainers;
 
-/// The least memory of an object that is examined, in bytes.
-const MIN_BYTES: u64 = 64 << 10;
+/// The least memory of an object that is examined, in bytes: a page, so that not every small object is read once more.
+const MIN_BYTES: u64 = 4 << 10;
 /// An object uses little of its memory if it is less than one part in this many.
 const PARTS: u64 = 8;
 /// The last step of a path to an array that is hidden from programs.
@@ -101,6 +101,7 @@ impl Spare {
     ) -> Self {
         let (mut hashes, mut strings) = (Vec::new(), HashMap::new());
         let (mut buffers, mut arrays, mut shared_arrays) = (Vec::new(), Vec::new(), HashMap::new());
+        let referred_to = referred_to_by_its_kind(space);
         for (slot, edges) in of_slots.iter() {
             let kind = space.slots.get(slot as usize).map(|slot| slot.kind());
             if !matches!(kind, Some(SlotType::HASH | SlotType::STRING | SlotType::ARRAY)) {
@@ -119,10 +120,15 @@ impl Spare {
             } else if kind == Some(SlotType::STRING) {
                 match with_room(image, space, &large) {
                     Some(buffer) => buffers.push(buffer),
-                    None => _ = strings.insert(slot, Large { users: 0, ..large }),
+                    None if referred_to.contains(slot) => {
+                        strings.insert(slot, Large { users: 0, ..large });
+                    }
+                    None => {}
                 }
             } else if space.is_hidden_array(slot) {
-                shared_arrays.insert(slot, Large { users: 0, ..large });
+                if referred_to.contains(slot) {
+                    shared_arrays.insert(slot, Large { users: 0, ..large });
+                }
             } else {
                 arrays.extend(with_room(image, space, &large));
             }
@@ -199,6 +205,20 @@ impl Spare {
         });
         accounts.collect()
     }
+}
+
+/// The strings to which strings refer, and the arrays to which arrays do: only these may have slices.
+fn referred_to_by_its_kind(space: &ObjectSpace) -> Bits {
+    let kind_of = |slot: u32| space.slots.get(slot as usize).map(|it| it.kind());
+    let mut found = Bits::new(space.slots.len());
+    for slot in space.links.slots() {
+        let kind = kind_of(slot);
+        if matches!(kind, Some(SlotType::STRING | SlotType::ARRAY)) {
+            let owners = space.links.of(slot).iter().filter(|owner| kind_of(**owner) == kind);
+            owners.for_each(|&owner| _ = found.insert(owner));
+        }
+    }
+    found
 }
 
 /// Returns the hash if its table has few entries for its size. The table must be the one whose memory the hash refers to.
