@@ -18,7 +18,7 @@ use stacks::{
 };
 
 use crate::path::{class_of_hidden, is_hidden, root_of};
-use crate::verdict::{MIN_WASTE_BYTES, has_all_arenas};
+use crate::verdict::{MIN_WASTE_BYTES, has_all_arenas, is_of_extensions};
 
 /// The least saving that is worth a step, in bytes, and as a share of RSS in percent. [`MIN_WASTE_BYTES`] are worth one at any
 /// share.
@@ -297,6 +297,12 @@ fn release(ledger: &Ledger) -> Option<Advice> {
     if let Some(step) = table_of(ledger, class, most) {
         return Some(step).filter(|_| is_main(ledger, bytes));
     }
+    // No program can release hidden objects to which only memory of C extensions leads.
+    if class.kind == OwnerKind::Internal
+        && most.and_then(|it| it.path.as_deref()).is_some_and(is_of_extensions)
+    {
+        return None;
+    }
     // The step against their room is better.
     let has_spare = ledger.spare.iter().any(|it| it.saved_bytes() > class.weight_bytes() / 2);
     (is_main(ledger, bytes) && !has_spare).then(|| step(release_objects(class, most)))
@@ -489,7 +495,9 @@ fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Advice> {
     let part = again as f64 / spare.room.max(1) as f64;
     let saved = (spare.mapped_bytes as f64 * (1.0 - part).max(0.0)) as u64;
     let saves_bytes = returns.then_some(saved);
-    is_worth(ledger, bytes).then_some(Advice { action, saves_bytes })
+    // Only programs copy their objects.
+    let is_of_program = !is_of_extensions(&spare.path);
+    (is_of_program && is_worth(ledger, bytes)).then_some(Advice { action, saves_bytes })
 }
 
 fn free_native(ledger: &Ledger) -> Option<Advice> {

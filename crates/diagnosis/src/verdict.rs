@@ -1,7 +1,10 @@
 use std::collections::BTreeMap;
 
 use formats::{Action, Confidence, KeptBy, Owner, Report, Verdict};
-use ledger::{Cause, CauseGroup, Causes, Ledger, THREAD_LOCALS, is_glibc, percent};
+use ledger::{
+    Cause, CauseGroup, Causes, Ledger, MEMORY_OF_EXTENSIONS, Retainer, THREAD_LOCALS, is_glibc,
+    percent,
+};
 
 use crate::path::{ARROW, class_of_hidden, is_hidden};
 
@@ -102,7 +105,9 @@ fn confidence(ledger: &Ledger, cause: Option<Cause>) -> Confidence {
         _ if unknown > MIN_SHARE => Confidence::Low,
         // It is certain that these bytes are in use, but not who uses them.
         Some(Cause::MallocInUse) => Confidence::Medium,
-        Some(Cause::RubyLiveSlots | Cause::RubyMalloc) if is_garbage_marked(ledger) => {
+        Some(Cause::RubyLiveSlots | Cause::RubyMalloc)
+            if is_garbage_marked(ledger) || is_behind_extensions(ledger) =>
+        {
             Confidence::Medium
         }
         _ if ledger.is_estimated => Confidence::Medium,
@@ -113,13 +118,34 @@ fn confidence(ledger: &Ledger, cause: Option<Cause>) -> Confidence {
 /// Returns true if most of the memory of Ruby objects is garbage that the last GC marked: the objects are old, or a word on a stack
 /// still led to them then.
 fn is_garbage_marked(ledger: &Ledger) -> bool {
-    let retainers = ledger.managed().flat_map(|owner| &owner.retainers);
-    let garbage = retainers.filter(|retainer| retainer.path.is_none());
-    let (objects, bytes) = garbage
-        .fold((0, 0), |sum: (u64, u64), it| (sum.0 + it.objects, sum.1.saturating_add(it.bytes)));
+    let (objects, bytes) = sum_of(ledger, |retainer| retainer.path.is_none());
     let unmarked = ledger.ruby.as_ref().map_or(0, |ruby| ruby.slots_unmarked);
-    let all = ledger.sum(&[Cause::RubyLiveSlots, Cause::RubyMalloc]);
-    objects / 2 > unmarked && bytes > all / 2
+    objects / 2 > unmarked && is_most_of_objects(ledger, bytes)
+}
+
+/// Returns true if only memory of C extensions leads to most of the memory of Ruby objects. An extension that does not mark them keeps
+/// none of them alive, for example the tracer of allocations.
+fn is_behind_extensions(ledger: &Ledger) -> bool {
+    let (_, bytes) = sum_of(ledger, |it| it.path.as_deref().is_some_and(is_of_extensions));
+    is_most_of_objects(ledger, bytes)
+}
+
+/// Returns true for a path that begins in memory of C extensions, or in the variables of a library other than the interpreter.
+#[must_use]
+pub fn is_of_extensions(path: &str) -> bool {
+    let library = path.strip_prefix("(variables of ");
+    let is_extension = |name: &str| !name.starts_with("libruby") && !name.starts_with("ruby");
+    path.starts_with(MEMORY_OF_EXTENSIONS) || library.is_some_and(is_extension)
+}
+
+/// The objects and bytes of some retainers of Ruby objects.
+fn sum_of(ledger: &Ledger, is_it: impl Fn(&Retainer) -> bool) -> (u64, u64) {
+    let retainers = ledger.managed().flat_map(|owner| &owner.retainers).filter(|it| is_it(it));
+    retainers.fold((0, 0), |sum, it| (sum.0 + it.objects, sum.1.saturating_add(it.bytes)))
+}
+
+fn is_most_of_objects(ledger: &Ledger, bytes: u64) -> bool {
+    bytes > ledger.sum(&[Cause::RubyLiveSlots, Cause::RubyMalloc]) / 2
 }
 
 /// Returns true if no memory of malloc's is among the unknown memory.
@@ -159,6 +185,8 @@ pub struct Majority<'a> {
     pub owner: Option<&'a Owner>,
     /// The root that retains most.
     pub root: Option<&'a str>,
+    /// True if that is memory of C extensions, which the GC may not follow.
+    pub is_behind_extensions: bool,
     /// True if most of the memory is held by garbage.
     pub is_garbage: bool,
     /// The bytes that garbage holds, as far as owners are listed.
@@ -197,6 +225,7 @@ impl<'a> Majority<'a> {
             class: class.map(|(class, _)| class),
             owner: visible.into_iter().find(|owner| is_most(owner.bytes())),
             root: most.and_then(|(root, _)| root),
+            is_behind_extensions: most.is_some_and(|it| it.0.is_some_and(is_of_extensions)),
             is_garbage: matches!(most, Some((None, _))),
             garbage_bytes,
         }

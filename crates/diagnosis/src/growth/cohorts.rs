@@ -12,13 +12,13 @@ use std::collections::HashMap;
 use std::iter::Peekable;
 
 use formats::{ClassChange, KeptBy, KeptChange, Owner, Snapshot, Trajectory};
-use ledger::{MapBlock, RetainedBy, Use};
+use ledger::{MEMORY_OF_EXTENSIONS, MapBlock, RetainedBy, Use};
 use linux::Address;
 
 use crate::path::{ARROW, root_of};
 
 /// Roots that may be old words, or are no roots of the program's.
-const NO_ROOTS: [&str; 2] = ["(stacks)", "(memory of C extensions)"];
+const NO_ROOTS: [&str; 2] = ["(stacks)", MEMORY_OF_EXTENSIONS];
 /// The maximum number of roots in a diff.
 const MAX_ROOTS: usize = 20;
 /// The largest change, in bytes: numbers of a document are exact up to this one.

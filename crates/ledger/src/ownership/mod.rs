@@ -39,7 +39,7 @@ pub(crate) use graph::PointerGraph;
 pub(crate) use names::ObjectCode;
 pub(crate) use object_graph::Reach;
 pub use object_graph::SingletonClasses;
-pub use owner::{OwnerAccount, OwnerKind, Retainer, THREAD_LOCALS};
+pub use owner::{MEMORY_OF_EXTENSIONS, OwnerAccount, OwnerKind, Retainer, THREAD_LOCALS};
 pub(crate) use parts::Parts;
 pub use retained::{Dominator, DominatorKind};
 pub(crate) use slot_edges::slot_edges;

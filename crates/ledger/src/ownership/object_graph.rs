@@ -25,7 +25,7 @@ use crate::ownership::bits::Bits;
 use crate::ownership::dominators::Digraph;
 use crate::ownership::graph::PointerGraph;
 use crate::ownership::names::{ObjectCode, ObjectName, ObjectNames, PARTS};
-use crate::ownership::owner::THREAD_LOCALS;
+use crate::ownership::owner::{MEMORY_OF_EXTENSIONS, THREAD_LOCALS};
 use crate::ownership::root_memory::Root;
 use crate::ownership::table::{ANONYMOUS_CLASS, OwnerTable};
 use crate::ownership::trace::Trace;
@@ -312,7 +312,7 @@ impl<'a> ObjectGraph<'a> {
             }
             Node::Threads => "(threads)",
             Node::List(list) => LISTS.get(list as usize).copied().unwrap_or(UNKNOWN),
-            Node::ExtensionMemory => "(memory of C extensions)",
+            Node::ExtensionMemory => MEMORY_OF_EXTENSIONS,
             Node::Memory(node) => match self.root_at(node) {
                 Some(Root::Variables(module)) => {
                     self.variables_of.get(module).map_or(UNKNOWN, String::as_str)

@@ -1,6 +1,9 @@
 use crate::Cause;
 use crate::ownership::object_graph::SingletonClasses;
 
+/// The root of objects to which only memory of C extensions refers. The GC follows it only if the extension marks them.
+pub const MEMORY_OF_EXTENSIONS: &str = "(memory of C extensions)";
+
 /// The name of the owner of memory that thread-local variables hold.
 pub const THREAD_LOCALS: &str = "(thread-local variables)";
 

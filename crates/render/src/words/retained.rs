@@ -1,5 +1,6 @@
 //! What retains objects, in words.
 
+use diagnosis::is_of_extensions;
 use formats::{KeptBy, Owner};
 use ledger::Count;
 
@@ -36,6 +37,14 @@ pub(super) fn release(
 ) -> (String, String, &'static str) {
     let objects = format!("objects of class {class} ({size})");
     match roots {
+        Some(roots) if is_of_extensions(roots) => (
+            format!(
+                "Run the GC: only memory of C extensions leads to most of the {objects}, so they may be garbage. If they stay, \
+                 the extension keeps them alive."
+            ),
+            "GC.start".into(),
+            "a pause of the program during the collection.",
+        ),
         Some(roots) => (
             format!(
                 "Release the {objects}, most of which are retained by {roots}. While they grow in number, `rbloat who` \

@@ -1,10 +1,10 @@
 //! The settings and the state of the garbage collector as reasons.
 
-use formats::{Action, Diff, DiffKind, Doubt, Report};
+use formats::{Action, Confidence, Diff, DiffKind, Doubt, Report};
 use ledger::Cause;
 use testkit::Target;
 
-use super::{case, garbage, path_to, verdict, words};
+use super::{advice, case, garbage, path_to, verdict, words};
 use crate::owners::retained;
 use crate::{bytes, document, rbloat, report};
 
@@ -242,5 +242,34 @@ fn alternate_signal_stacks_retain_nothing() {
     assert!(path.starts_with("(at_exit) → Proc "), "{path}");
     // A word on a stack may retain one.
     assert!(all == 500 && objects >= 498, "{path}: {objects} of {all}");
+    assert!(target.finish());
+}
+
+/// "Held by live Ruby objects", with high confidence: records of the tracer of allocations refer to garbage, and mark nothing.
+#[test]
+fn objects_behind_memory_of_extensions_may_be_garbage() {
+    let mut target = Target::bare_ruby(
+        "require 'objspace'
+         GC.start
+         GC.disable
+         ObjectSpace.trace_object_allocations { Thread.new { 300_000.times { 'x' * 300 } }.join }
+         puts 'ready {}'; $stdout.flush
+         $stdin.gets
+         3.times { GC.enable; GC.start; GC.disable }
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(true)",
+    );
+    let report = crate::report(target.pid());
+    let words = render::words::verdict(&report);
+    let doubt = "The GC may not follow these references: if the extension does not mark the objects, they are garbage.";
+    assert!(words.summary.ends_with(doubt) && !words.summary.contains("live"), "{words:?}");
+    assert_eq!(report.verdict.confidence, Confidence::Medium);
+    let step = advice(&report, |it| matches!(it, Action::ReleaseObjects { .. }));
+    assert!(step.action.starts_with("Run the GC: "), "{step:?}");
+    target.tell("collect");
+    target.next_truth();
+    let after = crate::report(target.pid());
+    let of_objects = |it| bytes(it, "ruby.live_slots") + bytes(it, "ruby.malloc");
+    let [before, after] = [&report, &after].map(of_objects);
+    assert!(after < before / 4, "{after} of {before}");
     assert!(target.finish());
 }

@@ -1,7 +1,7 @@
 //! The verdict on the memory of Ruby objects, in words.
 
 use diagnosis::{Majority, managed, retaining_few};
-use formats::{Action, Memsize, Owner, Report};
+use formats::{Action, KeptBy, Memsize, Owner, Report};
 use ledger::{Cause, Count, Size};
 
 use super::figures::{IN_USE, MAX_EVIDENCE, bytes};
@@ -9,6 +9,9 @@ use crate::words::{counted, gc};
 
 /// Objects are not called live if more than one in this many bytes of them is garbage.
 const MUCH_GARBAGE: u64 = 4;
+
+/// What objects are to which only memory of C extensions leads.
+const BEHIND_EXTENSIONS: &str = " The GC may not follow these references: if the extension does not mark the objects, they are garbage.";
 
 /// The live slots, and the largest classes.
 pub(super) fn class_evidence(report: &Report) -> Vec<String> {
@@ -51,7 +54,9 @@ pub(super) fn of_objects(report: &Report, size: Size) -> String {
     }
     let is_much = |garbage: &u64| *garbage > report.verdict.bytes / MUCH_GARBAGE;
     let much_garbage = Some(majority.garbage_bytes).filter(is_much);
-    let of_owner = |owner: &Owner| match retaining_few(owner) {
+    // Few objects that have most of their class's memory may have less than half of all.
+    let is_most = |few: &&KeptBy| few.bytes > report.verdict.bytes / 2;
+    let of_owner = |owner: &Owner| match retaining_few(owner).filter(is_most) {
         Some(few) => {
             format!("{} of {} {}", Count(few.objects), Count(owner.objects), owner.owner)
         }
@@ -67,6 +72,7 @@ pub(super) fn of_objects(report: &Report, size: Size) -> String {
     });
     let spare = report.advice.iter().find_map(|step| spare(&step.action, report));
     let use_of_it = spare.unwrap_or_else(|| match much_garbage {
+        _ if majority.is_behind_extensions => BEHIND_EXTENSIONS.to_owned(),
         Some(_) => IN_USE.replace("this memory", "the rest"),
         None => IN_USE.to_owned(),
     });
@@ -77,6 +83,7 @@ pub(super) fn of_objects(report: &Report, size: Size) -> String {
             Size(garbage),
             uncollected(report)
         ),
+        None if majority.is_behind_extensions => format!("{size} are held by Ruby objects{class}."),
         None => format!("{size} are held by live Ruby objects{class}."),
     };
     format!("{held}{root}{singletons}{use_of_it}")
