@@ -128,9 +128,9 @@ pub struct ClassChange {
     pub kept_by: Option<String>,
     /// The bytes of the class that the root of `kept_by` gained, at least; 0 if none is known.
     pub kept_by_bytes: u64,
-    /// The number of the class's objects that this root gained, at least.
+    /// The number of the class's objects that this root retains in each snapshot; `None` if `kept_by_bytes` is 0.
     #[serde(default)]
-    pub kept_by_objects: u64,
+    pub kept_by_objects: Option<Trajectory>,
 }
 
 /// The memory of an owner.

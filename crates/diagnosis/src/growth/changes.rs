@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use formats::{
-    Arena, Class, DominatorRow, FileCode, InterpreterChange, InterpreterPart, Owner, PinRow,
-    Report, SizeClass,
+    Arena, Class, DominatorRow, FileCode, InterpreterChange, InterpreterPart, KeptBy, Owner,
+    PinRow, Report, SizeClass,
 };
 use formats::{
     ArenaChange, CauseChange, ClassChange, CodeChange, DominatorChange, OwnerChange, PinChange,
@@ -131,9 +131,12 @@ pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChang
                 reachable_bytes,
                 retained_bytes: retained_size(reports, name),
                 name: name.into(),
-                kept_by,
                 kept_by_bytes: gain.bytes,
-                kept_by_objects: gain.objects,
+                kept_by_objects: kept_by
+                    .as_deref()
+                    .filter(|_| gain.bytes > 0)
+                    .map(|path| objects_of_root(reports, name, root_of(path))),
+                kept_by,
                 objects_per_hour: hours.map(|hours| objects.change as f64 / hours),
                 objects,
                 bytes,
@@ -292,6 +295,16 @@ fn retainer(reports: &[ByClass<'_>], class: &str) -> (Option<String>, Amount) {
         false => gain.has_part_of(all),
     };
     if has_part { (path, gain) } else { (Some(MANY_ROOTS.into()), Amount::default()) }
+}
+
+/// The number of a class's objects that a root retains in each report.
+fn objects_of_root(reports: &[ByClass<'_>], class: &str, root: &str) -> Trajectory {
+    let is_of_root = |kept: &&KeptBy| kept.path.as_deref().map(root_of) == Some(root);
+    Trajectory::new(reports.iter().map(|report| {
+        let retainers = report.owners(class).flat_map(|owner| &owner.kept_by);
+        let objects = retainers.filter(is_of_root).map(|kept| kept.objects);
+        objects.fold(0, u64::saturating_add)
+    }))
 }
 
 /// All bytes and objects of a class.

@@ -20,7 +20,7 @@ use largest::{
     Largest, MIN_SHARE, OWNERS_UNKNOWN, blocks_of_largest, is_mostly_garbage, native_owner,
     new_threads,
 };
-use roots::kept;
+use roots::{kept, root_slows_down};
 pub use roots::{kept_besides, root_of_most};
 
 /// Returns the verdict on `diff`. `hours` is the time between its first and last snapshot, `None`
@@ -157,7 +157,10 @@ fn leak(diff: Changes<'_>, sums: &Sums, hours: Option<f64>, least: i64) -> Optio
     let mut grown = match new_threads(diff) {
         Some(_) => vec![Largest::managed(diff, sums, ClassChange::growing_bytes)],
         None => Largest::classes(diff, sums, ClassChange::growing_bytes)
-            .find(|it| is_lasting(it) && !it.is_only_in_use())
+            .find(|it| {
+                let slows_down = it.class.is_some_and(|class| root_slows_down(diff, class));
+                is_lasting(it) && !it.is_only_in_use() && !slows_down
+            })
             .into_iter()
             .collect(),
     };

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use diagnosis::{add_lines, growth};
 use formats::{DiffKind, Doubt, KeptBy, Snapshot};
+use ledger::MapRoot;
 use linux::Address;
 use render::words::diff_verdict;
 use sampler::{Frame, KeptObject, KeptProfile};
@@ -60,6 +61,40 @@ fn fewer_requests_do_not_hide_what_a_root_keeps() {
         .map(|(hour, kept)| look_behind(hour, kept, 40_000 - hour * 6_000))
         .collect();
     assert_eq!(growth(&looks).verdict.kind, DiffKind::Shrank);
+}
+
+/// "Managed leak: String retained by Templates.@cache", with high confidence: the cache was almost full, and the rest of the class's growth
+/// was that of a leak.
+#[test]
+fn a_cache_that_fills_does_not_hide_the_leak_beside_it() {
+    const ROOM: u64 = 2_000;
+    let look_at = |(hour, cached): (u64, u64)| {
+        let leaked = hour * 2_000;
+        let (name, mut snapshot) = look(hour, |report| {
+            sessions(report, ROOM + leaked, Some("Templates.@cache"));
+            let of_sessions = &mut report.owners.as_mut().unwrap().last_mut().unwrap().kept_by;
+            let cache = KeptBy { objects: cached, bytes: cached * 8192, ..of_sessions[0].clone() };
+            let path = Some("Session@@open → Array → Session".into());
+            let leak = KeptBy { path, objects: leaked, bytes: leaked * 1024, other_path: None };
+            let garbage = ROOM - cached;
+            let bytes = garbage * 1024;
+            let garbage = KeptBy { path: None, objects: garbage, bytes, other_path: None };
+            *of_sessions = vec![cache, leak, garbage];
+        });
+        let map = &mut snapshot.memory_map;
+        map.columns.uses[cached as usize..ROOM as usize].fill(YOUNG_SLOT);
+        map.roots.of_objects[cached as usize..ROOM as usize].fill(1);
+        map.roots.of_objects[ROOM as usize..].fill(3);
+        map.roots.roots[0].bytes = cached * 8192;
+        let leak = MapRoot { name: "Session@@open".into(), bytes: leaked * 1024 };
+        map.roots.roots.push(leak);
+        (name, snapshot)
+    };
+    let diff = growth(&[(1, 400), (2, 1_400), (3, 1_800), (4, 1_950)].map(look_at));
+    let kept: Vec<_> = diff.kept.iter().flatten().map(|row| row.root.as_str()).collect();
+    assert_eq!(kept, ["Templates.@cache", "Session@@open"], "{:?}", diff.kept);
+    assert_eq!(diff.verdict.kind, DiffKind::ManagedLeak);
+    assert_eq!(diff.verdict.root.as_deref(), Some("Session@@open"), "{:?}", diff.verdict);
 }
 
 /// "Memory in use -12 MiB" stood beside the growth, without the reason.

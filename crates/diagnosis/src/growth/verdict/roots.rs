@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use formats::{Confidence, Diff, DiffKind, DiffVerdict, Doubt, KeptChange, Subject};
+use formats::{ClassChange, Confidence, Diff, DiffKind, DiffVerdict, Doubt, KeptChange, Subject};
 
 use super::changes::{
     Changes, EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, Part, largest, least, verdict,
@@ -25,6 +25,25 @@ pub(super) fn kept(diff: Changes<'_>) -> Option<DiffVerdict> {
     let rows = || growing_roots(diff).filter(|row| row.bytes >= least);
     let verdicts = || rows().filter_map(|row| verdict_on_root(diff, row));
     verdicts().find(|it| it.kind == DiffKind::ManagedLeak).or_else(|| verdicts().next())
+}
+
+/// Returns true if the root of a class keeps its objects more and more slowly, and other roots do not: it may be a cache that fills beside
+/// a leak.
+pub(super) fn root_slows_down(diff: Changes<'_>, class: &ClassChange) -> bool {
+    let times: Vec<u64> = diff.points.iter().map(|point| point.unix_ms).collect();
+    has_more_objects(class)
+        && times.len() >= MIN_SNAPSHOTS
+        && !slows_down(class.growing_objects(), &times)
+        && class.kept_by_objects.as_ref().is_some_and(|objects| slows_down(objects, &times))
+}
+
+/// The same for the class that a root keeps most of.
+fn fills_up(diff: Changes<'_>, row: &KeptChange) -> bool {
+    let is_of_row = |class: &&ClassChange| {
+        Some(&class.name) == row.class.as_ref()
+            && class.kept_by.as_deref().map(root_of) == Some(&row.root)
+    };
+    diff.classes.iter().find(is_of_row).is_some_and(|class| root_slows_down(diff, class))
 }
 
 /// The roots that keep more than before, most first: without those for which that is little, and those of which most objects that were
@@ -56,7 +75,7 @@ fn verdict_on_root(diff: Changes<'_>, row: &KeptChange) -> Option<DiffVerdict> {
     let (kind, doubt, confidence) = match course(&row.objects, times) {
         Course::Steady if is_in_use => (DiffKind::Growth, Some(Doubt::Unproven), Confidence::Low),
         // Which of the last objects will stay is not known yet, but if there are hardly more of them, the growth has ended.
-        Course::Steady if has_ended(row, &all_times) => {
+        Course::Steady if has_ended(row, &all_times) || fills_up(diff, row) => {
             (DiffKind::Growth, Some(Doubt::Uneven), Confidence::Low)
         }
         Course::Steady if times.len() > MIN_SNAPSHOTS && !slows_down(&row.objects, times) => {

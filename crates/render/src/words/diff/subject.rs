@@ -66,8 +66,8 @@ pub(super) fn named(class: &ClassChange) -> String {
         return format!("{name} retained by {root}");
     }
     let percent = |part: u64, change: i64| part.saturating_mul(100) / change.max(1).cast_unsigned();
-    let objects = has_more_objects(class)
-        .then(|| percent(class.kept_by_objects, class.growing_objects().change));
+    let of_root = class.kept_by_objects.as_ref().map_or(0, |it| it.change.max(0).cast_unsigned());
+    let objects = has_more_objects(class).then(|| percent(of_root, class.growing_objects().change));
     let bytes = percent(class.kept_by_bytes, class.growing_bytes().change);
     match objects.map_or(bytes, |objects| objects.min(bytes)) {
         NEARLY_ALL.. => format!("{name} retained by {root}"),
