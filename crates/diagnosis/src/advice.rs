@@ -27,6 +27,8 @@ const MIN_SHARE: f64 = 10.0;
 /// The least share of RSS for steps that save an unknown part of it, in percent.
 const MIN_MAIN_SHARE: f64 = 25.0;
 
+/// How the paths begin of objects that running threads retain.
+const OF_THREADS: &str = "(threads) → Thread";
 /// The name of the thread of the gem's AutoTrim.
 const AUTO_TRIM_THREAD: &str = "rbloat-trim";
 /// The least bytecode of a gem that is worth loading later, in bytes and in percent of RSS.
@@ -147,7 +149,12 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
             gems.iter().fold(0, |sum: u64, gem| sum.saturating_add(gem.bytes))
         }
         Action::LimitJit { .. } => sum(&[Cause::RubyJit]),
-        Action::RunFewerThreads { .. } => sum(&[Cause::StackThreads]),
+        Action::RunFewerThreads { .. } => {
+            let kept = report.owners.iter().flatten().flat_map(|owner| &owner.kept_by);
+            let of_threads =
+                kept.filter(|it| it.path.as_deref().is_some_and(|it| it.starts_with(OF_THREADS)));
+            of_threads.fold(sum(&[Cause::StackThreads]), |sum, it| sum.saturating_add(it.bytes))
+        }
         Action::ChangeCode { of, .. } => sum(&[*of]),
         Action::UnlockMemory { bytes }
         | Action::UseLessSharedMemory { bytes, .. }

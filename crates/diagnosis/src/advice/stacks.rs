@@ -5,14 +5,29 @@ use std::collections::BTreeMap;
 use formats::{Action, Advice, ThreadStarter};
 use ledger::{Cause, Gem, InterpreterKind, Ledger, Libc};
 
-use super::{is_main, is_worth, retaining_most, size_of, step};
+use super::{OF_THREADS, is_main, is_worth, retaining_most, size_of, step};
+
+/// Threads started by one block that are more than a pool has.
+const MANY_THREADS: u64 = 64;
 
 pub(super) fn run_fewer_threads(ledger: &Ledger) -> Option<Advice> {
     let (threads, stacks) = (threads(ledger), ledger.kept_stacks);
     let kept = stacks.resident_thread_bytes + stacks.resident_mn_bytes + stacks.main_bytes;
     let bytes = ledger.causes[Cause::StackThreads].saturating_sub(kept);
-    (threads > 1 && is_main(ledger, bytes))
-        .then(|| step(Action::RunFewerThreads { threads, starter: starter(ledger) }))
+    let starter = starter(ledger);
+    // Many threads that one block starts hold the objects of its methods, too.
+    let are_many = starter.as_ref().is_some_and(|it| it.threads >= MANY_THREADS);
+    let objects = if are_many { objects_of_threads(ledger) } else { 0 };
+    (threads > 1 && is_main(ledger, bytes.saturating_add(objects)))
+        .then(|| step(Action::RunFewerThreads { threads, starter }))
+}
+
+/// The bytes of objects to which the shortest paths begin with running threads.
+fn objects_of_threads(ledger: &Ledger) -> u64 {
+    let retainers = ledger.managed().flat_map(|owner| &owner.retainers);
+    let is_of_thread = |path: &str| path.starts_with(OF_THREADS);
+    let of_threads = retainers.filter(|it| it.path.as_deref().is_some_and(is_of_thread));
+    of_threads.fold(0, |sum: u64, it| sum.saturating_add(it.bytes))
 }
 
 /// The threads that have a stack: native ones, and those that native threads run in turn.

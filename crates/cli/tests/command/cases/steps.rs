@@ -368,3 +368,27 @@ fn room_in_many_objects_counts_as_that_in_few() {
     }
     assert!(target.finish());
 }
+
+/// "Release 553 large objects of class String": each was a variable of a thread that waited forever.
+#[test]
+fn many_threads_are_advised_against_by_what_they_retain() {
+    let target = Target::bare_ruby(
+        "class Job
+           def run
+             text = 'x' * 200_000
+             Queue.new.pop
+             text.size
+           end
+         end
+         100.times { Thread.new { Job.new.run } }
+         Thread.pass until (Thread.list - [Thread.main]).all?(&:stop?)
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(true)",
+    );
+    let report = report(target.pid());
+    let step = advice(&report, |it| matches!(it, Action::RunFewerThreads { .. }));
+    // From Ruby 3.3 on, the interpreter's timer is a thread, too.
+    let started = " -e:8 started 100 of them. Most of them run Job#run (-e:4).";
+    let is_right = step.action.starts_with("Run fewer threads: there are 10");
+    assert!(is_right && step.action.ends_with(started), "{step:?}");
+    assert!(target.finish());
+}
