@@ -128,7 +128,8 @@ pub struct ClassChange {
     pub kept_by: Option<String>,
     /// The bytes of the class that the root of `kept_by` gained, at least; 0 if none is known.
     pub kept_by_bytes: u64,
-    /// The number of the class's objects that this root retains in each snapshot; `None` if `kept_by_bytes` is 0.
+    /// The number of the class's objects that this root retains in each snapshot; `None` if `kept_by_bytes` is 0, or if a
+    /// snapshot does not list the root.
     #[serde(default)]
     pub kept_by_objects: Option<Trajectory>,
 }

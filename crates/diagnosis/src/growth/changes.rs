@@ -135,7 +135,7 @@ pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChang
                 kept_by_objects: kept_by
                     .as_deref()
                     .filter(|_| gain.bytes > 0)
-                    .map(|path| objects_of_root(reports, name, root_of(path))),
+                    .and_then(|path| objects_of_root(reports, name, root_of(path))),
                 kept_by,
                 objects_per_hour: hours.map(|hours| objects.change as f64 / hours),
                 objects,
@@ -152,7 +152,11 @@ pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChang
             changes.iter().any(|it| it.change != 0) || has_native(&class.name)
         })
         .collect();
-    classes.sort_by_key(|class| (Reverse(class.bytes.change.abs()), class.name.clone()));
+    // Garbage may hide the change of what something retains.
+    let change = |class: &ClassChange| {
+        class.bytes.change.unsigned_abs().max(class.growing_bytes().change.unsigned_abs())
+    };
+    classes.sort_by_key(|class| (Reverse(change(class)), class.name.clone()));
     let mut rows = 0..MAX_ROWS;
     classes.retain(|class| rows.next().is_some() || has_native(&class.name));
     classes
@@ -297,14 +301,18 @@ fn retainer(reports: &[ByClass<'_>], class: &str) -> (Option<String>, Amount) {
     if has_part { (path, gain) } else { (Some(MANY_ROOTS.into()), Amount::default()) }
 }
 
-/// The number of a class's objects that a root retains in each report.
-fn objects_of_root(reports: &[ByClass<'_>], class: &str, root: &str) -> Trajectory {
+/// The number of a class's objects that a root retains in each report; `None` if a report has such objects and does not list the root,
+/// since the list is short.
+fn objects_of_root(reports: &[ByClass<'_>], class: &str, root: &str) -> Option<Trajectory> {
     let is_of_root = |kept: &&KeptBy| kept.path.as_deref().map(root_of) == Some(root);
-    Trajectory::new(reports.iter().map(|report| {
+    let objects = |report: &ByClass<'_>| {
         let retainers = report.owners(class).flat_map(|owner| &owner.kept_by);
         let objects = retainers.filter(is_of_root).map(|kept| kept.objects);
-        objects.fold(0, u64::saturating_add)
-    }))
+        let none = (of_class(report, class).objects == 0).then_some(0);
+        objects.reduce(u64::saturating_add).or(none)
+    };
+    let objects: Option<Vec<u64>> = reports.iter().map(objects).collect();
+    Some(Trajectory::new(objects?.into_iter()))
 }
 
 /// All bytes and objects of a class.

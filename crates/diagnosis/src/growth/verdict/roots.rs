@@ -32,7 +32,7 @@ pub(super) fn kept(diff: Changes<'_>) -> Option<DiffVerdict> {
 pub(super) fn root_slows_down(diff: Changes<'_>, class: &ClassChange) -> bool {
     let times: Vec<u64> = diff.points.iter().map(|point| point.unix_ms).collect();
     has_more_objects(class)
-        && times.len() >= MIN_SNAPSHOTS
+        && times.len() > MIN_SNAPSHOTS
         && !slows_down(class.growing_objects(), &times)
         && class.kept_by_objects.as_ref().is_some_and(|objects| slows_down(objects, &times))
 }
@@ -75,8 +75,11 @@ fn verdict_on_root(diff: Changes<'_>, row: &KeptChange) -> Option<DiffVerdict> {
     let (kind, doubt, confidence) = match course(&row.objects, times) {
         Course::Steady if is_in_use => (DiffKind::Growth, Some(Doubt::Unproven), Confidence::Low),
         // Which of the last objects will stay is not known yet, but if there are hardly more of them, the growth has ended.
-        Course::Steady if has_ended(row, &all_times) || fills_up(diff, row) => {
+        Course::Steady if has_ended(row, &all_times) => {
             (DiffKind::Growth, Some(Doubt::Uneven), Confidence::Low)
+        }
+        Course::Steady if fills_up(diff, row) => {
+            (DiffKind::Growth, Some(Doubt::Unproven), Confidence::Low)
         }
         Course::Steady if times.len() > MIN_SNAPSHOTS && !slows_down(&row.objects, times) => {
             (DiffKind::ManagedLeak, None, Confidence::High)

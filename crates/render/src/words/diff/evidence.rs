@@ -90,7 +90,7 @@ pub(super) fn evidence(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> 
     evidence
 }
 
-pub(super) fn still_there(diff: &Diff, kept: &KeptChange) -> String {
+fn still_there(diff: &Diff, kept: &KeptChange) -> String {
     let of = match diff.points.iter().all(DiffPoint::has_ages) {
         true => "",
         false => " of those that show ages",
@@ -105,15 +105,15 @@ pub(super) fn still_there(diff: &Diff, kept: &KeptChange) -> String {
 }
 
 /// How garbage changed beside what a root keeps: both are memory in use. `None` if it is little.
-pub(super) fn garbage(diff: &Diff) -> Option<String> {
+fn garbage(diff: &Diff) -> Option<String> {
     let of_class =
         |class: &ClassChange| class.bytes.change.saturating_sub(class.growing_bytes().change);
     let change = diff.classes.iter().map(of_class).fold(0, i64::saturating_add);
     (change.unsigned_abs() >= MIN_CHANGE)
-        .then(|| format!("garbage among the objects of these classes {}", signed(change)))
+        .then(|| format!("garbage of the classes that changed most: {}", signed(change)))
 }
 
-pub(super) fn blocks_still_there(diff: &Diff, row: &KeptNative) -> String {
+fn blocks_still_there(diff: &Diff, row: &KeptNative) -> String {
     let text = format!(
         "of {} blocks that were new in the second snapshot, {} are in all later ones, with the same owner, address and size",
         Count(row.newcomers),
@@ -135,13 +135,13 @@ pub(super) fn blocks_gone(row: &KeptNative) -> String {
     )
 }
 
-pub(super) fn sums(diff: &Diff) -> String {
+fn sums(diff: &Diff) -> String {
     let (in_use, free) = diagnosis::totals(diff);
     let rss = signed(diff.rss_bytes.change);
     format!("memory in use {}, free but kept {}, RSS {rss}", signed(in_use), signed(free))
 }
 
-pub(super) fn objects(diff: &Diff, class: &ClassChange) -> String {
+fn objects(diff: &Diff, class: &ClassChange) -> String {
     let text = |objects: &Trajectory| {
         let change = signed_count(objects.change);
         format!("{}: {} objects ({change})", class.name, Count(objects.last()))
@@ -170,10 +170,7 @@ pub(super) fn objects(diff: &Diff, class: &ClassChange) -> String {
 }
 
 /// The values behind the verdict's subject, and whether they are numbers of objects, not bytes.
-pub(super) fn values<'a>(
-    diff: &'a Diff,
-    class: Option<&'a ClassChange>,
-) -> Option<(&'a Trajectory, bool)> {
+fn values<'a>(diff: &'a Diff, class: Option<&'a ClassChange>) -> Option<(&'a Trajectory, bool)> {
     if let Some(kept) = kept(diff) {
         return Some((&kept.objects, true));
     }
@@ -195,11 +192,7 @@ pub(super) fn values<'a>(
     }
 }
 
-pub(super) fn steps(
-    values: &Trajectory,
-    points: &[&DiffPoint],
-    shown: fn(i64) -> String,
-) -> String {
+fn steps(values: &Trajectory, points: &[&DiffPoint], shown: fn(i64) -> String) -> String {
     let steps = values.at.windows(2).zip(points.windows(2)).map(|(values, points)| {
         let seconds = points[1].unix_ms.saturating_sub(points[0].unix_ms) as f64 / 1e3;
         format!("{} in {seconds:.0} s", shown(values[1].wrapping_sub(values[0]) as i64))

@@ -54,7 +54,7 @@ pub(super) fn subject(diff: &Diff, class: Option<&ClassChange>) -> String {
 }
 
 /// A class, and the root that retains more of its objects than before. What a sentence counts are the objects of all roots.
-pub(super) fn named(class: &ClassChange) -> String {
+fn named(class: &ClassChange) -> String {
     let path = match &class.kept_by {
         // A running thread retains itself.
         Some(path) if class.name != "Thread" => path,
@@ -66,10 +66,17 @@ pub(super) fn named(class: &ClassChange) -> String {
         return format!("{name} retained by {root}");
     }
     let percent = |part: u64, change: i64| part.saturating_mul(100) / change.max(1).cast_unsigned();
-    let of_root = class.kept_by_objects.as_ref().map_or(0, |it| it.change.max(0).cast_unsigned());
-    let objects = has_more_objects(class).then(|| percent(of_root, class.growing_objects().change));
     let bytes = percent(class.kept_by_bytes, class.growing_bytes().change);
-    match objects.map_or(bytes, |objects| objects.min(bytes)) {
+    let part = match &class.kept_by_objects {
+        _ if !has_more_objects(class) => bytes,
+        Some(objects) => {
+            let gain = objects.change.max(0).cast_unsigned();
+            bytes.min(percent(gain, class.growing_objects().change))
+        }
+        // Other roots had some of the first objects.
+        None => bytes.min(NEARLY_ALL - 1),
+    };
+    match part {
         NEARLY_ALL.. => format!("{name} retained by {root}"),
         51.. => format!("{name}, most of it retained by {root},"),
         _ => format!("{name} retained by {root} and other roots"),
