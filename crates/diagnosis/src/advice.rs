@@ -300,31 +300,38 @@ fn release(ledger: &Ledger) -> Option<Advice> {
         // The first one of several.
         (class.bytes_with_singleton_classes(), Reverse(&class.name))
     })?;
-    let most = retaining_most_bytes(class);
+    release_of(ledger, class, retaining_most_bytes(class)).filter(|_| is_main(ledger, bytes))
+}
+
+/// The step against the objects of a class, of which `most` retains most.
+fn release_of(ledger: &Ledger, class: &OwnerAccount, most: Option<&Retainer>) -> Option<Advice> {
     if let Some(step) = table_of(ledger, class, most) {
-        return Some(step).filter(|_| is_main(ledger, bytes));
+        return Some(step);
     }
     // No program can release hidden objects to which only memory of C extensions leads.
-    if class.kind == OwnerKind::Internal
-        && most.and_then(|it| it.path.as_deref()).is_some_and(is_of_extensions)
-    {
+    let path = most.and_then(|it| it.path.as_deref());
+    if class.kind == OwnerKind::Internal && path.is_some_and(is_of_extensions) {
         return None;
     }
     // The step against their room is better.
     let has_spare = ledger.spare.iter().any(|it| it.saved_bytes() > class.weight_bytes() / 2);
-    (is_main(ledger, bytes) && !has_spare).then(|| step(release_objects(class, most)))
+    (!has_spare).then(|| step(release_objects(class, most)))
 }
 
-/// The step against the live objects of the class that has most of them, if that with most memory has more garbage.
+/// The step against the class with most live objects, if most of the memory of the largest class is garbage.
 fn release_beside_garbage(ledger: &Ledger) -> Option<Advice> {
     let is_garbage = release(ledger)
         .is_some_and(|it| matches!(it.action, Action::ReleaseObjects { are_garbage: true, .. }));
     let live = |class: &OwnerAccount| {
         class.bytes_with_singleton_classes().saturating_sub(garbage_of(class))
     };
-    let class = ledger.managed().max_by_key(|class| (live(class), Reverse(&class.name)))?;
-    let most = retaining_most_bytes(class).filter(|it| it.path.is_some())?;
-    (is_garbage && is_worth(ledger, live(class))).then(|| step(release_objects(class, Some(most))))
+    let retained = ledger.managed().filter_map(|class| {
+        let most = retaining_most_bytes(class).filter(|it| it.path.is_some())?;
+        Some((class, most))
+    });
+    let (class, most) = retained.max_by_key(|(class, _)| (live(class), Reverse(&class.name)))?;
+    let is_large = is_garbage && is_worth(ledger, live(class));
+    release_of(ledger, class, Some(most)).filter(|_| is_large)
 }
 
 /// The step against a table of the interpreter if most objects of a class are its entries, which programs cannot release.
@@ -502,9 +509,7 @@ fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Advice> {
     let part = again as f64 / spare.room.max(1) as f64;
     let saved = (spare.mapped_bytes as f64 * (1.0 - part).max(0.0)) as u64;
     let saves_bytes = returns.then_some(saved);
-    // Only programs copy their objects.
-    let is_of_program = !is_of_extensions(&spare.path);
-    (is_of_program && is_worth(ledger, bytes)).then_some(Advice { action, saves_bytes })
+    is_worth(ledger, bytes).then_some(Advice { action, saves_bytes })
 }
 
 fn free_native(ledger: &Ledger) -> Option<Advice> {

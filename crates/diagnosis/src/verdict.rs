@@ -133,9 +133,16 @@ fn is_behind_extensions(ledger: &Ledger) -> bool {
 /// Returns true for a path that begins in memory of C extensions, or in the variables of a library other than the interpreter.
 #[must_use]
 pub fn is_of_extensions(path: &str) -> bool {
-    let library = path.strip_prefix("(variables of ");
-    let is_extension = |name: &str| !name.starts_with("libruby") && !name.starts_with("ruby");
-    path.starts_with(MEMORY_OF_EXTENSIONS) || library.is_some_and(is_extension)
+    let library = path.strip_prefix("(variables of ").and_then(|it| it.split(')').next());
+    path.starts_with(MEMORY_OF_EXTENSIONS) || library.is_some_and(|name| !is_interpreter(name))
+}
+
+/// Returns true for the file name of an interpreter, such as `libruby-3.1.so.3.1.2` or `ruby3.3`. `rubyeventmachine.so` is an extension.
+fn is_interpreter(name: &str) -> bool {
+    let rest = name.strip_prefix("libruby").or_else(|| name.strip_prefix("ruby"));
+    rest.is_some_and(|it| {
+        it.is_empty() || it.starts_with(|it: char| "-.".contains(it) || it.is_ascii_digit())
+    })
 }
 
 /// The objects and bytes of some retainers of Ruby objects.
@@ -166,7 +173,8 @@ pub fn useless(report: &Report) -> Option<Part> {
     parts.into_iter().max_by_key(|part| part.bytes).filter(|part| share(part) >= MIN_SHARE)
 }
 
-/// Returns the step against objects whose memory exceeds the bounds of a verdict, though it belongs to several causes, none of which does.
+/// Returns the step against objects whose memory exceeds the bounds of a verdict, although no cause does: their memory belongs to several
+/// causes.
 #[must_use]
 pub fn large_in_parts(report: &Report) -> Option<&Action> {
     let mut actions = report.advice.iter().map(|step| &step.action);
@@ -185,7 +193,7 @@ pub struct Majority<'a> {
     pub owner: Option<&'a Owner>,
     /// The root that retains most.
     pub root: Option<&'a str>,
-    /// True if that is memory of C extensions, which the GC may not follow.
+    /// True if memory of C extensions leads to most, which the GC may not follow.
     pub is_behind_extensions: bool,
     /// True if most of the memory is held by garbage.
     pub is_garbage: bool,
@@ -199,10 +207,15 @@ impl<'a> Majority<'a> {
     pub fn of(report: &'a Report) -> Self {
         let is_most = |bytes: u64| bytes > report.verdict.bytes / 2;
         let mut roots = BTreeMap::<Option<&str>, u64>::new();
+        let mut of_extensions = 0_u64;
         for owner in managed(report) {
             for kept in &owner.kept_by {
-                let bytes = roots.entry(kept.path.as_deref().map(root)).or_default();
-                *bytes = bytes.saturating_add(resident(owner, kept));
+                let (path, more) = (kept.path.as_deref(), resident(owner, kept));
+                let bytes = roots.entry(path.map(root)).or_default();
+                *bytes = bytes.saturating_add(more);
+                if path.is_some_and(is_of_extensions) {
+                    of_extensions = of_extensions.saturating_add(more);
+                }
             }
         }
         let garbage_bytes = roots.get(&None).copied().unwrap_or(0);
@@ -225,7 +238,7 @@ impl<'a> Majority<'a> {
             class: class.map(|(class, _)| class),
             owner: visible.into_iter().find(|owner| is_most(owner.bytes())),
             root: most.and_then(|(root, _)| root),
-            is_behind_extensions: most.is_some_and(|it| it.0.is_some_and(is_of_extensions)),
+            is_behind_extensions: is_most(of_extensions),
             is_garbage: matches!(most, Some((None, _))),
             garbage_bytes,
         }
@@ -293,6 +306,21 @@ pub fn root(path: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_extension_whose_name_begins_like_the_interpreters_is_none() {
+        let is_it = |library: &str| is_of_extensions(&format!("(variables of {library}) → Object"));
+        for name in ["libruby-3.1.so.3.1.2", "libruby.so.2.7", "ruby", "ruby3.3"] {
+            assert!(!is_it(name), "{name}");
+        }
+        for name in ["rubyeventmachine.so", "ruby_prof.so", "objspace.so", "libxml2.so.2"] {
+            assert!(is_it(name), "{name}");
+        }
+        assert!(is_of_extensions("(memory of C extensions) → String"));
+        assert!(
+            !is_of_extensions("Cache::STORE → Hash") && !is_of_extensions("(threads) → Thread")
+        );
+    }
 
     /// The part that explains a process with these sizes in MiB.
     fn part(sizes: &[(Cause, u64)]) -> Option<(Vec<Cause>, u64)> {

@@ -300,6 +300,35 @@ fn a_process_with_a_step_against_much_of_its_memory_is_not_healthy() {
     assert!(summary(30, false).starts_with("Healthy: "));
 }
 
+/// "As root, under load: GC.start", and "release the largest of 271 objects": the GC may free them all.
+#[test]
+fn objects_behind_extensions_are_collected_in_the_program() {
+    let path = "(memory of C extensions) → String";
+    let mut report = report_on(&[("String", Cause::RubyMalloc, 10, 70, Some(path))]);
+    let owner = &mut report.owners.as_mut().unwrap()[0];
+    (owner.objects, owner.kept_by[0].objects) = (500_000, 500);
+    let action = Action::ReleaseObjects {
+        class: "String".into(),
+        bytes: 80 << 20,
+        path: Some(path.into()),
+        are_garbage: false,
+        garbage_bytes: 0,
+    };
+    report.advice = vec![Advice { action, saves_bytes: None }];
+    let step = words::advice(&report.advice[0], &report);
+    assert!(step.action.starts_with("Run the GC: ") && step.command == "GC.start", "{step:?}");
+    let fix = render::fix(&report, None, 100);
+    assert!(fix.contains("In the program:") && !fix.contains("As root"), "{fix}");
+    report.causes.iter_mut().for_each(|row| row.bytes = 0);
+    report.verdict.cause = None;
+    report.process.rss_bytes = 120 << 20;
+    let summary = words::verdict(&report).summary;
+    assert!(
+        summary.ends_with("if the extension does not mark the objects, they are garbage."),
+        "{summary}"
+    );
+}
+
 /// "88.1 MiB are held by live Ruby objects, most of them by 51,629 (imemo_iseq)", whose memory is in ruby.vm.
 #[test]
 fn most_objects_are_those_of_a_class_only_if_it_has_more_than_half_of_their_memory() {

@@ -337,6 +337,18 @@ impl<'a> ObjectGraph<'a> {
         }
     }
 
+    /// Returns true for memory of C extensions and the variables of libraries other than the interpreter: the GC may not follow them.
+    pub(crate) fn is_of_extensions(&self, root: u32) -> bool {
+        match self.node(root) {
+            Node::ExtensionMemory => true,
+            Node::Memory(node) => match self.root_at(node) {
+                Some(Root::Variables(module)) => !self.table.is_interpreter(module),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
     /// The parts of the name of a step of paths at a node that is no root and no object; `None` for most blocks. The names of
     /// variables of threads may differ, as the lines of code do.
     pub(crate) fn parts_of_step(&self, number: u32) -> Option<[&str; PARTS]> {

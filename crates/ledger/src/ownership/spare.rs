@@ -138,13 +138,16 @@ impl Spare {
         Self { hashes, strings, arrays, sliced_arrays, buffers }
     }
 
-    /// Sums up the objects that something retains, without strings that are also used as a whole.
+    /// Sums up the objects that the program can reach, without strings that are also used as a whole.
     pub(crate) fn accounts(
         &self,
         pages: &Pages,
         (graph, paths): &(ObjectGraph<'_>, Paths),
     ) -> Vec<SpareAccount> {
-        let is_retained = |large: &&Large| paths.root(graph.slot(large.slot)).is_some();
+        let is_retained = |large: &&Large| {
+            let root = paths.root(graph.slot(large.slot));
+            root.is_some_and(|root| !graph.is_of_extensions(root))
+        };
         let retained = |objects: &'_ [Large]| -> Vec<Large> {
             objects.iter().filter(is_retained).cloned().collect()
         };

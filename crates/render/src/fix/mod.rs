@@ -4,7 +4,7 @@ mod blocks;
 
 use std::fmt::Write;
 
-use diagnosis::{BACKGROUND_THREAD, NATIVE_PRESSURE, TWO_ARENAS, steps};
+use diagnosis::{BACKGROUND_THREAD, NATIVE_PRESSURE, TWO_ARENAS, is_of_extensions, steps};
 use formats::{Action, Advice, Deployment, Platform, Report, Server};
 use ledger::Size;
 
@@ -167,9 +167,12 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
             vec![Block::new("As root, while the memory grows:", [command.into()])]
         }
         Action::FreeNative { .. } => vec![Block::new("In the program, call:", [command.into()])],
-        Action::ReleaseObjects { are_garbage: false, .. } | Action::DefineCodeOnce { .. } => {
+        Action::ReleaseObjects { are_garbage: false, path, .. }
+            if !path.as_deref().is_some_and(is_of_extensions) =>
+        {
             vec![Block::new("As root, under load:", [command.into()])]
         }
+        Action::DefineCodeOnce { .. } => vec![Block::new("As root, under load:", [command.into()])],
         Action::ReleaseObjects { .. }
         | Action::EndFibers { .. }
         | Action::EndThread { .. }

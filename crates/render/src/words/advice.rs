@@ -1,5 +1,6 @@
 use diagnosis::{
-    BACKGROUND_THREAD, JEMALLOC, NativeHolder, TWO_ARENAS, Variable, native_holder, retaining_few,
+    BACKGROUND_THREAD, JEMALLOC, NativeHolder, TWO_ARENAS, Variable, is_of_extensions,
+    native_holder, retaining_few,
 };
 use formats::{Action, Advice, CaptureMethod, LargeGem, Maker, ProcessSummary, Report};
 use ledger::{Cause, Count, InterpreterKind, Size};
@@ -168,7 +169,8 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                 false => Size(*bytes).to_string(),
             };
             let few = owner.and_then(|owner| retaining_few(owner).zip(Some(owner)));
-            let few = few.filter(|(few, _)| few.path == *path);
+            let may_be_garbage = path.as_deref().is_some_and(is_of_extensions);
+            let few = few.filter(|(few, _)| few.path == *path && !may_be_garbage);
             let roots = path.as_deref().map(|path| with_other(path, owner));
             match (few, roots) {
                 (Some((few, owner)), Some(roots)) => shrink(&process, few, &roots, owner),

@@ -260,7 +260,7 @@ fn objects_behind_memory_of_extensions_may_be_garbage() {
     );
     let report = crate::report(target.pid());
     let words = render::words::verdict(&report);
-    let doubt = "The GC may not follow these references: if the extension does not mark the objects, they are garbage.";
+    let doubt = "The GC may not follow memory of C extensions: if the extension does not mark the objects, they are garbage.";
     assert!(words.summary.ends_with(doubt) && !words.summary.contains("live"), "{words:?}");
     assert_eq!(report.verdict.confidence, Confidence::Medium);
     let step = advice(&report, |it| matches!(it, Action::ReleaseObjects { .. }));

@@ -9,6 +9,8 @@ use ledger::{Cause, Size};
 pub(super) const MIN_PART_BYTES: u64 = 100 << 10;
 /// Owners and classes that are evidence, at most.
 pub(super) const MAX_EVIDENCE: usize = 3;
+/// What objects may be to which memory of C extensions leads.
+pub(super) const BEHIND_EXTENSIONS: &str = " The GC may not follow memory of C extensions: if the extension does not mark the objects, they are garbage.";
 /// What memory that live objects hold may be.
 pub(super) const IN_USE: &str =
     " The program itself uses this memory: it is a managed leak, or simply its data.";

@@ -36,7 +36,7 @@ pub(super) fn kept_on_purpose(report: &Report) -> &'static str {
 }
 
 /// Returns true if most free pages cannot be returned because they are locked.
-pub(super) fn is_locked(report: &Report) -> bool {
+fn is_locked(report: &Report) -> bool {
     let free = bytes(report, Cause::MallocUnreturned);
     report.process.locked_bytes > 0 && trim_yield(report) < free / 2
 }
@@ -93,7 +93,7 @@ pub(super) fn arena_evidence(report: &Report) -> Vec<String> {
 }
 
 /// What keeps most of the fragmented memory, if that is worth a line.
-pub(super) fn pin_evidence(report: &Report) -> Option<String> {
+fn pin_evidence(report: &Report) -> Option<String> {
     let fragmented = bytes(report, Cause::MallocFragmented);
     let pin = report.malloc.as_ref()?.pinned_by.first()?;
     let is_large = pin.bytes >= MIN_PART_BYTES && percent(pin.bytes, fragmented) >= MIN_PIN_SHARE;

@@ -2,11 +2,11 @@
 
 use std::cmp::Reverse;
 
-use diagnosis::{FREE, MIN_BYTES, MIN_SHARE};
+use diagnosis::{FREE, MIN_BYTES, MIN_SHARE, is_of_extensions};
 use formats::{Action, Report};
 use ledger::{CauseGroup, Size, percent};
 
-use super::figures::{IN_USE, MIN_PART_BYTES, by_cause};
+use super::figures::{BEHIND_EXTENSIONS, IN_USE, MIN_PART_BYTES, by_cause};
 use crate::words::{meaning, total};
 
 /// The sentence, the evidence and the check.
@@ -24,13 +24,14 @@ pub(super) fn healthy(report: &Report) -> (String, Vec<String>, String) {
                 _ => format!("free ({})", by_cause(report, &part.rows)),
             }
         ),
-        (None, Some(Action::ReleaseObjects { class, bytes, are_garbage, .. })) => format!(
+        (None, Some(Action::ReleaseObjects { class, bytes, are_garbage, path, .. })) => format!(
             "{} resident. No cause exceeds {bound} of RSS, but the objects of class {class} do in several causes: {}.{}",
             Size(rss),
             Size(*bytes),
-            match are_garbage {
-                true => " Most of them are garbage.",
-                false => IN_USE,
+            match path.as_deref() {
+                _ if *are_garbage => " Most of them are garbage.",
+                Some(path) if is_of_extensions(path) => BEHIND_EXTENSIONS,
+                _ => IN_USE,
             }
         ),
         (None, _) => format!(

@@ -1,17 +1,14 @@
 //! The verdict on the memory of Ruby objects, in words.
 
 use diagnosis::{Majority, managed, retaining_few};
-use formats::{Action, KeptBy, Memsize, Owner, Report};
+use formats::{Action, Memsize, Owner, Report};
 use ledger::{Cause, Count, Size};
 
-use super::figures::{IN_USE, MAX_EVIDENCE, bytes};
+use super::figures::{BEHIND_EXTENSIONS, IN_USE, MAX_EVIDENCE, bytes};
 use crate::words::{counted, gc};
 
 /// Objects are not called live if more than one in this many bytes of them is garbage.
 const MUCH_GARBAGE: u64 = 4;
-
-/// What objects are to which only memory of C extensions leads.
-const BEHIND_EXTENSIONS: &str = " The GC may not follow these references: if the extension does not mark the objects, they are garbage.";
 
 /// The live slots, and the largest classes.
 pub(super) fn class_evidence(report: &Report) -> Vec<String> {
@@ -55,11 +52,12 @@ pub(super) fn of_objects(report: &Report, size: Size) -> String {
     let is_much = |garbage: &u64| *garbage > report.verdict.bytes / MUCH_GARBAGE;
     let much_garbage = Some(majority.garbage_bytes).filter(is_much);
     // Few objects that have most of their class's memory may have less than half of all.
-    let is_most = |few: &&KeptBy| few.bytes > report.verdict.bytes / 2;
-    let of_owner = |owner: &Owner| match retaining_few(owner).filter(is_most) {
-        Some(few) => {
-            format!("{} of {} {}", Count(few.objects), Count(owner.objects), owner.owner)
-        }
+    let few_with_most = |owner: &Owner| {
+        let few = retaining_few(owner)?;
+        (few.bytes.min(owner.bytes()) > report.verdict.bytes / 2).then_some(few.objects)
+    };
+    let of_owner = |owner: &Owner| match few_with_most(owner) {
+        Some(few) => format!("{} of {} {}", Count(few), Count(owner.objects), owner.owner),
         None => format!("{} {}", Count(owner.objects), owner.owner),
     };
     let by = match (majority.owner, majority.class) {
@@ -70,23 +68,19 @@ pub(super) fn of_objects(report: &Report, size: Size) -> String {
     let root = majority.root.map_or_else(String::new, |root| {
         format!(" The shortest paths to most of this memory begin with {root}.")
     });
-    let spare = report.advice.iter().find_map(|step| spare(&step.action, report));
-    let use_of_it = spare.unwrap_or_else(|| match much_garbage {
-        _ if majority.is_behind_extensions => BEHIND_EXTENSIONS.to_owned(),
-        Some(_) => IN_USE.replace("this memory", "the rest"),
-        None => IN_USE.to_owned(),
+    let garbage = much_garbage.map_or_else(String::new, |bytes| {
+        format!(" {} of this memory are garbage {}.", Size(bytes), uncollected(report))
     });
-    let singletons = singleton_classes(report);
-    let held = match much_garbage {
-        Some(garbage) => format!(
-            "{size} are held by Ruby objects{class}. {} of this memory are garbage {}.",
-            Size(garbage),
-            uncollected(report)
-        ),
-        None if majority.is_behind_extensions => format!("{size} are held by Ruby objects{class}."),
-        None => format!("{size} are held by live Ruby objects{class}."),
+    let is_live = much_garbage.is_none() && !majority.is_behind_extensions;
+    let use_of_it = match report.advice.iter().find_map(|step| spare(&step.action, report)) {
+        Some(spare) => spare + &garbage,
+        None if majority.is_behind_extensions => garbage + BEHIND_EXTENSIONS,
+        None if is_live => IN_USE.to_owned(),
+        None => garbage + &IN_USE.replace("this memory", "the rest"),
     };
-    format!("{held}{root}{singletons}{use_of_it}")
+    let singletons = singleton_classes(report);
+    let live = if is_live { "live " } else { "" };
+    format!("{size} are held by {live}Ruby objects{class}.{root}{singletons}{use_of_it}")
 }
 
 /// The reason why garbage was not collected, as the end of a clause.
