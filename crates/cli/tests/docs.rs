@@ -154,21 +154,19 @@ fn example_of_section(section: &str) -> Option<Example> {
 /// The string literals of the sources of verdicts, each without the backslashes at the ends of its lines.
 fn sentences_of_verdicts() -> Vec<String> {
     let folder = "crates/render/src/words";
-    let files = [
-        "verdict.rs",
-        "verdict/free.rs",
-        "verdict/healthy.rs",
-        "verdict/objects.rs",
-        "verdict/stacks.rs",
-        "diff.rs",
-    ];
-    let literals = files.map(|file| {
-        let source = read(&format!("{folder}/{file}"));
+    let mut files = ["verdict.rs", "diff.rs"].map(|file| format!("{folder}/{file}")).to_vec();
+    for modules in ["verdict", "diff"].map(|name| format!("{folder}/{name}")) {
+        let entries = fs::read_dir(root().join(&modules)).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        files.extend(names.map(|name| format!("{modules}/{name}")));
+    }
+    let literals = files.iter().map(|file| {
+        let source = read(file);
         let quoted = source.split('"').skip(1).step_by(2);
         let one_line = |text: &str| text.split("\\\n").map(str::trim_start).collect::<String>();
         quoted.map(one_line).collect::<Vec<_>>()
     });
-    literals.concat()
+    literals.flatten().collect()
 }
 
 /// Returns true if a sentence begins as a format string does, with any text for its arguments.
