@@ -1,0 +1,63 @@
+use super::*;
+
+#[test]
+fn objects_that_take_turns_are_picked_alike() {
+    for kinds in [2, 3, 4, 8] {
+        let mut kept = Retained::new();
+        (0..100_000).for_each(|slot| kept.add(slot, 1, 64));
+        assert!((MAX_PICKS / 2..MAX_PICKS).contains(&kept.picks.len()), "{}", kept.picks.len());
+        for kind in 0..kinds {
+            let picked = kept.picks.iter().filter(|slot| *slot % kinds == kind).count();
+            let part = picked as f64 / kept.picks.len() as f64 * f64::from(kinds);
+            assert!((0.3..2.0).contains(&part), "{part} of kind {kind} of {kinds}");
+        }
+    }
+}
+
+/// "Most of which are retained by APP → Container → Array × 2 → Audit → Array → String": a third was.
+#[test]
+fn a_path_has_the_steps_that_most_have() {
+    let path = |names: &[&'static str]| -> Path<'static> {
+        names.iter().map(|name| Step::of([*name, "", ""])).collect()
+    };
+    let audits = path(&["APP", "Container", "Array", "Audit", "String"]);
+    let drafts = path(&["APP", "Container", "Array", "Draft", "String"]);
+    let geo = path(&["APP", "Container", "Hash", "String"]);
+    let all = [audits.clone(), audits.clone(), drafts, geo];
+    assert_eq!(steps_of_most(&audits, &all), 3);
+    assert_eq!(steps_of_most(&audits, &all[..3]), 5);
+}
+
+/// The Proc of a subscriber was left out, so that no line was named.
+#[test]
+fn a_long_path_keeps_the_line_of_its_closure() {
+    let names = ["A", "B", "C", "D", "E", "F", "G", "H", "I", "J"];
+    let path = |closure: usize| -> Path<'_> {
+        let place = |index| if index == closure { " (app.rb:7)" } else { "" };
+        names.iter().enumerate().map(|(at, name)| Step::of([*name, "", place(at)])).collect()
+    };
+    assert_eq!(shown(path(9)), "A → B → C → D → … → H → I → J (app.rb:7)");
+    assert_eq!(shown(path(5)), "A → B → C → D → E → F (app.rb:7) → G → H → I → J");
+    assert_eq!(shown(path(4)), "A → B → C → D → E (app.rb:7) → … → H → I → J");
+    assert_eq!(shown(path(6)), "A → B → C → D → … → G (app.rb:7) → H → I → J");
+}
+
+/// "Thread → [ → Array → String": some of the objects were in variables of fibers, the others in those of threads.
+#[test]
+fn a_variable_of_threads_without_a_common_name_has_a_whole_label() {
+    let name = |parts| text(&vec![Step::of(["Thread", "", ""]), Step::of(parts)]);
+    assert_eq!(name(["[", ":cache", "]"]), "Thread → [:cache]");
+    assert_eq!(name(["[", "", "]"]), "Thread → […]");
+    assert_eq!(name(["[", "", ""]), "Thread → […]");
+}
+
+#[test]
+fn objects_are_picked_in_proportion_to_their_bytes() {
+    let mut kept = Retained::new();
+    for slot in 0..10_000 {
+        kept.add(slot, 1, if slot % 10 == 0 { 90 * 64 } else { 10 * 64 });
+    }
+    let large = kept.picks.iter().filter(|slot| *slot % 10 == 0).count();
+    let part = large as f64 / kept.picks.len() as f64;
+    assert!((0.35..0.65).contains(&part), "{part} of the picks have half of the bytes");
+}
