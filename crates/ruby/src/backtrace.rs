@@ -96,16 +96,25 @@ pub(crate) fn vm_stacks(
     (layout, stacks.collect())
 }
 
-/// The Thread objects whose threads have ended, by the list of threads. A thread that has not begun to run is in the list, but has
-/// no VM stack yet. Empty if a thread with a stack is in no list: then the links are others.
-pub(crate) fn ended_threads(image: &Image<'_>, space: &ObjectSpace) -> Vec<u32> {
+/// The Thread objects whose threads have ended, by the list of threads, and those that are in the list but have no VM stack, with their
+/// next links. Empty if a thread with a stack is in no list: then the links are others.
+pub(crate) fn threads_without_stack(
+    image: &Image<'_>,
+    space: &ObjectSpace,
+) -> (Vec<u32>, Vec<(u32, Address)>) {
+    let (mut ended, mut stackless) = (Vec::new(), Vec::new());
     let has_stack: HashSet<Address> = space.vm_stacks.iter().map(|it| it.structure).collect();
     if has_stack.is_empty() || !has_stack.iter().all(|&it| is_in_list(image, it)) {
-        return Vec::new();
+        return (ended, stackless);
     }
-    let threads = threads(image, space).into_iter();
-    let ended = threads.filter(|&(_, it)| !has_stack.contains(&it) && !is_in_list(image, it));
-    ended.map(|(slot, _)| slot).collect()
+    for (slot, structure) in threads(image, space) {
+        match image.read_address(structure) {
+            _ if has_stack.contains(&structure) => {}
+            Ok(next) if is_in_list(image, structure) => stackless.push((slot, next)),
+            _ => ended.push(slot),
+        }
+    }
+    (ended, stackless)
 }
 
 /// Returns true if a structure is in a list of threads: `rb_thread_t` in vm_core.h begins with the links to the next thread and to the

@@ -66,6 +66,10 @@ pub struct ObjectSpace {
     pub vm_stacks: Vec<VmStack>,
     /// The slots of the Thread objects whose threads have ended: they are in no list of threads.
     pub ended_threads: Vec<u32>,
+    /// The slots of the Thread objects without a VM stack that are in a list of threads, and the address of the next one or of the list's
+    /// head. Their threads have not begun, or are the last ones of Ractors that have ended: those stay in the list of their Ractor, which
+    /// `rb_ractor_living_threads_remove` in ractor.c takes out of the list of Ractors instead.
+    pub stackless_threads: Vec<(u32, Address)>,
     /// Remarks, mostly on parts that could not be read.
     pub findings: Vec<Finding>,
     pub(crate) slot_index: SlotIndex,

@@ -131,10 +131,12 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
         stack_layout: None,
         vm_stacks: Vec::new(),
         ended_threads: Vec::new(),
+        stackless_threads: Vec::new(),
     };
     (space.stack_layout, space.vm_stacks) = backtrace::vm_stacks(image, &space);
     mn_stacks::find_threads(image, &mut space.mn_stacks, &space.vm_stacks);
-    space.ended_threads = backtrace::ended_threads(image, &space);
+    (space.ended_threads, space.stackless_threads) =
+        backtrace::threads_without_stack(image, &space);
     if depth == Depth::Graph {
         space.iseqs = code_paths::iseqs(&space);
     }

@@ -147,7 +147,7 @@ impl<'a> ObjectGraph<'a> {
         let slots = space.slots.len();
         let objects = space.data_objects.iter().map(|(slot, _)| slot);
         // Whatever refers to the object of an ended thread retains it, such as a fiber of the thread.
-        let ended: HashSet<u32> = space.ended_threads.iter().copied().collect();
+        let ended = &pointers.lists.ended_threads;
         let (ended, threads): (Vec<u32>, Vec<u32>) =
             objects.filter(|&slot| is_thread(space, slot)).partition(|slot| ended.contains(slot));
         let mut memory_of_threads = Bits::new(heap.block_count());
@@ -570,7 +570,7 @@ impl<'a> ObjectGraph<'a> {
     }
 }
 
-fn class_name(space: &ObjectSpace, slot: u32) -> &str {
+pub(crate) fn class_name(space: &ObjectSpace, slot: u32) -> &str {
     let class = space.slots.get(slot as usize).map(|slot| slot.class() as usize);
     let class = class.and_then(|class| space.classes.get(class));
     class.map_or(UNKNOWN, |class| class.name.as_deref().unwrap_or(ANONYMOUS_CLASS))

@@ -32,6 +32,8 @@ pub(crate) struct Lists {
     pub(crate) ractor_queues: Vec<u32>,
     /// The Ractors that run.
     pub(crate) ractors: RunningRactors,
+    /// The slots of the Thread objects whose threads have ended.
+    pub(crate) ended_threads: HashSet<u32>,
     /// The blocks of `at_exit` and of hooks.
     entries: Bits,
 }
@@ -52,6 +54,8 @@ impl Lists {
         for &(block, _) in at_exit.iter().chain(&trace_points) {
             entries.insert(block);
         }
+        let ractors = finder.running_ractors();
+        let of_ended_ractors = finder.threads_of_ended_ractors(&ractors);
         Self {
             at_exit,
             trace_points,
@@ -60,7 +64,8 @@ impl Lists {
                 .structures_of(DataType::is_ractor)
                 .flat_map(|it| finder.ractor_queues(it))
                 .collect(),
-            ractors: finder.running_ractors(),
+            ractors,
+            ended_threads: space.ended_threads.iter().copied().chain(of_ended_ractors).collect(),
             entries,
         }
     }
@@ -207,6 +212,20 @@ impl Finder<'_> {
             }
         }
         found
+    }
+
+    /// The threads whose list is in the structure of a Ractor that has ended.
+    fn threads_of_ended_ractors(&self, running: &RunningRactors) -> Vec<u32> {
+        let ractors: HashSet<u32> = self.structures_of(DataType::is_ractor).collect();
+        let is_of_ended = |list: Address| match self.addresses.at(list) {
+            Referent::Block { number, .. } => {
+                ractors.contains(&number) && !running.structures.contains(&number)
+            }
+            _ => false,
+        };
+        let threads = self.space.stackless_threads.iter();
+        let of_ended = threads.filter(|(_, list)| running.main.is_some() && is_of_ended(*list));
+        of_ended.map(|(slot, _)| *slot).collect()
     }
 
     /// The blocks with messages to which the structure of a Ractor refers.

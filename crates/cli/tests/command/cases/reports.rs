@@ -5,9 +5,9 @@ use formats::{Action, DiffKind, Report};
 use testkit::Target;
 
 use super::{advice, assert_path, case, garbage, path_to, verdict};
-use crate::bytes;
 use crate::diffs::{diff, looks_at};
 use crate::owners::retained;
+use crate::{bytes, report};
 
 /// The list of threads retained all threads that had ended, and the methods of threads were unknown, because the first threads had no
 /// stack.
@@ -79,6 +79,36 @@ fn a_step_names_both_roots_that_retain_the_same_objects() {
         target.next_truth()["columns"].as_u64().unwrap()
     };
     assert!(left("clear_registry") == created && left("clear_both") < created / 100);
+    assert!(target.finish());
+}
+
+/// "And also by (threads)": the last thread of a Ractor stays in the list of its Ractor when that has ended (ruby/ruby#4613).
+#[test]
+fn ractors_that_have_ended_run_no_thread() {
+    let target = Target::bare_ruby(
+        "if defined?(Ractor)
+           Warning[:experimental] = false
+           module Crunch; RUNNING = []; end
+           class Row; def initialize(n); @text = 'row' * n; end; end
+           20.times { |n| Crunch::RUNNING << Ractor.new { Array.new(100) { |i| Row.new(i + 1000) } } }
+           sleep 0.01 until Crunch::RUNNING.all? { |it| it.inspect.include?('terminated') }
+           3.times { GC.start }
+         end
+         puts %(ready {\"has_ractors\": #{!!defined?(Ractor)}, \"slots\": #{ObjectSpace.count_objects[:TOTAL]}})
+         $stdout.flush; $stdin.read",
+    );
+    if target.truth["has_ractors"] != true {
+        return testkit::skip("Ruby 2.7 has no Ractors");
+    }
+    let report = report(target.pid());
+    let (all, roots) = retained(&report, "Row");
+    let of_root = |(path, _): &&(Option<String>, u64)| {
+        path.as_deref().is_some_and(|it| it.starts_with("Crunch::RUNNING → Array → Ractor → "))
+    };
+    let objects: u64 = roots.iter().filter(of_root).map(|(_, objects)| objects).sum();
+    assert!(all >= 2000 && objects * 10 >= all * 9, "{roots:?}");
+    let row = report.owners.as_ref().unwrap().iter().find(|it| it.owner == "Row").unwrap();
+    assert_eq!(row.kept_by[0].other_path, None, "{row:?}");
     assert!(target.finish());
 }
 
