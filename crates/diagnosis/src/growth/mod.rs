@@ -74,6 +74,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
     let mut classes = changes::classes(&reports, hours);
     let owners = changes::owners(&reports);
     let code = changes::code(&reports);
+    let interpreter = changes::interpreter(&reports);
     let all: Vec<&Snapshot> = snapshots.iter().map(|(_, snapshot)| snapshot).collect();
     let kept = if same_process { cohorts::count(&all, &mut classes) } else { None };
     let kept_native = if same_process { blocks::count(&all, &owners) } else { None };
@@ -89,6 +90,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
             classes: &classes,
             owners: &owners,
             code: &code,
+            interpreter: &interpreter,
             kept: kept.as_deref().unwrap_or_default(),
             kept_native: kept_native.as_ref(),
         },
@@ -105,7 +107,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
         classes,
         owners,
         code,
-        interpreter: changes::interpreter(&reports),
+        interpreter,
         kept,
         kept_native,
         dominators: changes::dominators(&reports),

@@ -6,19 +6,19 @@ mod largest;
 mod roots;
 
 use formats::{
-    ClassChange, CodeChange, Confidence, Diff, DiffKind, DiffVerdict, Doubt, KeptNative,
-    OwnerChange, Subject,
+    CauseChange, ClassChange, CodeChange, Confidence, Diff, DiffKind, DiffVerdict, Doubt,
+    KeptNative, OwnerChange, Subject,
 };
-use ledger::Cause;
+use ledger::{Cause, InterpreterKind};
 
-use super::course::Course;
+use super::course::{Course, course};
 use blocks::{kept_native, open_blocks};
 pub(super) use changes::Changes;
 use changes::{EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, Part, Sums, largest, least, verdict};
 pub use largest::has_more_objects;
 use largest::{
     Largest, MIN_SHARE, OWNERS_UNKNOWN, blocks_of_largest, is_mostly_garbage, native_owner,
-    new_threads,
+    new_threads, times,
 };
 use roots::{kept, root_slows_down};
 pub use roots::{kept_besides, root_of_most};
@@ -95,6 +95,23 @@ fn verdict_on_totals(
 ) -> DiffVerdict {
     let rss = diff.rss_bytes.change;
     let verdict = |kind, subject, bytes| verdict(diff, hours, kind, subject, bytes);
+    if let Some(row) = unevictable(diff)
+        && row.bytes.change >= least
+        && row.bytes.change > sums.in_use().max(sums.free.change)
+    {
+        let (kind, doubt) = match course(&row.bytes, &times(diff)) {
+            Course::TooEarly => (DiffKind::Growth, Doubt::FewSnapshots),
+            Course::Uneven => (DiffKind::Growth, Doubt::Uneven),
+            Course::LevelsOff => (DiffKind::WarmUp, Doubt::LevelsOff),
+            Course::Steady => (DiffKind::Growth, Doubt::Unproven),
+        };
+        return DiffVerdict {
+            cause: Some(row.cause),
+            doubt: Some(doubt),
+            confidence: Confidence::Low,
+            ..verdict(kind, Subject::Cause, row.bytes.change)
+        };
+    }
     // Free memory explains the growth if it is most of it. Otherwise memory in use does, since its growth may continue.
     if sums.in_use() >= least && 2 * sums.in_use() >= sums.free.change {
         return growth(diff, sums, hours);
@@ -123,6 +140,12 @@ fn verdict_on_totals(
         return verdict(DiffKind::Shrank, Subject::Rss, rss);
     }
     verdict(DiffKind::Stable, Subject::InUse, sums.in_use())
+}
+
+/// The memory of files that grew most and that the kernel cannot drop: shared memory, and pages that the process changed.
+fn unevictable(diff: Changes<'_>) -> Option<&CauseChange> {
+    let is_it = |row: &&CauseChange| matches!(row.cause, Cause::FileShmem | Cause::FilePrivate);
+    diff.causes.iter().filter(is_it).max_by_key(|row| row.bytes.change)
 }
 
 /// Returns the least change that is growth, in bytes.
@@ -207,6 +230,13 @@ fn is_code_defined_again(diff: Changes<'_>, sums: &Sums) -> bool {
     2 * bytes >= sums.code.change.max(1)
 }
 
+/// Returns true if most of the growth of the interpreter's memory is code, or tables that grow with objects, or if its kinds are unknown.
+fn is_of_code(diff: Changes<'_>, sums: &Sums) -> bool {
+    let is_other = |kind| matches!(kind, InterpreterKind::Other | InterpreterKind::VmStacks);
+    let others = diff.interpreter.iter().filter(|row| is_other(row.kind));
+    2 * others.map(|row| row.bytes.change).sum::<i64>() <= sums.code.change
+}
+
 /// Returns true if a file had bytecode before, and has more of it now.
 #[must_use]
 pub fn is_defined_again(file: &CodeChange) -> bool {
@@ -242,7 +272,7 @@ fn growth(diff: Changes<'_>, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
         Course::LevelsOff => (DiffKind::WarmUp, Doubt::LevelsOff, Confidence::Medium),
         _ if are_owners_unknown => (DiffKind::Growth, Doubt::OwnersUnknown, Confidence::Low),
         _ if is_garbage => (DiffKind::Growth, Doubt::Garbage, Confidence::Low),
-        Course::Steady if largest.subject == Subject::Code => {
+        Course::Steady if largest.subject == Subject::Code && is_of_code(diff, sums) => {
             (DiffKind::Growth, Doubt::CodeIsLoaded, Confidence::Medium)
         }
         _ if largest.subject == Subject::Code

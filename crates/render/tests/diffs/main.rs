@@ -7,9 +7,10 @@ mod words;
 
 use diagnosis::growth;
 use formats::{
-    CaptureMethod, Class, Confidence, Diff, DiffKind, Doubt, KeptBy, Report, Snapshot, Unread,
+    CaptureMethod, Class, Confidence, Diff, DiffKind, Doubt, Interpreter, InterpreterPart, KeptBy,
+    Report, Snapshot, Unread,
 };
-use ledger::{Area, AreaKind, Cause, Columns, MapRoot, MapRoots, MemoryMap};
+use ledger::{Area, AreaKind, Cause, Columns, InterpreterKind, MapRoot, MapRoots, MemoryMap};
 use linux::Address;
 use render::words::diff_verdict;
 
@@ -410,6 +411,68 @@ fn free_memory_that_grows_is_retention_and_code_that_grows_steadily_is_no_warm_u
     let less = [1, 2]
         .map(|hour| look(hour, |report| grow(report, "malloc.unreturned", (3 - hour) * 90 * MIB)));
     assert_eq!(growth(&less).verdict.kind, DiffKind::Shrank);
+}
+
+/// "The program still loads code, defines classes or methods again and again": these were records of GC::Profiler.
+#[test]
+fn records_of_the_gc_that_grow_are_no_code() {
+    let growing = |kind| {
+        [1, 2, 3].map(|hour| {
+            look(hour, |report| {
+                grow(report, "ruby.vm", hour * 20 * MIB);
+                let part = InterpreterPart {
+                    kind,
+                    objects: 0,
+                    slot_bytes: 0,
+                    resident_bytes: hour * 20 * MIB,
+                };
+                report.interpreter =
+                    Some(Interpreter { kinds: vec![part], gems: None, files: None });
+            })
+        })
+    };
+    let of_gc = growth(&growing(InterpreterKind::Other));
+    assert_eq!(of_gc.verdict.doubt, Some(Doubt::Unproven), "{:?}", of_gc.verdict);
+    let words = diff_verdict(&of_gc).summary;
+    assert!(words.contains("most of it the virtual machine, the GC's records"), "{words}");
+    assert!(!words.contains("loads code"), "{words}");
+    let of_code = growth(&growing(InterpreterKind::Methods));
+    assert_eq!(of_code.verdict.doubt, Some(Doubt::CodeIsLoaded), "{:?}", of_code.verdict);
+}
+
+/// "Too early to tell … another snapshot, later, should have no higher RSS", of segments that are mapped again and again: the kernel
+/// cannot drop them.
+#[test]
+fn shared_memory_and_changed_pages_that_grow_steadily_may_leak() {
+    let growing = |cause: &'static str, steps: [u64; 4]| {
+        growth(&[1, 2, 3, 4].map(|hour: u64| {
+            look(hour, |report| {
+                if cause == "file.shmem" {
+                    let rows = &mut report.causes;
+                    let private = rows.iter_mut().find(|row| row.cause == Cause::FilePrivate);
+                    private.unwrap().cause = Cause::FileShmem;
+                }
+                grow(report, cause, steps[hour as usize - 1] * MIB);
+                // Less than the shared memory.
+                grow(report, "ruby.malloc", hour * 2 * MIB);
+            })
+        }))
+    };
+    for (cause, name) in
+        [("file.shmem", "shared memory"), ("file.private", "changed pages of files")]
+    {
+        let diff = growing(cause, [20, 40, 60, 80]);
+        let found = (diff.verdict.kind, diff.verdict.doubt, diff.verdict.confidence);
+        assert_eq!(found, (DiffKind::Growth, Some(Doubt::Unproven), Confidence::Low));
+        let words = diff_verdict(&diff).summary;
+        assert!(
+            words.starts_with(&format!("Growth: {name} ({cause}) grew by 60.0 MiB")),
+            "{words}"
+        );
+        let ended = growing(cause, [20, 80, 90, 91]);
+        assert_eq!(ended.verdict.kind, DiffKind::WarmUp, "{:?}", ended.verdict);
+    }
+    assert_eq!(growing("file.shared", [20, 40, 60, 80]).verdict.cause, Some(Cause::RubyMalloc));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use formats::{
     CauseChange, ClassChange, CodeChange, Confidence, Diff, DiffKind, DiffPoint, DiffVerdict,
-    Doubt, KeptChange, KeptNative, OwnerChange, Subject, Trajectory,
+    Doubt, InterpreterChange, KeptChange, KeptNative, OwnerChange, Subject, Trajectory,
 };
 use ledger::{Cause, CauseGroup};
 
@@ -61,6 +61,7 @@ pub(crate) struct Changes<'a> {
     pub(crate) classes: &'a [ClassChange],
     pub(crate) owners: &'a [OwnerChange],
     pub(crate) code: &'a [CodeChange],
+    pub(crate) interpreter: &'a [InterpreterChange],
     pub(crate) kept: &'a [KeptChange],
     /// `None` if it is not known.
     pub(crate) kept_native: Option<&'a Vec<KeptNative>>,
@@ -79,6 +80,7 @@ impl<'a> From<&'a Diff> for Changes<'a> {
             classes: &diff.classes,
             owners: &diff.owners,
             code: &diff.code,
+            interpreter: &diff.interpreter,
             kept: diff.kept.as_deref().unwrap_or_default(),
             kept_native: diff.kept_native.as_ref(),
         }

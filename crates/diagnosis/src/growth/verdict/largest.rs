@@ -322,7 +322,7 @@ pub fn has_more_objects(class: &ClassChange) -> bool {
 }
 
 /// The times of the snapshots, in milliseconds.
-fn times(diff: Changes<'_>) -> Vec<u64> {
+pub(super) fn times(diff: Changes<'_>) -> Vec<u64> {
     diff.points.iter().map(|point| point.unix_ms).collect()
 }
 

@@ -49,7 +49,11 @@ pub(super) fn subject(diff: &Diff, class: Option<&ClassChange>) -> String {
         (Subject::Free, _) => "free memory".into(),
         (Subject::InUse, _) => "memory in use".into(),
         (Subject::Rss, _) => "RSS".into(),
-        (Subject::Cause, _) => cause.into(),
+        (Subject::Cause, _) => match diff.verdict.cause {
+            Some(Cause::FileShmem) => format!("shared memory ({cause})"),
+            Some(Cause::FilePrivate) => format!("changed pages of files ({cause})"),
+            _ => cause.into(),
+        },
     }
 }
 
@@ -101,9 +105,10 @@ pub(super) fn largest_code(diff: &Diff) -> Option<&CodeChange> {
 
 /// The table of the interpreter with most of the growth that the verdict is about; `None` if code or nothing has it.
 pub(super) fn table_that_grew(diff: &Diff) -> Option<InterpreterKind> {
-    use InterpreterKind::{Finalizers, GenericVariables, ObjectIds, Symbols};
+    use InterpreterKind::{Finalizers, GenericVariables, ObjectIds, Other, Symbols};
     let largest = diff.interpreter.iter().max_by_key(|it| it.bytes.change)?;
-    let is_table = [ObjectIds, GenericVariables, Finalizers, Symbols].contains(&largest.kind);
+    let is_table =
+        [ObjectIds, GenericVariables, Finalizers, Symbols, Other].contains(&largest.kind);
     (is_table && 2 * largest.bytes.change > diff.verdict.bytes).then_some(largest.kind)
 }
 
