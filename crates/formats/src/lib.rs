@@ -77,7 +77,7 @@ pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError, SnapshotKind};
 pub use trim::{
     FamilyTrim, TrimConclusion, TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint,
 };
-pub use verdict::{Action, Advice, LargeGem, ThreadStarter, Verdict};
+pub use verdict::{Action, Advice, LargeGem, OtherThreads, ThreadStarter, Verdict};
 pub use who::{
     Sampling, SamplingMethod, TaskKind, UnknownStacks, Who, WhoFrame, WhoKind, WhoKindShare,
     WhoLine, WhoMachineCode, WhoMethod, WhoOldObjects, WhoOrigin, WhoProcess, WhoShare, WhoStack,

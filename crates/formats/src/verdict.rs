@@ -200,6 +200,9 @@ pub enum Action {
         /// The block that started more than half of them.
         #[serde(default)]
         starter: Option<ThreadStarter>,
+        /// Whose they are, if Ruby runs less than half of them.
+        #[serde(default)]
+        others: Option<OtherThreads>,
     },
     /// Let a thread end, so that the C library frees stacks of threads that do not run.
     EndThread {
@@ -274,6 +277,17 @@ pub struct LargeGem {
     pub gem: String,
     /// The bytes of its bytecode: slots, and resident malloc'ed memory.
     pub bytes: u64,
+}
+
+/// Native threads that run no thread of Ruby.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OtherThreads {
+    /// Their number.
+    pub threads: u64,
+    /// True if Ruby keeps the native threads of its ended ones for some seconds (up to Ruby 3.1).
+    pub may_have_ended: bool,
+    /// The only name of a thread that Ruby has made of a file and a line: of the block that started threads.
+    pub name: Option<String>,
 }
 
 /// A block that started threads.

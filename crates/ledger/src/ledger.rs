@@ -260,7 +260,8 @@ impl Ledger {
             findings.push(Finding::EnvironmentUnknown);
         }
 
-        let kept_stacks = KeptStacks::find(state, facts, &booking.causes);
+        let threads = threads::groups(facts);
+        let kept_stacks = KeptStacks::find(state, facts, &booking.causes, threads.as_deref());
         let ledger = Self {
             process: state.process.clone(),
             origin: state.origin,
@@ -283,7 +284,7 @@ impl Ledger {
             unknown: booking
                 .unknown
                 .accounts(&state.mappings, |mapping| owners.owner_of_mapping(mapping)),
-            threads: threads::groups(facts),
+            threads,
             kept_stacks,
             interpreter,
             findings,

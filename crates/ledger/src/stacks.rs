@@ -11,6 +11,7 @@ use crate::cause::{Cause, Causes};
 use crate::facts::Facts;
 use crate::ownership::PointerGraph;
 use crate::pages::pages_of;
+use crate::threads::ThreadGroup;
 
 /// The stacks that are kept for new threads and fibers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -33,11 +34,19 @@ pub struct KeptStacks {
     /// The bytes that are free, but only for threads of these stacks, which the process does not have because it was forked: they stay
     /// in the caches of these threads.
     pub cached_bytes: u64,
+    /// The native threads that run no thread of Ruby, and those of [`KeptStacks::mn_threads`] too; `None` if threads are unknown. C code
+    /// has started them, or Ruby keeps them.
+    pub other_threads: Option<u64>,
 }
 
 impl KeptStacks {
-    /// Finds the stacks that are not in use. `causes` are those of the same ledger.
-    pub(crate) fn find(state: &ProcessState, facts: &Facts, causes: &Causes) -> Self {
+    /// Finds the stacks that are not in use. `causes` and `threads` are those of the same ledger.
+    pub(crate) fn find(
+        state: &ProcessState,
+        facts: &Facts,
+        causes: &Causes,
+        threads: Option<&[ThreadGroup]>,
+    ) -> Self {
         let pages = pages_of(state);
         let mut running: Vec<Address> =
             state.threads.iter().map(linux::Thread::descriptor_base).collect();
@@ -62,17 +71,21 @@ impl KeptStacks {
         let resident = |stacks: &[Range<Address>]| -> u64 {
             stacks.iter().map(|stack| pages.resident_bytes(stack)).sum()
         };
+        let mn_threads = in_use.len() as u64;
+        let all_threads = state.process.threads.saturating_add(mn_threads);
+        let of_ruby = |groups: &[ThreadGroup]| groups.iter().map(|it| it.threads).sum();
         let kept_by_ruby = |stacks| causes[Cause::StackFibers].saturating_sub(resident(stacks));
         Self {
             thread_bytes: kept.iter().map(|stack| stack.end - stack.start).sum(),
             // Stacks that overlap others are booked once.
             resident_thread_bytes: resident(&kept).min(causes[Cause::StackThreads]),
-            mn_threads: in_use.len() as u64,
+            mn_threads,
             resident_mn_bytes: free.into_iter().map(of_mn).sum(),
             main_bytes: unused_main_stack(state).map_or(0, |unused| pages.resident_bytes(&unused)),
             fibers: of_fibers.map(|stacks| stacks.len() as u64),
             resident_fiber_bytes: of_fibers.map(kept_by_ruby),
             cached_bytes: facts.heap().abandoned_bytes.min(causes[Cause::MallocCached]),
+            other_threads: threads.map(|groups| all_threads.saturating_sub(of_ruby(groups))),
         }
     }
 }
@@ -118,7 +131,7 @@ mod tests {
         let mut causes = Causes::default();
         for (booked, kept) in [(0x6000, 0x6000), (0x5000, 0x5000), (0, 0)] {
             causes[Cause::StackThreads] = booked;
-            let found = KeptStacks::find(&state, &facts, &causes);
+            let found = KeptStacks::find(&state, &facts, &causes, None);
             assert_eq!((found.thread_bytes, found.resident_thread_bytes), (0x6000, kept));
         }
     }

@@ -6,11 +6,13 @@ use std::collections::BTreeMap;
 use ruby::Frame;
 
 use crate::Facts;
+use crate::ownership::class_name;
 
 /// Threads that run the same line of the same method.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadGroup {
-    /// The innermost method of the application; without one, of Ruby code, or else in C.
+    /// The innermost method of the application; without one, of Ruby code, or else in C. A thread that C code started has none: then the
+    /// label is its class.
     pub frame: Frame,
     /// The number of threads.
     pub threads: u64,
@@ -25,7 +27,15 @@ pub struct ThreadGroup {
 pub(crate) fn groups(facts: &Facts) -> Option<Vec<ThreadGroup>> {
     let names = &facts.graph.as_ref()?.thread_names;
     let mut groups: BTreeMap<(&str, Option<&str>, Option<u32>), ThreadGroup> = BTreeMap::new();
-    for (slot, frame) in &facts.object_code.current_frames {
+    let frames = &facts.object_code.current_frames;
+    let running = facts.objects().vm_stacks.iter().map(|stack| stack.thread);
+    let without = running.filter(|thread| !frames.contains_key(thread));
+    let of_c = |thread| {
+        let label = format!("{}, in C", class_name(facts.objects(), thread));
+        (thread, Frame { label, path: None, line: None })
+    };
+    let without: Vec<(u32, Frame)> = without.map(of_c).collect();
+    for (slot, frame) in frames.iter().chain(without.iter().map(|(slot, frame)| (slot, frame))) {
         let place = (frame.label.as_str(), frame.path.as_deref(), frame.line);
         let started = started(facts, *slot);
         let new = || ThreadGroup {

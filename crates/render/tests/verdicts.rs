@@ -1,8 +1,8 @@
 //! Sentences of verdicts claim no more than the figures of the report.
 
 use formats::{
-    Action, Advice, FindingKind, FindingRow, FindingSeverity, KeptBy, Memsize, Owner, Report, Why,
-    WhyKind, WhySubject,
+    Action, Advice, FindingKind, FindingRow, FindingSeverity, KeptBy, Memsize, OtherThreads, Owner,
+    Report, Why, WhyKind, WhySubject,
 };
 use ledger::{Cause, Size};
 use render::words;
@@ -397,4 +397,55 @@ fn a_chunk_with_an_owner_is_not_called_leaked() {
     // `why` gave false paths without the finding that the report had.
     assert!(owned.contains("FINDINGS") && owned.contains("memory limit is unknown"), "{owned}");
     assert!(text("(nobody)").contains("so it may be leaked"));
+}
+
+/// "60.5 MiB of 61 threads … RSS should fall when threads end": sixty had ended, and Ruby 3.1 kept their native threads.
+#[test]
+fn native_threads_of_ended_ones_are_not_rubys() {
+    let mut report = report_of(Cause::StackThreads);
+    let row = report.causes.iter_mut().find(|row| row.cause == Cause::StackThreads).unwrap();
+    row.bytes = 100 << 20;
+    report.process.threads = 61;
+    let mut words = |version: &str, others| {
+        report.process.ruby_version = Some(version.into());
+        report.kept_stacks =
+            Some(ledger::KeptStacks { other_threads: others, ..Default::default() }.into());
+        words::verdict(&report)
+    };
+    let of_most = words("3.1.2", Some(60));
+    assert!(
+        of_most.summary.contains("100.0 MiB of 61 threads (Ruby runs 1 of them)"),
+        "{of_most:?}"
+    );
+    assert!(of_most.evidence.iter().any(|it| it.contains("have ended")), "{of_most:?}");
+    assert!(of_most.check.contains("To check: the number of threads"), "{of_most:?}");
+    // Ruby 3.2 keeps none.
+    let of_c = words("3.2.0", Some(60));
+    assert!(of_c.summary.contains("(Ruby runs 1 of them)"), "{of_c:?}");
+    assert!(!of_c.evidence.iter().any(|it| it.contains("have ended")), "{of_c:?}");
+    for others in [None, Some(30)] {
+        let words = words("3.1.2", others);
+        assert!(
+            words.summary.contains("of 61 threads") && !words.summary.contains("Ruby runs"),
+            "{words:?}"
+        );
+        assert!(words.check.contains("RSS should fall when threads end."), "{words:?}");
+    }
+}
+
+#[test]
+fn the_step_against_native_threads_of_ended_ones_is_to_start_fewer() {
+    let step = |may_have_ended, name: Option<&str>| {
+        let others = OtherThreads { threads: 60, may_have_ended, name: name.map(Into::into) };
+        let action = Action::RunFewerThreads { threads: 61, starter: None, others: Some(others) };
+        words::advice(&Advice { action, saves_bytes: None }, &report_of(Cause::StackThreads))
+    };
+    let ended = step(true, Some("worker.rb:5"));
+    assert!(
+        ended.action.starts_with("Start fewer threads at a time: of 61 threads, Ruby runs 1."),
+        "{ended:?}"
+    );
+    assert!(ended.action.contains("worker.rb:5"), "{ended:?}");
+    let of_c = step(false, None);
+    assert!(of_c.action.starts_with("Run fewer threads of C code"), "{of_c:?}");
 }

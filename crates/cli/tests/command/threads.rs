@@ -37,6 +37,25 @@ const PROGRAM: &str = r##"
     $stdin.read
 "##;
 
+/// One of 901 threads was listed: the others had no method.
+#[test]
+fn threads_that_c_code_started_are_listed_by_their_class() {
+    let target = Target::bare_ruby(
+        "child = spawn('sleep 1000')
+         waiters = Array.new(40) { Process.detach(child) }
+         Thread.pass until waiters.all?(&:stop?)
+         puts %(ready {\"child\": #{child}}); $stdout.flush
+         $stdin.read
+         Process.kill(:KILL, child)",
+    );
+    let report = report(target.pid());
+    let row = report.threads.as_ref().unwrap().first().unwrap();
+    assert_eq!((row.method.as_str(), row.threads), ("Process::Waiter, in C", 40));
+    // The timer thread.
+    assert!(report.kept_stacks.unwrap().other_threads.unwrap() <= 1, "{:?}", report.kept_stacks);
+    assert!(target.finish());
+}
+
 #[test]
 fn a_report_has_what_each_thread_runs() {
     let target = Target::bare_ruby(PROGRAM);

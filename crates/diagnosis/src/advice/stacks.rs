@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use formats::{Action, Advice, ThreadStarter};
+use formats::{Action, Advice, OtherThreads, ThreadStarter};
 use ledger::{Cause, Gem, InterpreterKind, Ledger, Libc};
 
 use super::{OF_THREADS, is_main, is_worth, retaining_most, size_of, step};
@@ -18,8 +18,27 @@ pub(super) fn run_fewer_threads(ledger: &Ledger) -> Option<Advice> {
     // Many threads that one block starts hold the objects of its methods, too.
     let are_many = starter.as_ref().is_some_and(|it| it.threads >= MANY_THREADS);
     let objects = if are_many { objects_of_threads(ledger) } else { 0 };
+    let others = if starter.is_none() { other_threads(ledger) } else { None };
     (threads > 1 && is_main(ledger, bytes.saturating_add(objects)))
-        .then(|| step(Action::RunFewerThreads { threads, starter }))
+        .then(|| step(Action::RunFewerThreads { threads, starter, others }))
+}
+
+/// The first release that keeps no native threads of ended ones (`USE_THREAD_CACHE` in thread_pthread.c).
+const WITHOUT_THREAD_CACHE: &str = "3.2";
+
+/// The native threads that run no thread of Ruby, if they are most.
+fn other_threads(ledger: &Ledger) -> Option<OtherThreads> {
+    let others = ledger.kept_stacks.other_threads.filter(|it| it * 2 > threads(ledger))?;
+    let may_have_ended =
+        ledger.ruby.as_ref().is_some_and(|ruby| &ruby.version[..] < WITHOUT_THREAD_CACHE);
+    // Ruby names a native thread by the file and line of the block that it runs, and the name stays.
+    let is_place = |name: &&String| {
+        let line = name.rsplit_once(':').map(|(_, line)| line);
+        line.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let mut places = ledger.process.thread_names.iter().filter(is_place);
+    let name = places.next().filter(|_| may_have_ended && places.next().is_none()).cloned();
+    Some(OtherThreads { threads: others, may_have_ended, name })
 }
 
 /// The bytes of objects to which the shortest paths begin with running threads.

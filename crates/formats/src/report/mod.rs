@@ -100,6 +100,8 @@ pub struct KeptStacks {
     pub resident_fiber_bytes: Option<u64>,
     #[serde(default)]
     pub cached_bytes: u64,
+    #[serde(default)]
+    pub other_threads: Option<u64>,
 }
 
 impl From<ledger::KeptStacks> for KeptStacks {
@@ -113,6 +115,7 @@ impl From<ledger::KeptStacks> for KeptStacks {
             fibers,
             resident_fiber_bytes,
             cached_bytes,
+            other_threads,
         } = stacks;
         Self {
             thread_bytes,
@@ -123,6 +126,7 @@ impl From<ledger::KeptStacks> for KeptStacks {
             fibers,
             resident_fiber_bytes,
             cached_bytes,
+            other_threads,
         }
     }
 }

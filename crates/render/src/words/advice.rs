@@ -341,8 +341,9 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             format!("RUBYOPT={option}={mebibytes}"),
             "a restart, and speed if methods that run often are compiled late. ZJIT has the option --zjit-mem-size.",
         ),
-        Action::RunFewerThreads { threads, starter } => {
-            let (action, command) = run_fewer_threads(*threads, starter.as_ref());
+        Action::RunFewerThreads { threads, starter, others } => {
+            let (action, command) =
+                run_fewer_threads(*threads, starter.as_ref(), others.as_ref());
             (action, command, "less work at the same time.")
         }
         Action::EndThread { bytes } => (

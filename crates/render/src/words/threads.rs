@@ -1,12 +1,19 @@
 //! Steps against threads and fibers, in words.
 
-use formats::ThreadStarter;
+use formats::{OtherThreads, ThreadStarter};
 use ledger::Count;
 
 use super::counted;
 
 /// The step against threads: of a server's settings, or of the line that starts them.
-pub(super) fn run_fewer_threads(threads: u64, starter: Option<&ThreadStarter>) -> (String, String) {
+pub(super) fn run_fewer_threads(
+    threads: u64,
+    starter: Option<&ThreadStarter>,
+    others: Option<&OtherThreads>,
+) -> (String, String) {
+    if let Some(others) = others {
+        return start_fewer_threads(threads, others);
+    }
     let fewer = format!("Run fewer threads: there are {}.", Count(threads));
     let Some(starter) = starter else {
         return (fewer, "fewer threads where the program or its server starts them".into());
@@ -29,6 +36,26 @@ pub(super) fn run_fewer_threads(threads: u64, starter: Option<&ThreadStarter>) -
         }
     };
     (format!("{fewer} {by} started {} of them.{run}", Count(starter.threads)), command)
+}
+
+/// The step against threads that Ruby does not run.
+fn start_fewer_threads(threads: u64, others: &OtherThreads) -> (String, String) {
+    let of_ruby = threads.saturating_sub(others.threads);
+    let all = format!("of {}, Ruby runs {}", counted(threads, "thread"), Count(of_ruby));
+    if !others.may_have_ended {
+        let step = format!("Run fewer threads of C code: {all}.");
+        return (step, "a setting of the library that starts them".into());
+    }
+    let name = others.name.as_ref().map_or_else(String::new, |name| {
+        format!(
+            " The name of the others is {name}, the end of the file and line that started them."
+        )
+    });
+    let step = format!(
+        "Start fewer threads at a time: {all}. The others are threads of C code, or have ended: up to Ruby 3.1, the native thread of \
+         an ended one waits 3 seconds for a new one.{name}"
+    );
+    (step, "a pool with a fixed number of threads in place of many that end soon".into())
 }
 
 /// The step against stacks of fibers. Ruby keeps the stacks of ended fibers, so RSS does not fall.

@@ -1,7 +1,7 @@
 //! Verdicts on stacks.
 
 use formats::{KeptStacks, Report};
-use ledger::{Cause, Size};
+use ledger::{Cause, Count, Size};
 
 use super::figures::bytes;
 use crate::words::counted;
@@ -13,9 +13,9 @@ pub(super) fn of_stacks(report: &Report, cause: Cause) -> (String, Vec<String>, 
     let stacks = report.kept_stacks;
     let of_mn = stacks.map_or(0, |it| it.mn_threads);
     let count = report.process.threads.saturating_add(of_mn);
-    let of_ruby = stacks.map_or(0, |it| it.resident_mn_bytes).min(threads);
-    let kept = stacks.map_or(0, |it| it.resident_thread_bytes).min(threads - of_ruby);
-    let kept = kept + of_ruby;
+    let kept_by_ruby = stacks.map_or(0, |it| it.resident_mn_bytes).min(threads);
+    let kept = stacks.map_or(0, |it| it.resident_thread_bytes).min(threads - kept_by_ruby);
+    let kept = kept + kept_by_ruby;
     let part = |bytes: u64, whose: &str| match bytes {
         0 => String::new(),
         bytes => format!(", {} of {whose}", Size(bytes)),
@@ -24,15 +24,19 @@ pub(super) fn of_stacks(report: &Report, cause: Cause) -> (String, Vec<String>, 
     let others = part(kept, "threads that do not run");
     let returned = part(main, "the main thread's stack, which no call uses any more");
     let fibers = part(bytes(report, Cause::StackFibers), "fibers");
+    let without_ruby = stacks.and_then(|it| it.other_threads).filter(|it| it * 2 > count);
+    let of_ruby = without_ruby.map_or_else(String::new, |without| {
+        format!(" (Ruby runs {} of them)", Count(count.saturating_sub(without)))
+    });
     (
         format!(
-            "{size} are stacks: {} of {}{returned}{others}{fibers}.",
+            "{size} are stacks: {} of {}{of_ruby}{returned}{others}{fibers}.",
             Size(threads - kept - main),
             counted(count, "thread")
         ),
         match cause {
             Cause::StackFibers => fiber_evidence(report),
-            _ if kept > threads / 2 && of_ruby > kept / 2 => vec![
+            _ if kept > threads / 2 && kept_by_ruby > kept / 2 => vec![
                 "Ruby keeps the stacks of threads that have ended, such as those of Ractors, for new ones: up to Ruby 4.0 once \
                  their Thread objects are collected"
                     .into(),
@@ -44,6 +48,10 @@ pub(super) fn of_stacks(report: &Report, cause: Cause) -> (String, Vec<String>, 
             ],
             _ if main > threads / 2 => vec![
                 "a recursion of the main thread was once deep: the kernel keeps the pages that it used".into(),
+            ],
+            _ if without_ruby.is_some() && keeps_threads(report) => vec![
+                "threads of C code, or of Ruby threads that have ended: up to Ruby 3.1, their native threads wait 3 seconds for new ones"
+                    .into(),
             ],
             _ => vec![format!(
                 "{} of stack are resident for each thread on average",
@@ -58,10 +66,18 @@ pub(super) fn of_stacks(report: &Report, cause: Cause) -> (String, Vec<String>, 
             _ if main > threads / 2 => {
                 "a process that has not run this code yet should have less in stack.threads."
             }
+            _ if without_ruby.is_some() && keeps_threads(report) => {
+                "the number of threads should fall 3 seconds after the program has started its last one."
+            }
             _ => "RSS should fall when threads end.",
         }
         .into(),
     )
+}
+
+/// Returns true if Ruby keeps the native threads of those that have ended.
+fn keeps_threads(report: &Report) -> bool {
+    report.process.ruby_version.as_deref().is_some_and(|version| version < "3.2")
 }
 
 /// The fibers that have stacks, and the stacks that Ruby keeps of others, which have ended or were collected.
