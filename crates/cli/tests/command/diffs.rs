@@ -213,12 +213,9 @@ fn mapped_memory_that_grows_is_the_headline() {
     assert_eq!(diff.verdict.bytes, unknown.bytes.change);
     assert!(unknown.bytes.change > 100 << 20, "{unknown:?}");
     let words = render::words::diff_verdict(&diff);
-    assert!(
-        words.summary.starts_with("Growth: anonymous memory that rbloat cannot account for"),
-        "{words:?}"
-    );
+    assert!(words.summary.starts_with("Managed leak: Fiddle::Pointer retained by "), "{words:?}");
     let next = render::words::command_after_diff(&diff, "4242");
-    assert_eq!(next, ["who", "4242"]);
+    assert_eq!(next, ["why", "4242", "Fiddle::Pointer"]);
 }
 
 #[test]

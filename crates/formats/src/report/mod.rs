@@ -218,7 +218,8 @@ impl Report {
         {
             let mut sizes: Vec<u64> = owners.iter().map(Owner::bytes_with_singletons).collect();
             sizes.sort_unstable_by_key(|bytes| std::cmp::Reverse(*bytes));
-            // A class of few bytes is listed if its objects have large singleton classes.
+            // A class of few bytes is listed if its objects have large singleton classes, or refer to large mappings.
+            let mapper = self.unknown.first().and_then(|row| row.owner.as_ref());
             let least = max_owners.checked_sub(1).map_or(u64::MAX, |last| sizes[last]);
             // Of those with as few as the last one, the first ones.
             let mut room = max_owners - sizes.partition_point(|bytes| *bytes > least);
@@ -227,7 +228,7 @@ impl Report {
                     let bytes = owner.bytes_with_singletons();
                     let is_last = bytes == least && room > 0;
                     room -= usize::from(is_last);
-                    bytes > least || is_last
+                    bytes > least || is_last || Some(&owner.owner) == mapper
                 });
             *owners = listed;
             owners.push(Owner::sum(&others));

@@ -163,6 +163,9 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
             blocks.extend(set(deployment, &NATIVE_PRESSURE));
             blocks
         }
+        Action::FindMapper if command.starts_with("rbloat why") => {
+            vec![Block::new("As root, for the code that keeps them:", [command.into()])]
+        }
         Action::FindMapper | Action::FindNativeUse => {
             vec![Block::new("As root, while the memory grows:", [command.into()])]
         }

@@ -301,15 +301,16 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "call their clear, close or free method, or upgrade the extension".into(),
             "a change of the program.",
         ),
-        Action::FindMapper => (
-            format!(
-                "Find the code that maps this memory: it is neither malloc's nor Ruby's. While it grows, `rbloat who` names \
-                 the code that touches it for the first time.{}",
-                referring(&process, report)
+        Action::FindMapper => match report.unknown.first().and_then(|row| row.owner.as_deref()) {
+            Some(class) => release_mappings(&process, class),
+            None => (
+                "Find the code that maps this memory: it is neither malloc's nor Ruby's. While it grows, `rbloat who` names the code that \
+                 touches it for the first time."
+                    .into(),
+                format!("rbloat who {process}"),
+                "less than 1 % of a processor while it watches.",
             ),
-            format!("rbloat who {process}"),
-            "less than 1 % of a processor while it watches.",
-        ),
+        },
         Action::LoadLessCode { gems } => (
             format!(
                 "Load less code, if this memory does not grow any more. The bytecode of {}. A process that never uses a gem need not load it, and saves at \
@@ -564,15 +565,22 @@ pub(crate) fn process(report: &Report) -> String {
     }
 }
 
-/// The way to find out what retains the objects that refer to most of the unknown memory; empty without any.
-fn referring(process: &str, report: &Report) -> String {
-    let class = report.unknown.first().and_then(|row| row.owner.as_deref());
-    class.map_or_else(String::new, |class| {
+/// The step against mappings to which objects of this class refer.
+fn release_mappings(process: &str, class: &str) -> (String, String, &'static str) {
+    let way = match class {
+        "IO::Buffer" => {
+            "IO::Buffer#free unmaps it, and so does the GC when nothing refers to the object"
+        }
+        _ => "a method such as free or close may unmap it",
+    };
+    (
         format!(
-            " Objects of {class} refer to it: `rbloat why {process} {}` shows what retains them.",
-            quoted(class)
-        )
-    })
+            "Release the objects of class {class} that are no longer needed: they refer to most of this memory. {way}. The command shows what \
+             retains them."
+        ),
+        format!("rbloat why {process} {}", quoted(class)),
+        "a change of the program.",
+    )
 }
 
 /// "rouge takes 9.1 MiB, and that of mail 4.2 MiB".

@@ -18,7 +18,7 @@ use free::{arena_evidence, free, kept_on_purpose, slot_evidence, trim_yield};
 use healthy::healthy;
 use objects::{class_evidence, held, of_objects, singleton_classes};
 use stacks::of_stacks;
-use unknown::{pointed_to, reason, unknown};
+use unknown::{class_with_mappings, reason, retainer_of_mappings, unknown};
 
 /// An owner is no evidence if it holds less than this fraction of the first one's memory.
 const MIN_FRACTION: u64 = 50;
@@ -277,12 +277,19 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             "RSS should be lower with the JIT compiler disabled.".into(),
         ),
         Cause::RubyOverhead | Cause::MallocOverhead | Cause::Unknown => (
-            format!(
-                "{size} are anonymous memory that rbloat cannot account for: {}.{}",
-                reason(report),
-                pointed_to(report)
-            ),
-            report.unknown.iter().take(MAX_EVIDENCE).map(unknown).collect(),
+            match class_with_mappings(report) {
+                Some(class) => format!(
+                    "{size} are anonymous memory outside of malloc and of Ruby's heap. Objects of {class} refer to most of it."
+                ),
+                None => format!(
+                    "{size} are anonymous memory that rbloat cannot account for: {}.",
+                    reason(report)
+                ),
+            },
+            retainer_of_mappings(report)
+                .into_iter()
+                .chain(report.unknown.iter().take(MAX_EVIDENCE).map(unknown))
+                .collect(),
             match has(report, &Action::FindMapper) {
                 true => format!("while it grows, `rbloat who {pid}` names the code that touches it first."),
                 false => "a report in which malloc and Ruby could both be read names the cause.".into(),

@@ -62,6 +62,8 @@ pub(crate) struct Changes<'a> {
     pub(crate) owners: &'a [OwnerChange],
     pub(crate) code: &'a [CodeChange],
     pub(crate) interpreter: &'a [InterpreterChange],
+    /// The class whose objects refer to most of the unknown memory, if as much more is mapped as grew; `None` if that is not known.
+    pub(crate) mapper: Option<&'a str>,
     pub(crate) kept: &'a [KeptChange],
     /// `None` if it is not known.
     pub(crate) kept_native: Option<&'a Vec<KeptNative>>,
@@ -81,6 +83,7 @@ impl<'a> From<&'a Diff> for Changes<'a> {
             owners: &diff.owners,
             code: &diff.code,
             interpreter: &diff.interpreter,
+            mapper: None,
             kept: diff.kept.as_deref().unwrap_or_default(),
             kept_native: diff.kept_native.as_ref(),
         }

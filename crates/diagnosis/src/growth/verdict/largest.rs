@@ -82,9 +82,26 @@ impl<'a> Largest<'a> {
         Self { subject, cause: owner.cause, class, bytes: owner.bytes.clone() }
     }
 
+    /// Unknown memory to which more and more objects of one class refer.
+    pub(super) fn mapped(diff: Changes<'a>) -> Option<Self> {
+        let class = diff.classes.iter().find(|class| Some(&class.name[..]) == diff.mapper)?;
+        let row = diff.causes.iter().find(|row| row.cause == Cause::Unknown)?;
+        let mapped = Self {
+            subject: Subject::Objects,
+            cause: Some(Cause::Unknown),
+            class: Some(class),
+            bytes: row.bytes.clone(),
+        };
+        has_more_objects(class).then_some(mapped)
+    }
+
     /// The cause of native memory that grew most, whoever owns it.
     fn native_cause(diff: Changes<'a>, sums: &'a Sums) -> Self {
         let cause = largest(diff, Part::Native);
+        let mapped = Self::mapped(diff).filter(|_| cause == Some(Cause::Unknown));
+        if let Some(mapped) = mapped {
+            return mapped;
+        }
         let row = diff.causes.iter().find(|row| Some(row.cause) == cause);
         let bytes = row.map_or(&sums.native, |row| &row.bytes).clone();
         Self { subject: Subject::Native, cause, class: None, bytes }

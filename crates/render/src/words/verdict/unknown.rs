@@ -1,7 +1,7 @@
 //! The verdict on memory that cannot be accounted for, in words.
 
 use formats::{FindingKind, Report, UnknownRow};
-use ledger::Size;
+use ledger::{Count, Size};
 
 use crate::words::counted;
 
@@ -26,11 +26,20 @@ pub(super) fn unknown(row: &UnknownRow) -> String {
     )
 }
 
-/// A sentence on the class whose objects refer to most of the unknown memory; empty without one.
-pub(super) fn pointed_to(report: &Report) -> String {
-    let row = report.unknown.iter().find(|row| row.resident_bytes > report.verdict.bytes / 2);
-    let owner = row.and_then(|row| row.owner.as_deref());
-    owner.map_or_else(String::new, |class| format!(" Objects of {class} refer to most of it."))
+/// The class whose objects refer to most of the unknown memory, if malloc and Ruby were read.
+pub(super) fn class_with_mappings(report: &Report) -> Option<&str> {
+    let row = report.unknown.iter().find(|row| row.resident_bytes > report.verdict.bytes / 2)?;
+    row.owner.as_deref().filter(|_| report.malloc.is_some() && report.ruby.is_some())
+}
+
+/// The path that retains most objects of that class.
+pub(super) fn retainer_of_mappings(report: &Report) -> Option<String> {
+    let class = class_with_mappings(report)?;
+    let owner = report.owners.iter().flatten().find(|owner| owner.owner == class)?;
+    let kept = owner.kept_by.iter().max_by_key(|kept| kept.objects)?;
+    let path = kept.path.as_deref()?;
+    let (some, all) = (Count(kept.objects), Count(owner.objects));
+    Some(format!("{some} of {all} {class} are retained by {path}"))
 }
 
 /// The reason for which memory could not be accounted for.
