@@ -449,3 +449,29 @@ fn the_step_against_native_threads_of_ended_ones_is_to_start_fewer() {
     let of_c = step(false, None);
     assert!(of_c.action.starts_with("Run fewer threads of C code"), "{of_c:?}");
 }
+
+/// "The largest is /dev/zero (deleted): 90.0 MiB, mapped 3 times": three mappings of the kernel's name, each of memory of its own.
+#[test]
+fn shared_memory_without_a_file_is_no_file() {
+    let mut report = report_of(Cause::FileShmem);
+    let mut words = |path: &str| {
+        report.files[0].path = path.into();
+        report.files[0].is_in_memory = true;
+        (report.files[0].shared_bytes, report.files[0].mappings) = (90 << 20, 3);
+        report.files.truncate(1);
+        let action = Action::UseLessSharedMemory {
+            bytes: 100 << 20,
+            path: path.into(),
+            path_bytes: 90 << 20,
+        };
+        let step = words::advice(&Advice { action, saves_bytes: None }, &report).action;
+        (words::verdict(&report).evidence.join("\n"), step)
+    };
+    let (evidence, step) = words("/dev/zero (deleted)");
+    let said = "90.0 MiB are shared memory without a file, which the kernel calls /dev/zero (deleted), in 3 mappings";
+    assert!(evidence.contains(said), "{evidence}");
+    assert!(step.contains("90.0 MiB have no file") && !step.contains("largest file"), "{step}");
+    let (evidence, step) = words("/dev/shm/metrics (deleted)");
+    assert!(evidence.contains("the largest is /dev/shm/metrics (deleted): 90.0 MiB"), "{evidence}");
+    assert!(step.contains("The largest file is /dev/shm/metrics"), "{step}");
+}

@@ -520,17 +520,19 @@ fn change_code(of: Cause, owner: Option<&str>, code: &Maker) -> String {
 }
 
 fn use_less_shared_memory(bytes: u64, path: &str, path_bytes: u64) -> String {
-    let has_no_name = linux::is_named_by_kernel(path.as_bytes()) || path.ends_with(" (deleted)");
-    let how = match has_no_name {
+    let has_no_file = linux::is_named_by_kernel(path.as_bytes());
+    let how = match has_no_file || path.ends_with(" (deleted)") {
         true => "That is free when no process has it mapped or open any more.",
         false => {
             "Delete files that nobody needs; their memory is free when no process has them mapped or open any more."
         }
     };
     let (size, largest) = (Size(bytes), Size(path_bytes));
-    format!(
-        "Use less shared memory: {size} are mapped. The largest file is {path} with {largest}. {how}"
-    )
+    let most = match has_no_file {
+        true => format!("{largest} have no file: the kernel calls them {path}"),
+        false => format!("The largest file is {path} with {largest}"),
+    };
+    format!("Use less shared memory: {size} are mapped. {most}. {how}")
 }
 
 /// A count and its noun.

@@ -331,8 +331,20 @@ fn owner_evidence(report: &Report, cause: Cause) -> Vec<String> {
 fn shmem_evidence(report: &Report) -> Vec<String> {
     let files = report.files.iter().filter(|file| file.is_in_memory);
     let largest = files.min_by_key(|file| Reverse(file.shared_bytes));
-    let describe = |file: &MappedFile| {
-        format!("the largest is {}: {}, mapped {}", file.path, Size(file.shared_bytes), times(file))
+    let describe = |file: &MappedFile| match linux::is_named_by_kernel(file.path.as_bytes()) {
+        // Several have one name.
+        true => format!(
+            "{} are shared memory without a file, which the kernel calls {}, in {}",
+            Size(file.shared_bytes),
+            file.path,
+            counted(file.mappings, "mapping")
+        ),
+        false => format!(
+            "the largest is {}: {}, mapped {}",
+            file.path,
+            Size(file.shared_bytes),
+            times(file)
+        ),
     };
     largest.map(describe).into_iter().collect()
 }
