@@ -8,7 +8,7 @@ use ledger::{Cause, Count, InterpreterKind, Size};
 use crate::made_by::maker;
 use crate::text::quoted;
 
-use super::retained::{free_native, release, shrink, with_other};
+use super::retained::{by_several, free_native, release, release_of_several, shrink, with_other};
 use super::shared::{in_family, shares_most};
 use super::threads::{end_fibers, run_fewer_threads};
 use super::{GLIBC_TRIM, trim_call};
@@ -172,8 +172,13 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             let may_be_garbage = path.as_deref().is_some_and(is_of_extensions);
             let few = few.filter(|(few, _)| few.path == *path && !may_be_garbage);
             let roots = path.as_deref().map(|path| with_other(path, owner));
+            let several = owner.filter(|_| path.is_none() && !are_garbage);
+            let several = several.and_then(|owner| by_several(owner, *bytes));
             match (few, roots) {
                 (Some((few, owner)), Some(roots)) => shrink(&process, few, &roots, owner),
+                (_, None) if several.is_some() => {
+                    release_of_several(&process, class, &size, &several.unwrap_or_default())
+                }
                 (_, roots) => {
                     let garbage = are_garbage.then_some(*garbage_bytes);
                     release(&process, class, &size, roots.as_deref(), garbage)

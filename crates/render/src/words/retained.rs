@@ -1,5 +1,7 @@
 //! What retains objects, in words.
 
+use std::cmp::Reverse;
+
 use diagnosis::is_of_extensions;
 use formats::{KeptBy, Owner};
 use ledger::Count;
@@ -67,6 +69,45 @@ pub(super) fn release(
             "the pause of another capture.",
         ),
     }
+}
+
+/// The greatest number of roots that a step names together.
+const MAX_ROOTS: usize = 3;
+
+/// The roots that retain most of the `bytes` of an owner's objects together, if none does so alone; `None` if it takes more than
+/// [`MAX_ROOTS`].
+pub(super) fn by_several(owner: &Owner, bytes: u64) -> Option<String> {
+    let mut roots: Vec<&KeptBy> = owner.kept_by.iter().filter(|it| it.path.is_some()).collect();
+    roots.sort_by_key(|kept| Reverse(kept.bytes));
+    let mut sum: u64 = 0;
+    let enough = roots.iter().take(MAX_ROOTS).position(|kept| {
+        sum = sum.saturating_add(kept.bytes);
+        sum > bytes / 2
+    })?;
+    let mut words = String::new();
+    for (index, kept) in roots[..=enough].iter().enumerate() {
+        let (objects, path) = (Count(kept.objects), kept.path.as_deref().unwrap_or_default());
+        words += &match index {
+            0 => format!("{objects} of {} are retained by {path}", Count(owner.objects)),
+            _ if index == enough => format!(", and {objects} by {path}"),
+            _ => format!(", {objects} by {path}"),
+        };
+    }
+    Some(words)
+}
+
+/// The step against the objects of a class that several roots retain.
+pub(super) fn release_of_several(
+    process: &str,
+    class: &str,
+    size: &str,
+    roots: &str,
+) -> (String, String, &'static str) {
+    (
+        format!("Release the objects of class {class} ({size}): {roots}."),
+        format!("rbloat why {process} {}", quoted(class)),
+        "a change of the program.",
+    )
 }
 
 /// The step against a few objects with most memory of their class.
