@@ -28,7 +28,7 @@ const MIN_SHARE: f64 = 10.0;
 const MIN_MAIN_SHARE: f64 = 25.0;
 
 /// How the paths begin of objects that running threads retain.
-const OF_THREADS: &str = "(threads) → Thread";
+const OF_THREADS: &str = "(threads) → ";
 /// The name of the thread of the gem's AutoTrim.
 const AUTO_TRIM_THREAD: &str = "rbloat-trim";
 /// The least bytecode of a gem that is worth loading later, in bytes and in percent of RSS.

@@ -203,6 +203,9 @@ pub enum Action {
         /// Whose they are, if Ruby runs less than half of them.
         #[serde(default)]
         others: Option<OtherThreads>,
+        /// The class of more than half of them, which C code started, and their number: 900 `Process::Waiter`.
+        #[serde(default)]
+        class: Option<(String, u64)>,
     },
     /// Let a thread end, so that the C library frees stacks of threads that do not run.
     EndThread {

@@ -46,6 +46,6 @@ pub use sharing::{
 };
 pub use size::{Count, Size, percent};
 pub use stacks::KeptStacks;
-pub use threads::ThreadGroup;
+pub use threads::{IN_C, ThreadGroup};
 pub use unknown::UnknownMappings;
 pub use writes::{Write, WriteAccount};

@@ -8,6 +8,9 @@ use ruby::Frame;
 use crate::Facts;
 use crate::ownership::class_name;
 
+/// The end of the label of threads that C code started, behind their class.
+pub const IN_C: &str = ", in C";
+
 /// Threads that run the same line of the same method.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadGroup {
@@ -31,7 +34,7 @@ pub(crate) fn groups(facts: &Facts) -> Option<Vec<ThreadGroup>> {
     let running = facts.objects().vm_stacks.iter().map(|stack| stack.thread);
     let without = running.filter(|thread| !frames.contains_key(thread));
     let of_c = |thread| {
-        let label = format!("{}, in C", class_name(facts.objects(), thread));
+        let label = class_name(facts.objects(), thread).to_owned() + IN_C;
         (thread, Frame { label, path: None, line: None })
     };
     let without: Vec<(u32, Frame)> = without.map(of_c).collect();

@@ -437,7 +437,12 @@ fn native_threads_of_ended_ones_are_not_rubys() {
 fn the_step_against_native_threads_of_ended_ones_is_to_start_fewer() {
     let step = |may_have_ended, name: Option<&str>| {
         let others = OtherThreads { threads: 60, may_have_ended, name: name.map(Into::into) };
-        let action = Action::RunFewerThreads { threads: 61, starter: None, others: Some(others) };
+        let action = Action::RunFewerThreads {
+            threads: 61,
+            starter: None,
+            others: Some(others),
+            class: None,
+        };
         words::advice(&Advice { action, saves_bytes: None }, &report_of(Cause::StackThreads))
     };
     let ended = step(true, Some("worker.rb:5"));

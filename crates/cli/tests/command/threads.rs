@@ -41,12 +41,13 @@ const PROGRAM: &str = r##"
 #[test]
 fn threads_that_c_code_started_are_listed_by_their_class() {
     let target = Target::bare_ruby(
-        "child = spawn('sleep 1000')
+        "reader, writer = IO.pipe
+         child = spawn('cat', in: reader, out: File::NULL, err: File::NULL)
          waiters = Array.new(40) { Process.detach(child) }
          Thread.pass until waiters.all?(&:stop?)
          puts %(ready {\"child\": #{child}}); $stdout.flush
          $stdin.read
-         Process.kill(:KILL, child)",
+         writer.close",
     );
     let report = report(target.pid());
     let row = report.threads.as_ref().unwrap().first().unwrap();

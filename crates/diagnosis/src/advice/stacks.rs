@@ -16,11 +16,20 @@ pub(super) fn run_fewer_threads(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.causes[Cause::StackThreads].saturating_sub(kept);
     let starter = starter(ledger);
     // Many threads that one block starts hold the objects of its methods, too.
-    let are_many = starter.as_ref().is_some_and(|it| it.threads >= MANY_THREADS);
+    let class = if starter.is_none() { class_of_most(ledger) } else { None };
+    let of_one = starter.as_ref().map(|it| it.threads).or(class.as_ref().map(|it| it.1));
+    let are_many = of_one.is_some_and(|threads| threads >= MANY_THREADS);
     let objects = if are_many { objects_of_threads(ledger) } else { 0 };
     let others = if starter.is_none() { other_threads(ledger) } else { None };
     (threads > 1 && is_main(ledger, bytes.saturating_add(objects)))
-        .then(|| step(Action::RunFewerThreads { threads, starter, others }))
+        .then(|| step(Action::RunFewerThreads { threads, starter, others, class }))
+}
+
+/// The class of more than half of the threads, if C code started them.
+fn class_of_most(ledger: &Ledger) -> Option<(String, u64)> {
+    let group = ledger.threads.as_ref()?.first().filter(|it| it.threads * 2 > threads(ledger))?;
+    let class = group.frame.label.strip_suffix(ledger::IN_C)?;
+    Some((class.to_owned(), group.threads))
 }
 
 /// The first release that keeps no native threads of ended ones (`USE_THREAD_CACHE` in thread_pthread.c).

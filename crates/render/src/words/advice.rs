@@ -38,7 +38,8 @@ const FREEING_METHODS: [(&str, &str); 16] = [
     ("SQLite3::Statement", "statement.close"),
     (
         "SQLite3::Database",
-        "statement.close for each statement before it is lost, or database.close",
+        "PRAGMA shrink_memory or a smaller PRAGMA cache_size, if it is its page cache; statement.close for each statement before it is lost; or \
+         database.close",
     ),
     ("Zlib::Deflate", "deflate.close"),
     ("Zlib::Inflate", "inflate.close"),
@@ -347,9 +348,9 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             format!("RUBYOPT={option}={mebibytes}"),
             "a restart, and speed if methods that run often are compiled late. ZJIT has the option --zjit-mem-size.",
         ),
-        Action::RunFewerThreads { threads, starter, others } => {
+        Action::RunFewerThreads { threads, starter, others, class } => {
             let (action, command) =
-                run_fewer_threads(*threads, starter.as_ref(), others.as_ref());
+                run_fewer_threads(*threads, starter.as_ref(), others.as_ref(), class.as_ref());
             (action, command, "less work at the same time.")
         }
         Action::EndThread { bytes } => (

@@ -10,13 +10,25 @@ pub(super) fn run_fewer_threads(
     threads: u64,
     starter: Option<&ThreadStarter>,
     others: Option<&OtherThreads>,
+    class: Option<&(String, u64)>,
 ) -> (String, String) {
     if let Some(others) = others {
         return start_fewer_threads(threads, others);
     }
     let fewer = format!("Run fewer threads: there are {}.", Count(threads));
     let Some(starter) = starter else {
-        return (fewer, "fewer threads where the program or its server starts them".into());
+        return match class {
+            Some((class, of_class)) => (
+                format!("{fewer} {} of them are {class}, which C code runs.", Count(*of_class)),
+                match &class[..] {
+                    "Process::Waiter" => {
+                        "let the child processes end, or detach fewer of them: each has a thread of Process.detach".into()
+                    }
+                    _ => "fewer of them where the program or a library starts them".into(),
+                },
+            ),
+            None => (fewer, "fewer threads where the program or its server starts them".into()),
+        };
     };
     let run =
         starter.run.as_ref().map_or_else(String::new, |run| format!(" Most of them run {run}."));

@@ -393,3 +393,26 @@ fn many_threads_are_advised_against_by_what_they_retain() {
     assert!(is_right && step.action.ends_with(started), "{step:?}");
     assert!(target.finish());
 }
+
+/// "Release the largest of 906 objects of class String … Their sizes need a limit": each thread had one, and all had the same size.
+#[test]
+fn many_threads_of_c_code_are_advised_against_by_their_class() {
+    let target = Target::bare_ruby(
+        "reader, writer = IO.pipe
+         child = spawn('cat', in: reader, out: File::NULL, err: File::NULL)
+         waiters = Array.new(100) do |number|
+           Process.detach(child).tap { |waiter| waiter[:job] = 'x' * (200_000 + number) }
+         end
+         Thread.pass until waiters.all?(&:stop?)
+         puts %(ready {}); $stdout.flush
+         $stdin.read
+         writer.close",
+    );
+    let report = report(target.pid());
+    let step = advice(&report, |it| matches!(it, Action::RunFewerThreads { .. }));
+    let of_class = " 100 of them are Process::Waiter, which C code runs.";
+    assert!(step.action.starts_with("Run fewer threads: there are 10"), "{step:?}");
+    assert!(step.action.ends_with(of_class), "{step:?}");
+    assert!(step.command.contains("Process.detach"), "{step:?}");
+    assert!(target.finish());
+}
