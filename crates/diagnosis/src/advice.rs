@@ -399,7 +399,10 @@ fn against_interpreter(ledger: &Ledger, is_verdict: bool) -> Vec<Option<Advice>>
             vec![release_classes(ledger), define_code_once(ledger), load_less_code(ledger)]
         }
         Some(Bytecode | Methods) => {
-            vec![define_code_once(ledger), release_classes(ledger), load_less_code(ledger)]
+            let classes = release_classes(ledger);
+            // Their methods may be those that a gem defines while the program runs.
+            let load_less = if classes.is_none() { load_less_code(ledger) } else { None };
+            vec![define_code_once(ledger), classes, load_less]
         }
         _ => vec![limit_table(ledger), release_classes(ledger), define_code_once(ledger)],
     };
@@ -446,7 +449,24 @@ fn release_classes(ledger: &Ledger) -> Option<Advice> {
     let class = classes.find(|owner| ["Class", "Module"].contains(&owner.name.as_str()))?;
     // Most of their tables refer to nothing, so that they are not among the bytes of a root.
     let most = retaining_most(class);
-    is_main(ledger, class.weight_bytes()).then(|| step(release_objects(class, most)))
+    // Classes that a program creates have their methods, with the bytecode, which a gem may have defined for them.
+    let of_code = most.map_or(0, |most| code_of_root(ledger, class, most));
+    let bytes = class.weight_bytes().saturating_add(of_code);
+    is_main(ledger, bytes).then(|| match release_objects(class, most) {
+        Action::ReleaseObjects { class, path, are_garbage, garbage_bytes, .. } if of_code > 0 => {
+            step(Action::ReleaseObjects { class, bytes, path, are_garbage, garbage_bytes })
+        }
+        action => step(action),
+    })
+}
+
+/// The bytes of the interpreter's other objects that the root retains which has most of the classes.
+fn code_of_root(ledger: &Ledger, class: &OwnerAccount, most: &Retainer) -> u64 {
+    let Some(root) = most.path.as_deref().map(root_of) else { return 0 };
+    let others = ledger.owners.iter().filter(|owner| owner.cause == Cause::RubyVm);
+    let retainers = others.filter(|it| it.name != class.name).flat_map(|it| &it.retainers);
+    let of_root = retainers.filter(|it| it.path.as_deref().map(root_of) == Some(root));
+    of_root.fold(0, |sum: u64, it| sum.saturating_add(it.bytes))
 }
 
 /// The root that retains more than half of an owner's objects: one that retains the smaller part does not explain them.

@@ -416,3 +416,28 @@ fn many_threads_of_c_code_are_advised_against_by_their_class() {
     assert!(step.command.contains("Process.detach"), "{step:?}");
     assert!(target.finish());
 }
+
+/// "Load less code … `require: false`", of methods that a gem defines for each class that the program creates and keeps.
+#[test]
+fn classes_are_released_with_the_code_that_a_gem_defines_for_them() {
+    let target = Target::bare_ruby(
+        "module Tenants; MODELS = {}; end
+         code = 'def m%d(a); [a, a.to_s, { k: a }].map { |it| it.inspect }; end'
+         600.times do |tenant|
+           Tenants::MODELS[tenant] = Class.new do
+             80.times { |it| class_eval(code % it, %(/srv/gems/activemodel-6.1/lib/part_#{it}.rb)) }
+           end
+         end
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let report = report(target.pid());
+    let Action::ReleaseObjects { class, path, bytes, .. } = &report.advice[0].action else {
+        panic!("{:#?}", report.advice)
+    };
+    assert_eq!(class, "Class");
+    assert!(path.as_deref().unwrap().starts_with("Tenants::MODELS → Hash → Class"), "{path:?}");
+    assert!(2 * bytes > crate::bytes(&report, "ruby.vm"), "{bytes} {:#?}", report.causes);
+    let is_less = |it: &formats::Advice| matches!(it.action, Action::LoadLessCode { .. });
+    assert!(!report.advice.iter().any(is_less), "{:#?}", report.advice);
+    assert!(target.finish());
+}
