@@ -256,13 +256,13 @@ fn growth(diff: Changes<'_>, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
     // Without roots in the snapshots, nothing is known to be garbage.
     let is_garbage = class.is_some_and(|class| {
         class.reachable_objects.is_some()
-            && class.objects.change > 0
-            && (class.kept_by.is_none() || is_mostly_garbage(class))
+            && (class.objects.change > 0 && class.kept_by.is_none() || is_mostly_garbage(class))
     });
     let (kind, doubt, confidence) = match largest.course(diff) {
         _ if is_garbage && is_gc_disabled(diff) => {
             (DiffKind::Growth, Doubt::GcDisabled, Confidence::High)
         }
+        _ if is_garbage => (DiffKind::Growth, Doubt::Garbage, Confidence::Low),
         // Buffers and tables grow in jumps: their capacity doubles. And one object may have most bytes: the number of others beside
         // it says nothing of these.
         Course::LevelsOff
@@ -272,7 +272,6 @@ fn growth(diff: Changes<'_>, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
         }
         Course::LevelsOff => (DiffKind::WarmUp, Doubt::LevelsOff, Confidence::Medium),
         _ if are_owners_unknown => (DiffKind::Growth, Doubt::OwnersUnknown, Confidence::Low),
-        _ if is_garbage => (DiffKind::Growth, Doubt::Garbage, Confidence::Low),
         Course::Steady if largest.subject == Subject::Code && is_of_code(diff, sums) => {
             (DiffKind::Growth, Doubt::CodeIsLoaded, Confidence::Medium)
         }

@@ -312,6 +312,28 @@ fn what_nothing_keeps_may_be_garbage() {
     assert!(words.contains("garbage"), "{words}");
 }
 
+/// "Growth: String grew by 3.1 MiB, at an uneven rate", of a full cache: what nothing retains grew, and less and less.
+#[test]
+fn garbage_that_levels_off_is_garbage() {
+    let looks = [(1, 40_000), (2, 60_000), (3, 61_000), (4, 60_500)].map(|(hour, count)| {
+        look(hour, |report| {
+            sessions(report, count, None);
+            let owner = report.owners.as_mut().unwrap().last_mut().unwrap();
+            // A cache keeps as many all the time.
+            owner.kept_by[0].objects -= 10_000;
+            owner.kept_by[0].bytes -= 10_000 * 1024;
+            let path = Some("PAGES → Cache → Hash → Session".into());
+            let kept = KeptBy { path, objects: 10_000, bytes: 10_000 * 1024, other_path: None };
+            owner.kept_by.push(kept);
+        })
+    });
+    let diff = growth(&looks);
+    let found = (diff.verdict.kind, diff.verdict.doubt, diff.verdict.confidence);
+    assert_eq!(found, (DiffKind::Growth, Some(Doubt::Garbage), Confidence::Low), "{diff:#?}");
+    let words = diff_verdict(&diff);
+    assert!(words.summary.contains("nothing retains most of it"), "{words:?}");
+}
+
 #[test]
 fn garbage_of_which_a_stale_word_keeps_one_is_no_leak() {
     let looks = [(1, 10_000), (2, 14_000), (3, 18_000)].map(|(hour, count)| {
