@@ -89,6 +89,10 @@ mod tests {
             );
         }
         assert_eq!(explanation("The verdict of a diff", 80), None);
+        // Rows of most reports.
+        for name in ["RubyVM", "libruby-3.1.so.3.1.2", "(variables of libruby-3.1.so.3.1.2)"] {
+            assert!(explanation(name, 80).is_some(), "{name}");
+        }
     }
 
     #[test]
