@@ -329,6 +329,31 @@ fn objects_behind_extensions_are_collected_in_the_program() {
     );
 }
 
+/// "Release the largest of 1,504 objects … Their sizes need a limit": one for each request, all of the same size.
+#[test]
+fn many_objects_are_too_many_rather_than_too_large() {
+    let path = "User.@callbacks → Array → String";
+    let step = |objects: u64| {
+        let mut report = report_on(&[("String", Cause::RubyMalloc, 10, 70, Some(path))]);
+        let owner = &mut report.owners.as_mut().unwrap()[0];
+        (owner.objects, owner.kept_by[0].objects) = (30_576, objects);
+        let action = Action::ReleaseObjects {
+            class: "String".into(),
+            bytes: 80 << 20,
+            path: Some(path.into()),
+            are_garbage: false,
+            garbage_bytes: 0,
+        };
+        words::advice(&Advice { action, saves_bytes: None }, &report).action
+    };
+    let many = step(1_504);
+    let said =
+        "retained by User.@callbacks → Array → String: 1,504 of 30,576 have most of the memory.";
+    assert!(many.contains(said) && !many.contains("sizes"), "{many}");
+    let few = step(3);
+    assert!(few.contains("the largest of 3 objects") && few.contains("Their sizes"), "{few}");
+}
+
 /// "88.1 MiB are held by live Ruby objects, most of them by 51,629 (imemo_iseq)", whose memory is in ruby.vm.
 #[test]
 fn most_objects_are_those_of_a_class_only_if_it_has_more_than_half_of_their_memory() {

@@ -71,6 +71,8 @@ pub(super) fn release(
     }
 }
 
+/// The greatest number of objects that are too large each, rather than too many.
+const MAX_LARGE: u64 = 64;
 /// The greatest number of roots that a step names together.
 const MAX_ROOTS: usize = 3;
 
@@ -117,6 +119,19 @@ pub(super) fn shrink(
     roots: &str,
     owner: &Owner,
 ) -> (String, String, &'static str) {
+    let command = || format!("rbloat who {process}");
+    let costs = "a change of the program. While it watches, `rbloat who` takes less than 1 % of a processor.";
+    // So many that their number rather than their sizes may grow.
+    if few.objects > MAX_LARGE {
+        let step = format!(
+            "Release objects of class {} that are retained by {roots}: {} of {} have most of the memory. While they grow in number, \
+             `rbloat who` names the code that creates them.",
+            owner.owner,
+            Count(few.objects),
+            Count(owner.objects)
+        );
+        return (step, command(), costs);
+    }
     let (objects, its) = match few.objects {
         1 => (format!("the large {}", owner.owner), "Its size needs a limit"),
         _ => (
@@ -131,8 +146,8 @@ pub(super) fn shrink(
             if few.objects == 1 { "is" } else { "are" },
             if few.objects == 1 { "its" } else { "their" },
         ),
-        format!("rbloat who {process}"),
-        "a change of the program. While it watches, `rbloat who` takes less than 1 % of a processor.",
+        command(),
+        costs,
     )
 }
 
