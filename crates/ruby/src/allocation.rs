@@ -18,4 +18,4 @@ mod tick;
 pub use ages::{Ages, OLD_AGE};
 pub use collections::{CollectionCounts, Collections, CollectionsSearch};
 pub use free_lists::{FreeListSearch, FreeLists};
-pub use tick::{Sighting, Tick, TickProgram};
+pub use tick::{Sighting, Tick, TickProgram, credit_callers};

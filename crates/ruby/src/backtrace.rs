@@ -28,6 +28,7 @@ use crate::backtrace::code::CodeReader;
 pub use crate::backtrace::running::{
     ContextPath, CopiedStack, NoStack, RunningStack, RunningStacks,
 };
+pub(crate) use crate::backtrace::stacks::Holder;
 pub(crate) use crate::backtrace::stacks::StackLayout;
 use crate::backtrace::stacks::{ControlFrame, Environment};
 use crate::layout::class_names::ObjectReader;

@@ -21,6 +21,11 @@ use crate::kept::followed::{Followed, Majors, Verdict};
 use crate::kept::looks::Looks;
 pub use crate::kept::program::{KeptProgram, KeptSearch, NotShown};
 
+/// The numbers of collections do not agree while one begins, and its thread may wait for a processor then: they are read again after this
+/// time, so many times.
+const WAIT: Duration = Duration::from_millis(2);
+const MAX_WAITS: usize = 250;
+
 /// The ticks of a second of a thread's processor time, at most: more cost the process several percent.
 pub const MAX_RATE: u32 = 1000;
 /// The time between two looks at the ring, and at the number of collections. It adapts to the time between collections.
@@ -114,7 +119,12 @@ impl KeptSampler {
         let tick = TickProgram::new(stacks.context_path(), lists, collections);
         let clocks = Clocks::start(pid, rate.min(MAX_RATE), |code| tick.write(code))?;
         let looks = Looks { ages, collections };
-        let first = looks.counts(&image).ok_or(Error::NoSuchProcess { pid })?;
+        let first = (0..MAX_WAITS).find_map(|_| {
+            let counts = looks.counts(&image);
+            counts.is_none().then(|| std::thread::sleep(WAIT));
+            counts
+        });
+        let first = first.ok_or(Error::NoSuchProcess { pid })?;
         let mut majors = Majors::default();
         majors.add(first);
         Ok(Self {
@@ -232,7 +242,7 @@ impl KeptSampler {
     fn take(&mut self, time: Duration, record: &[u8]) {
         self.profile.ticks += 1;
         let Some(tick) = self.tick.read(&self.image, &self.stacks, record) else { return };
-        let sightings = tick.sightings();
+        let mut sightings = tick.sightings(&self.image);
         if sightings.is_empty() {
             return;
         }
@@ -241,6 +251,7 @@ impl KeptSampler {
         }
         let slots: Vec<Address> = sightings.iter().map(|it| it.slot).collect();
         let Some((counts, contents)) = self.looks.at(&self.image, &slots) else { return };
+        ruby::credit_callers(&mut sightings, |index| contents[index].is_some_and(|it| it.age == 0));
         let mut begun = Vec::new();
         for (sighting, contents) in sightings.into_iter().zip(contents) {
             let Some(contents) = contents else { continue };

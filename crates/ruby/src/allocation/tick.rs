@@ -14,7 +14,7 @@ use linux::bpf::{Assembler, LOCALS, POINTER, RECORD, RECORD_HEADER};
 
 use crate::allocation::collections::Collections;
 use crate::allocation::free_lists::{FreeLists, Place};
-use crate::backtrace::{ContextPath, CopiedStack, RunningStacks, write_after};
+use crate::backtrace::{ContextPath, CopiedStack, Holder, RunningStacks, write_after};
 use crate::word::{word, words};
 
 /// The place of the address of the lists before a record begins.
@@ -24,6 +24,8 @@ const LISTS_AT: i16 = -64;
 const RECENT_SLOTS: u64 = 64;
 /// The new objects of a tick, at most. Code has few in its hands; a program can write what it likes there.
 const MAX_SIGHTINGS: usize = 64;
+/// The words of a tick that refer to new objects, at most.
+const MAX_WORDS: usize = 256;
 /// The places in a record: the number of collections, the instruction, the registers, and the lists.
 const COUNT: i16 = 0;
 const INSTRUCTION: i16 = 8;
@@ -55,8 +57,14 @@ pub struct Tick<'a> {
 pub struct Sighting {
     /// Its slot.
     pub slot: Address,
-    /// The frame that holds it, by its number from the innermost one.
+    /// The frame that made it or called what made it, by its number from the innermost one.
     pub frame: usize,
+    /// The frame that gave it to what it called.
+    given_by: Option<usize>,
+    /// The free list that it was in front of.
+    list: usize,
+    /// The bytes between it and the first free slot: more for older objects.
+    distance: u64,
 }
 
 impl TickProgram {
@@ -124,23 +132,50 @@ impl TickProgram {
 }
 
 impl Tick<'_> {
-    /// The new objects, each once, with the outermost frame that holds it: code that made an object passes it on to what it calls.
+    /// The new objects, each once, with the outermost frame that holds it: code that made an object passes it on to what it calls. An object
+    /// that a frame was given is its caller's. `image` is of the same process.
     #[must_use]
-    pub fn sightings(&self) -> Vec<Sighting> {
+    pub fn sightings(&self, image: &Image<'_>) -> Vec<Sighting> {
         let heads: Vec<(u64, u64)> = self.program.lists.heads(self.lists).collect();
         let page_bytes = self.program.lists.page_bytes;
-        let is_new = |&at: &u64| heads.iter().any(|&head| is_new(head, page_bytes, at));
-        let sighting = |(slot, frame)| Sighting { slot: Address(slot), frame };
+        let place = |at: u64| {
+            let list = heads.iter().position(|&head| is_new(head, page_bytes, at))?;
+            Some((list, at - heads[list].0))
+        };
+        let sighting = |slot: u64, Holder { frame, is_argument }: Holder| {
+            let (list, distance) = place(slot)?;
+            let frame = frame + usize::from(is_argument);
+            let given_by = is_argument.then_some(frame);
+            Some(Sighting { slot: Address(slot), frame, given_by, list, distance })
+        };
         // In a system call these are the kernel's own.
         let registers = if self.is_in_kernel { &[] } else { self.registers };
-        let in_registers = words(registers).filter(is_new).map(|word| (word, 0));
-        let values = self.stack.values().filter(|it| is_new(&it.1));
-        let on_stack = values.filter_map(|(at, word)| Some((word, self.stack.holder(at)?)));
-        let mut found: Vec<Sighting> = in_registers.chain(on_stack).map(sighting).collect();
-        found.sort_unstable_by_key(|it| (it.slot, Reverse(it.frame)));
+        let innermost = Holder { frame: 0, is_argument: false };
+        let in_registers = words(registers).filter_map(|word| sighting(word, innermost));
+        let on_stack = self.stack.values().filter(|(_, word)| place(*word).is_some());
+        let on_stack = on_stack
+            .filter_map(|(at, word)| sighting(word, self.stack.holder(image, at)?))
+            .take(MAX_WORDS);
+        let mut found: Vec<Sighting> = in_registers.chain(on_stack).collect();
+        found.sort_unstable_by_key(|it| (it.slot, Reverse(it.frame), Reverse(it.given_by)));
         found.dedup_by_key(|it| it.slot);
         found.truncate(MAX_SIGHTINGS);
         found
+    }
+}
+
+/// Gives the objects that were made before one with which a frame was called to the caller, too, such as a variable of that one.
+/// `is_youngest` returns true for a sighting whose object no collection has seen: then the order of the slots is that of time.
+pub fn credit_callers(sightings: &mut [Sighting], is_youngest: impl Fn(usize) -> bool) {
+    let given = sightings.iter().enumerate().filter(|(index, _)| is_youngest(*index));
+    let given: Vec<(Sighting, usize)> =
+        given.filter_map(|(_, it)| Some((*it, it.given_by?))).collect();
+    for sighting in sightings {
+        let is_older = |(given, _): &&(Sighting, usize)| {
+            given.list == sighting.list && given.distance <= sighting.distance
+        };
+        let caller = given.iter().filter(is_older).map(|it| it.1).max();
+        sighting.frame = sighting.frame.max(caller.unwrap_or_default());
     }
 }
 
@@ -164,6 +199,34 @@ fn copy(code: &mut Assembler, place: i16, bytes: i32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// "Made by Checker#check", which read each byte of what it was given.
+    #[test]
+    fn what_was_made_before_a_call_is_the_callers() {
+        let sighting = |slot: u64, frame, given_by, list, distance| Sighting {
+            slot: Address(slot),
+            frame,
+            given_by,
+            list,
+            distance,
+        };
+        // The argument of frame 1, an older one, one of another size, a newer one, and one of an outer frame.
+        let found = [
+            sighting(0x1000, 2, Some(2), 0, 80),
+            sighting(0x1028, 1, None, 0, 120),
+            sighting(0x9000, 1, None, 1, 160),
+            sighting(0x0fd8, 1, None, 0, 40),
+            sighting(0x2000, 5, None, 0, 160),
+        ];
+        let frames = |is_youngest| {
+            let mut found = found;
+            credit_callers(&mut found, |_| is_youngest);
+            found.map(|it| it.frame)
+        };
+        assert_eq!(frames(true), [2, 2, 1, 1, 5]);
+        // The slot of an object that is older than the list says nothing.
+        assert_eq!(frames(false), [2, 1, 1, 1, 5]);
+    }
 
     #[test]
     fn new_objects_are_just_above_the_first_free_slot_of_its_page() {

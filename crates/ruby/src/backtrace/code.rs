@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use image::Memory;
+use image::{Image, Memory};
 use linux::Address;
 
 use crate::backtrace::methods::Methods;
@@ -181,6 +181,15 @@ impl CodeReader {
             body,
         })
     }
+}
+
+/// The number of parameters of an iseq. From 2.7 to 4.0 they follow the instructions in its body: flags of 4 bytes, and the number
+/// (`param.size` of `rb_iseq_constant_body` in vm_core.h). `None` if that cannot be a number of parameters, or cannot be read.
+pub(crate) fn parameters(image: &Image<'_>, iseq: Address) -> Option<u64> {
+    const MAX_PARAMETERS: u64 = 1 << 12;
+    let body = image.read_address(iseq.offset(BODY)).ok()?;
+    let words = image.read_u64(body.offset(INSTRUCTIONS_BYTES as u64)).ok()?;
+    Some(words >> 32).filter(|parameters| *parameters <= MAX_PARAMETERS)
 }
 
 /// The label of an iseq with the owner of its method: `block in run` of `Export#` is `block in Export#run`. Labels of

@@ -11,8 +11,8 @@ use linux::bpf::Assembler;
 use linux::{Address, Thread};
 
 use crate::backtrace::at_fault;
-use crate::backtrace::code::{CodeReader, Place};
-use crate::backtrace::stacks::{ControlFrame, StackCopy, StackLayout};
+use crate::backtrace::code::{CodeReader, Place, parameters};
+use crate::backtrace::stacks::{ControlFrame, Holder, StackCopy, StackLayout};
 use crate::layout::class_names::ObjectReader;
 use crate::model::backtrace::Frame;
 use crate::model::code_paths::CodePaths;
@@ -89,9 +89,9 @@ impl CopiedStack {
         self.0.values()
     }
 
-    /// The number of the frame that has the value at `at`, from the innermost one.
-    pub(crate) fn holder(&self, at: Address) -> Option<usize> {
-        self.0.holder(at)
+    /// The frame that has the value at `at`. `image` is of the same process.
+    pub(crate) fn holder(&self, image: &Image<'_>, at: Address) -> Option<Holder> {
+        self.0.holder(at, |iseq| parameters(image, iseq))
     }
 }
 

@@ -46,7 +46,7 @@ const MAX_TRIES: usize = 3;
 /// The kinds of frames (`VM_FRAME_MAGIC_...` in vm_core.h).
 const KINDS: [u64; 9] = [
     0x1111_0001,
-    0x2222_0001,
+    BLOCK,
     0x3333_0001,
     0x4444_0001,
     C_FUNCTION,
@@ -55,6 +55,7 @@ const KINDS: [u64; 9] = [
     0x7888_0001,
     DUMMY,
 ];
+const BLOCK: u64 = 0x2222_0001;
 const C_FUNCTION: u64 = 0x5555_0001;
 const DUMMY: u64 = 0x7999_0001;
 const KIND_MASK: u64 = 0x7fff_0001;
@@ -316,6 +317,15 @@ impl StackLayout {
     }
 }
 
+/// The frame that has a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Holder {
+    /// Its number, from the innermost one.
+    pub(crate) frame: usize,
+    /// True if its caller has given it the value: as the receiver, or as an argument.
+    pub(crate) is_argument: bool,
+}
+
 /// A copy of the used parts of a VM stack.
 pub(crate) struct StackCopy {
     all: Range<Address>,
@@ -365,11 +375,42 @@ impl StackCopy {
         addresses.zip(words(&self.values))
     }
 
-    /// The number of the frame that has the value at `at`, from the innermost one: the outermost one whose stack pointer is above.
-    pub(crate) fn holder(&self, at: Address) -> Option<usize> {
-        let mut tops =
-            self.frames.chunks_exact(self.frame_bytes).map(|frame| word(frame, 8)).enumerate();
-        tops.rfind(|&(_, top)| top > at.0).map(|it| it.0)
+    /// The frame that has the value at `at`: the outermost one whose stack pointer is above. `parameters_of` returns the number of
+    /// parameters of an iseq.
+    pub(crate) fn holder(
+        &self,
+        at: Address,
+        parameters_of: impl Fn(Address) -> Option<u64>,
+    ) -> Option<Holder> {
+        let frames = || self.frames.chunks_exact(self.frame_bytes);
+        let (frame, bytes) = frames().enumerate().rfind(|(_, frame)| word(frame, 8) > at.0)?;
+        let is_argument = frames().nth(frame + 1).is_some_and(|caller| {
+            // The stack pointer of a frame that calls is below the receiver and the arguments.
+            let first = word(caller, 8);
+            self.is_argument(bytes, at.0.saturating_sub(first) / 8, at, &parameters_of)
+        });
+        Some(Holder { frame, is_argument })
+    }
+
+    /// Returns true if the value at `at`, so many words behind the caller's, is the receiver or an argument of the call of this frame.
+    fn is_argument(
+        &self,
+        frame: &[u8],
+        words: u64,
+        at: Address,
+        parameters_of: impl Fn(Address) -> Option<u64>,
+    ) -> bool {
+        let (iseq, environment) = (Address(word(frame, 16)), Address(word(frame, 32)));
+        // Variables of a block that outlived its call are elsewhere.
+        if !self.has(environment) || at >= environment.before(ENVIRONMENT_BYTES) {
+            return false;
+        }
+        if iseq.0 == 0 {
+            return true;
+        }
+        let kind = self.own_environment(environment).map(Environment::kind);
+        let receiver = u64::from(kind != Some(BLOCK));
+        parameters_of(iseq).is_some_and(|parameters| words < parameters + receiver)
     }
 
     /// The environment at `at`: on this stack, or in memory after it left the stack.

@@ -135,6 +135,18 @@ fn the_lines_that_keep_what_they_make_are_named() {
     assert!(hot > cold && cold > 0, "{arrays:#?}");
 }
 
+/// "About 77 of 80 samples of them were made in Checker#check", which was given them.
+#[test]
+fn what_a_method_was_given_is_not_made_by_it() {
+    let Some(kept) = watch("given", 10_000) else { return };
+    let rows = kept.classes.iter().find(|it| it.class == "Row" && it.samples >= 10);
+    let Some(rows) = rows else {
+        return testkit::skip("fewer than ten samples of what the program keeps");
+    };
+    let [take, row] = ["Import#take", "Parser#row"].map(|method| samples(rows, method));
+    assert!((take + row) * 100 >= rows.samples * 95, "{rows:#?}");
+}
+
 /// A leak that takes hours to be seen needs a recording.
 #[test]
 fn a_recording_has_the_lines_of_what_stays() {

@@ -1,0 +1,36 @@
+# frozen_string_literal: true
+
+# Rows are kept that one method makes and another one checks: it looks at each byte for long, and allocates nothing.
+
+require_relative "load"
+
+Row = Struct.new(:text)
+
+class Parser
+  def row(number)
+    Row.new("cell #{number} of a table with many")
+  end
+end
+
+class Checker
+  def check(row)
+    5.times { row.text.each_byte { |byte| return nil if byte.zero? } }
+    row
+  end
+end
+
+class Import
+  TABLE = []
+
+  def initialize
+    @parser = Parser.new
+    @checker = Checker.new
+  end
+
+  def take(number)
+    TABLE << @checker.check(@parser.row(number))
+  end
+end
+
+import = Import.new
+Load.run { |number| 10.times { import.take(number) } }
