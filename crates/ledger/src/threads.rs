@@ -31,6 +31,10 @@ pub(crate) fn groups(facts: &Facts) -> Option<Vec<ThreadGroup>> {
     let names = &facts.graph.as_ref()?.thread_names;
     let mut groups: BTreeMap<(&str, Option<&str>, Option<u32>), ThreadGroup> = BTreeMap::new();
     let frames = &facts.object_code.current_frames;
+    // Then no stack could be read, and not all threads are C code's.
+    if frames.is_empty() {
+        return None;
+    }
     let running = facts.objects().vm_stacks.iter().map(|stack| stack.thread);
     let without = running.filter(|thread| !frames.contains_key(thread));
     let of_c = |thread| {
