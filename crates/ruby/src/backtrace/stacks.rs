@@ -59,6 +59,8 @@ const BLOCK: u64 = 0x2222_0001;
 const C_FUNCTION: u64 = 0x5555_0001;
 const DUMMY: u64 = 0x7999_0001;
 const KIND_MASK: u64 = 0x7fff_0001;
+/// `VM_FRAME_FLAG_BMETHOD`.
+const DEFINED_BY_BLOCK: u64 = 0x40;
 /// The words of an environment up to its flags, before which are the block or the environment around it,
 /// and the method (`VM_ENV_DATA_INDEX_...`).
 const ENVIRONMENT_BYTES: u64 = 16;
@@ -317,6 +319,11 @@ impl StackLayout {
     }
 }
 
+/// The `self` of the frame with these bytes.
+fn frame_self(frame: &[u8]) -> u64 {
+    word(frame, 24)
+}
+
 /// The frame that has a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Holder {
@@ -387,16 +394,16 @@ impl StackCopy {
         let is_argument = frames().nth(frame + 1).is_some_and(|caller| {
             // The stack pointer of a frame that calls is below the receiver and the arguments.
             let first = word(caller, 8);
-            self.is_argument(bytes, at.0.saturating_sub(first) / 8, at, &parameters_of)
+            self.is_argument(bytes, Address(first), at, &parameters_of)
         });
         Some(Holder { frame, is_argument })
     }
 
-    /// Returns true if the value at `at`, so many words behind the caller's, is the receiver or an argument of the call of this frame.
+    /// Returns true if the value at `at` is the receiver or an argument of the call of this frame. They begin at `first`.
     fn is_argument(
         &self,
         frame: &[u8],
-        words: u64,
+        first: Address,
         at: Address,
         parameters_of: impl Fn(Address) -> Option<u64>,
     ) -> bool {
@@ -408,9 +415,14 @@ impl StackCopy {
         if iseq.0 == 0 {
             return true;
         }
-        let kind = self.own_environment(environment).map(Environment::kind);
-        let receiver = u64::from(kind != Some(BLOCK));
-        parameters_of(iseq).is_some_and(|parameters| words < parameters + receiver)
+        let is_method = self.own_environment(environment).is_some_and(|it| {
+            // From 3.3 on the receiver of a method that a block defines is on the stack, too.
+            let is_receiver = |word| word == frame_self(frame);
+            it.kind() != BLOCK
+                || it.flags & DEFINED_BY_BLOCK != 0 && self.value(first).is_some_and(is_receiver)
+        });
+        let words = at.0.saturating_sub(first.0) / 8;
+        parameters_of(iseq).is_some_and(|parameters| words < parameters + u64::from(is_method))
     }
 
     /// The environment at `at`: on this stack, or in memory after it left the stack.
@@ -434,6 +446,12 @@ impl StackCopy {
     fn has(&self, at: Address) -> bool {
         let first = at.0.checked_sub(ENVIRONMENT_BYTES);
         self.all.contains(&at) && first.is_some_and(|first| first >= self.values_start.0)
+    }
+
+    /// The value at `at`.
+    fn value(&self, at: Address) -> Option<u64> {
+        let start = usize::try_from(at.0.checked_sub(self.values_start.0)?).ok()?;
+        self.values.get(start..start.checked_add(8)?).map(|bytes| word(bytes, 0))
     }
 
     fn own_environment(&self, at: Address) -> Option<Environment> {
