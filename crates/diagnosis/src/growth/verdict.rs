@@ -96,7 +96,8 @@ fn verdict_on_totals(
     let rss = diff.rss_bytes.change;
     let verdict = |kind, subject, bytes| verdict(diff, hours, kind, subject, bytes);
     if let Some(row) = unevictable(diff)
-        && row.bytes.change >= least
+        && row.bytes.change >= least.max(rss / 2)
+        && rss >= least
         && row.bytes.change > sums.in_use().max(sums.free.change)
     {
         let (kind, doubt) = match course(&row.bytes, &times(diff)) {

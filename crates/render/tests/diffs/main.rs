@@ -495,6 +495,14 @@ fn shared_memory_and_changed_pages_that_grow_steadily_may_leak() {
         assert_eq!(ended.verdict.kind, DiffKind::WarmUp, "{:?}", ended.verdict);
     }
     assert_eq!(growing("file.shared", [20, 40, 60, 80]).verdict.cause, Some(Cause::RubyMalloc));
+    // RSS fell by more.
+    let fell = [1, 2, 3, 4].map(|hour: u64| {
+        look(hour, |report| {
+            grow(report, "file.private", hour * 20 * MIB);
+            grow(report, "ruby.malloc", (5 - hour) * 90 * MIB);
+        })
+    });
+    assert_eq!(growth(&fell).verdict.kind, DiffKind::Shrank);
 }
 
 #[test]
