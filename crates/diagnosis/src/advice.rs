@@ -12,12 +12,13 @@ use ledger::{
 
 pub use slots::keeps_most_free_slots;
 use slots::{compact, keep_fewer_free_slots, unset_initial_slots};
+pub use stacks::keeps_native_threads;
 use stacks::{
     disable_thread_caches, end_fibers, end_thread, recurse_less, run_fewer_fibers,
     run_fewer_threads, vm_stack_is_larger,
 };
 
-use crate::path::{class_of_hidden, is_hidden, root_of};
+use crate::path::{ARROW, class_of_hidden, is_hidden, root_of};
 use crate::verdict::{MIN_WASTE_BYTES, has_all_arenas, is_of_extensions};
 
 /// The least saving that is worth a step, in bytes, and as a share of RSS in percent. [`MIN_WASTE_BYTES`] are worth one at any
@@ -400,8 +401,13 @@ fn against_interpreter(ledger: &Ledger, is_verdict: bool) -> Vec<Option<Advice>>
         }
         Some(Bytecode | Methods) => {
             let classes = release_classes(ledger);
-            // Their methods may be those that a gem defines while the program runs.
-            let load_less = if classes.is_none() { load_less_code(ledger) } else { None };
+            // Most methods may be those that a gem defines for the classes while the program runs.
+            let bytes = |it: &Advice| match it.action {
+                Action::ReleaseObjects { bytes, .. } => bytes,
+                _ => 0,
+            };
+            let are_most = 2 * classes.as_ref().map_or(0, bytes) > ledger.causes[Cause::RubyVm];
+            let load_less = if are_most { None } else { load_less_code(ledger) };
             vec![define_code_once(ledger), classes, load_less]
         }
         _ => vec![limit_table(ledger), release_classes(ledger), define_code_once(ledger)],
@@ -460,12 +466,16 @@ fn release_classes(ledger: &Ledger) -> Option<Advice> {
     })
 }
 
-/// The bytes of the interpreter's other objects that the root retains which has most of the classes.
+/// The bytes of the interpreter's other objects that the root with most of the classes retains through classes.
 fn code_of_root(ledger: &Ledger, class: &OwnerAccount, most: &Retainer) -> u64 {
     let Some(root) = most.path.as_deref().map(root_of) else { return 0 };
     let others = ledger.owners.iter().filter(|owner| owner.cause == Cause::RubyVm);
     let retainers = others.filter(|it| it.name != class.name).flat_map(|it| &it.retainers);
-    let of_root = retainers.filter(|it| it.path.as_deref().map(root_of) == Some(root));
+    let is_through_class = |path: &str| {
+        let mut steps = path.split(ARROW);
+        steps.next() == Some(root) && steps.any(|step| step.starts_with("Class"))
+    };
+    let of_root = retainers.filter(|it| it.path.as_deref().is_some_and(is_through_class));
     of_root.fold(0, |sum: u64, it| sum.saturating_add(it.bytes))
 }
 

@@ -22,7 +22,7 @@ mod variables;
 mod verdict;
 mod who;
 
-pub use advice::{advise, against, keeps_most_free_slots};
+pub use advice::{advise, against, keeps_most_free_slots, keeps_native_threads};
 pub use comparison::{Workload, compare};
 pub use family::{FamilyFacts, FamilyFrames, GroupFacts, MemberAccount, family};
 pub use family_growth::family_growth;
@@ -43,7 +43,7 @@ pub use trim::{trim_expectation, trim_watch};
 pub use variables::VARIABLES;
 pub use verdict::{
     FREE, MIN_BYTES, MIN_SHARE, Majority, NativeHolder, Part, is_of_extensions, judge,
-    large_in_parts, managed, native_holder, retaining_few, root, useless,
+    large_in_parts, managed, mapper, native_holder, retaining_few, root, useless,
 };
 pub use who::who;
 

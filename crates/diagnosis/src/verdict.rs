@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use formats::{Action, Confidence, KeptBy, Owner, Report, Verdict};
+use formats::{Action, Confidence, KeptBy, Owner, Report, UnknownRow, Verdict};
 use ledger::{
     Cause, CauseGroup, Causes, Ledger, MEMORY_OF_EXTENSIONS, Retainer, THREAD_LOCALS, is_glibc,
     percent,
@@ -243,6 +243,16 @@ impl<'a> Majority<'a> {
             garbage_bytes,
         }
     }
+}
+
+/// The mappings of unknown memory, and the class whose objects refer to more than half of all unknown memory; `None` without one, or if
+/// malloc or Ruby could not be read.
+#[must_use]
+pub fn mapper(report: &Report) -> Option<(&UnknownRow, &str)> {
+    let unknown = report.causes.iter().find(|row| row.cause == Cause::Unknown)?.bytes;
+    let row = report.unknown.iter().find(|row| row.owner_bytes > unknown / 2)?;
+    let class = row.owner.as_deref()?;
+    (report.malloc.is_some() && report.ruby.is_some()).then_some((row, class))
 }
 
 /// The root that retains more than half of the bytes of a class, if these are those of few of its objects.

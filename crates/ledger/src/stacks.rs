@@ -34,8 +34,8 @@ pub struct KeptStacks {
     /// The bytes that are free, but only for threads of these stacks, which the process does not have because it was forked: they stay
     /// in the caches of these threads.
     pub cached_bytes: u64,
-    /// The native threads that run no thread of Ruby, and those of [`KeptStacks::mn_threads`] too; `None` if threads are unknown. C code
-    /// has started them, or Ruby keeps them.
+    /// The native threads that run no thread of Ruby: C code has started them, or Ruby keeps them. `None` if threads are unknown, or if native
+    /// threads run those of [`KeptStacks::mn_threads`] in turn.
     pub other_threads: Option<u64>,
 }
 
@@ -72,7 +72,6 @@ impl KeptStacks {
             stacks.iter().map(|stack| pages.resident_bytes(stack)).sum()
         };
         let mn_threads = in_use.len() as u64;
-        let all_threads = state.process.threads.saturating_add(mn_threads);
         let of_ruby = |groups: &[ThreadGroup]| groups.iter().map(|it| it.threads).sum();
         let kept_by_ruby = |stacks| causes[Cause::StackFibers].saturating_sub(resident(stacks));
         Self {
@@ -85,7 +84,9 @@ impl KeptStacks {
             fibers: of_fibers.map(|stacks| stacks.len() as u64),
             resident_fiber_bytes: of_fibers.map(kept_by_ruby),
             cached_bytes: facts.heap().abandoned_bytes.min(causes[Cause::MallocCached]),
-            other_threads: threads.map(|groups| all_threads.saturating_sub(of_ruby(groups))),
+            other_threads: threads
+                .filter(|_| mn_threads == 0)
+                .map(|groups| state.process.threads.saturating_sub(of_ruby(groups))),
         }
     }
 }

@@ -25,6 +25,8 @@ pub struct UnknownMappings {
     pub beside: Option<String>,
     /// The class whose objects refer to more than half of these bytes.
     pub owner: Option<String>,
+    /// The part of these bytes to which they refer.
+    pub owner_bytes: u64,
 }
 
 /// The bytes without any other cause by mapping, and those in huge pages, during booking.
@@ -78,6 +80,7 @@ impl Unknown {
                     largest,
                     beside: None,
                     owner: None,
+                    owner_bytes: 0,
                 };
                 (group, 0)
             });
@@ -95,9 +98,11 @@ impl Unknown {
             group.beside = beside(&group.largest, mappings);
             let of_group = by_owner.iter().filter(|((its, _), _)| *its == group.permissions);
             let most = of_group.max_by_key(|(_, bytes)| **bytes);
-            group.owner = most
-                .filter(|(_, bytes)| **bytes > group.resident_bytes / 2)
-                .map(|((_, owner), _)| one_line(owner));
+            if let Some(((_, owner), &bytes)) = most
+                && bytes > group.resident_bytes / 2
+            {
+                (group.owner, group.owner_bytes) = (Some(one_line(owner)), bytes);
+            }
         }
         groups.sort_by_key(|group| Reverse(group.resident_bytes));
         groups
@@ -147,6 +152,7 @@ mod tests {
             largest: Address(0x6000)..Address(0x8000),
             beside: Some("lib v8.so".into()),
             owner: Some("Isolate".into()),
+            owner_bytes: 0x1800,
         };
         assert_eq!(groups[0], data);
         let code = &groups[1];

@@ -300,13 +300,8 @@ fn a_process_with_a_step_against_much_of_its_memory_is_not_healthy() {
     assert!(summary(30, false).starts_with("Healthy: "));
 }
 
-/// "As root, under load: GC.start", and "release the largest of 271 objects": the GC may free them all.
-#[test]
-fn objects_behind_extensions_are_collected_in_the_program() {
-    let path = "(memory of C extensions) → String";
-    let mut report = report_on(&[("String", Cause::RubyMalloc, 10, 70, Some(path))]);
-    let owner = &mut report.owners.as_mut().unwrap()[0];
-    (owner.objects, owner.kept_by[0].objects) = (500_000, 500);
+/// The step to release 80 MiB of Strings that live.
+fn release_of_strings(path: &str) -> Advice {
     let action = Action::ReleaseObjects {
         class: "String".into(),
         bytes: 80 << 20,
@@ -314,7 +309,17 @@ fn objects_behind_extensions_are_collected_in_the_program() {
         are_garbage: false,
         garbage_bytes: 0,
     };
-    report.advice = vec![Advice { action, saves_bytes: None }];
+    Advice { action, saves_bytes: None }
+}
+
+/// "As root, under load: GC.start", and "release the largest of 271 objects": the GC may free them all.
+#[test]
+fn objects_behind_extensions_are_collected_in_the_program() {
+    let path = "(memory of C extensions) → String";
+    let mut report = report_on(&[("String", Cause::RubyMalloc, 10, 70, Some(path))]);
+    let owner = &mut report.owners.as_mut().unwrap()[0];
+    (owner.objects, owner.kept_by[0].objects) = (500_000, 500);
+    report.advice = vec![release_of_strings(path)];
     let step = words::advice(&report.advice[0], &report);
     assert!(step.action.starts_with("Run the GC: ") && step.command == "GC.start", "{step:?}");
     let fix = render::fix(&report, None, 100);
@@ -337,14 +342,7 @@ fn many_objects_are_too_many_rather_than_too_large() {
         let mut report = report_on(&[("String", Cause::RubyMalloc, 10, 70, Some(path))]);
         let owner = &mut report.owners.as_mut().unwrap()[0];
         (owner.objects, owner.kept_by[0].objects) = (30_576, objects);
-        let action = Action::ReleaseObjects {
-            class: "String".into(),
-            bytes: 80 << 20,
-            path: Some(path.into()),
-            are_garbage: false,
-            garbage_bytes: 0,
-        };
-        words::advice(&Advice { action, saves_bytes: None }, &report).action
+        words::advice(&release_of_strings(path), &report).action
     };
     let many = step(1_504);
     let said =
@@ -498,9 +496,13 @@ fn shared_memory_without_a_file_is_no_file() {
         (words::verdict(&report).evidence.join("\n"), step)
     };
     let (evidence, step) = words("/dev/zero (deleted)");
-    let said = "90.0 MiB are shared memory without a file, which the kernel calls /dev/zero (deleted), in 3 mappings";
+    let said = "90.0 MiB are anonymous shared memory, which /proc/PID/maps lists as /dev/zero (deleted), in 3 mappings";
     assert!(evidence.contains(said), "{evidence}");
-    assert!(step.contains("90.0 MiB have no file") && !step.contains("largest file"), "{step}");
+    assert!(step.contains("anonymous: 90.0 MiB") && !step.contains("largest file"), "{step}");
+    // A memfd has a descriptor, and the program's name.
+    assert!(
+        words("/memfd:metrics (deleted)").0.contains("the largest is /memfd:metrics (deleted)")
+    );
     let (evidence, step) = words("/dev/shm/metrics (deleted)");
     assert!(evidence.contains("the largest is /dev/shm/metrics (deleted): 90.0 MiB"), "{evidence}");
     assert!(step.contains("The largest file is /dev/shm/metrics"), "{step}");

@@ -32,21 +32,26 @@ fn class_of_most(ledger: &Ledger) -> Option<(String, u64)> {
     Some((class.to_owned(), group.threads))
 }
 
-/// The first release that keeps no native threads of ended ones (`USE_THREAD_CACHE` in thread_pthread.c).
-const WITHOUT_THREAD_CACHE: &str = "3.2";
+/// Returns true for releases of Ruby whose native threads wait for 3 seconds for a new thread when theirs has ended (`USE_THREAD_CACHE` in
+/// thread_pthread.c).
+#[must_use]
+pub fn keeps_native_threads(version: Option<&str>) -> bool {
+    version.is_some_and(|version| version < "3.2")
+}
 
 /// The native threads that run no thread of Ruby, if they are most.
 fn other_threads(ledger: &Ledger) -> Option<OtherThreads> {
     let others = ledger.kept_stacks.other_threads.filter(|it| it * 2 > threads(ledger))?;
-    let may_have_ended =
-        ledger.ruby.as_ref().is_some_and(|ruby| &ruby.version[..] < WITHOUT_THREAD_CACHE);
-    // Ruby names a native thread by the file and line of the block that it runs, and the name stays.
+    let may_have_ended = keeps_native_threads(ledger.ruby.as_ref().map(|ruby| &ruby.version[..]));
+    // Ruby names a native thread by the file and line of the block that it runs, and the name stays. A star ends a name that was cut.
+    let names = &ledger.process.thread_names;
+    let may_name = may_have_ended && !names.iter().any(|name| name.ends_with('*'));
     let is_place = |name: &&String| {
         let line = name.rsplit_once(':').map(|(_, line)| line);
         line.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()))
     };
-    let mut places = ledger.process.thread_names.iter().filter(is_place);
-    let name = places.next().filter(|_| may_have_ended && places.next().is_none()).cloned();
+    let mut places = names.iter().filter(is_place);
+    let name = places.next().filter(|_| may_name && places.next().is_none()).cloned();
     Some(OtherThreads { threads: others, may_have_ended, name })
 }
 

@@ -14,15 +14,15 @@ use formats::{
 use ledger::{Cause, InterpreterKind};
 
 use crate::path::root_of;
+use crate::verdict::mapper;
 
 /// The maximum number of classes, and of owners, in a diff.
 const MAX_ROWS: usize = 100;
 
 /// The class whose objects refer to most of the unknown memory, if the mappings grew by at least half as much as this memory.
-pub(crate) fn mapper(reports: &[&Report]) -> Option<String> {
+pub(crate) fn growing_mapper(reports: &[&Report]) -> Option<String> {
     let [first, .., last] = reports else { return None };
-    let row = last.unknown.first()?;
-    let known = |report: &Report| report.malloc.is_some() && report.ruby.is_some();
+    let (row, class) = mapper(last)?;
     let mapped = |report: &Report| -> (u64, u64) {
         let rows = report.unknown.iter().find(|it| it.permissions == row.permissions);
         rows.map_or((0, 0), |it| (it.mapped_bytes, it.resident_bytes))
@@ -30,7 +30,7 @@ pub(crate) fn mapper(reports: &[&Report]) -> Option<String> {
     let ((before, first_bytes), (after, bytes)) = (mapped(first), mapped(last));
     let grew = bytes.saturating_sub(first_bytes);
     let is_mapped = after.saturating_sub(before) >= grew / 2;
-    row.owner.clone().filter(|_| reports.iter().all(|it| known(it)) && is_mapped)
+    is_mapped.then(|| class.to_owned())
 }
 
 pub(crate) fn causes(reports: &[&Report]) -> Vec<CauseChange> {

@@ -75,7 +75,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
     let owners = changes::owners(&reports);
     let code = changes::code(&reports);
     let interpreter = changes::interpreter(&reports);
-    let mapper = changes::mapper(&reports);
+    let mapper = changes::growing_mapper(&reports);
     let all: Vec<&Snapshot> = snapshots.iter().map(|(_, snapshot)| snapshot).collect();
     let kept = if same_process { cohorts::count(&all, &mut classes) } else { None };
     let kept_native = if same_process { blocks::count(&all, &owners) } else { None };

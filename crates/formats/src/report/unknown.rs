@@ -16,6 +16,8 @@ pub struct UnknownRow {
     pub beside: Option<String>,
     #[serde(default)]
     pub owner: Option<String>,
+    #[serde(default)]
+    pub owner_bytes: u64,
 }
 
 impl From<&UnknownMappings> for UnknownRow {
@@ -29,6 +31,7 @@ impl From<&UnknownMappings> for UnknownRow {
             largest: mappings.largest.start.to_string(),
             beside: mappings.beside.clone(),
             owner: mappings.owner.clone(),
+            owner_bytes: mappings.owner_bytes,
         }
     }
 }

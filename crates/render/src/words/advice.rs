@@ -1,5 +1,5 @@
 use diagnosis::{
-    BACKGROUND_THREAD, JEMALLOC, NativeHolder, TWO_ARENAS, Variable, is_of_extensions,
+    BACKGROUND_THREAD, JEMALLOC, NativeHolder, TWO_ARENAS, Variable, is_of_extensions, mapper,
     native_holder, retaining_few,
 };
 use formats::{Action, Advice, CaptureMethod, LargeGem, Maker, ProcessSummary, Report};
@@ -307,8 +307,8 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "call their clear, close or free method, or upgrade the extension".into(),
             "a change of the program.",
         ),
-        Action::FindMapper => match report.unknown.first().and_then(|row| row.owner.as_deref()) {
-            Some(class) => release_mappings(&process, class),
+        Action::FindMapper => match mapper(report) {
+            Some((_, class)) => release_mappings(&process, class),
             None => (
                 "Find the code that maps this memory: it is neither malloc's nor Ruby's. While it grows, `rbloat who` names the code that \
                  touches it for the first time."
@@ -525,17 +525,24 @@ fn change_code(of: Cause, owner: Option<&str>, code: &Maker) -> String {
     }
 }
 
+/// Returns true for shared memory that no file descriptor leads to: of System V, or anonymous.
+pub(super) fn has_no_file(path: &str) -> bool {
+    linux::is_named_by_kernel(path.as_bytes()) && !path.starts_with("/memfd:")
+}
+
 fn use_less_shared_memory(bytes: u64, path: &str, path_bytes: u64) -> String {
-    let has_no_file = linux::is_named_by_kernel(path.as_bytes());
-    let how = match has_no_file || path.ends_with(" (deleted)") {
+    let has_no_name = linux::is_named_by_kernel(path.as_bytes()) || path.ends_with(" (deleted)");
+    let how = match has_no_name {
         true => "That is free when no process has it mapped or open any more.",
         false => {
             "Delete files that nobody needs; their memory is free when no process has them mapped or open any more."
         }
     };
     let (size, largest) = (Size(bytes), Size(path_bytes));
-    let most = match has_no_file {
-        true => format!("{largest} have no file: the kernel calls them {path}"),
+    let most = match has_no_file(path) {
+        true => format!(
+            "The largest part is anonymous: {largest}, which /proc/PID/maps lists as {path}"
+        ),
         false => format!("The largest file is {path} with {largest}"),
     };
     format!("Use less shared memory: {size} are mapped. {most}. {how}")

@@ -55,13 +55,12 @@ fn start_fewer_threads(threads: u64, others: &OtherThreads) -> (String, String) 
     let of_ruby = threads.saturating_sub(others.threads);
     let all = format!("of {}, Ruby runs {}", counted(threads, "thread"), Count(of_ruby));
     if !others.may_have_ended {
-        let step = format!("Run fewer threads of C code: {all}.");
+        let step =
+            format!("Run fewer threads of C code: {all}. Libraries have started the others.");
         return (step, "a setting of the library that starts them".into());
     }
     let name = others.name.as_ref().map_or_else(String::new, |name| {
-        format!(
-            " The name of the others is {name}, the end of the file and line that started them."
-        )
+        format!(" Ruby has named a thread after the file and line that started it: {name}.")
     });
     let step = format!(
         "Start fewer threads at a time: {all}. The others are threads of C code, or have ended: up to Ruby 3.1, the native thread of \

@@ -7,10 +7,11 @@ mod unknown;
 
 use std::cmp::Reverse;
 
-use diagnosis::{FREE, NativeHolder, native_holder};
+use diagnosis::{FREE, NativeHolder, mapper, native_holder};
 use formats::{Action, Advice, CaptureMethod, MappedFile, Memsize, Owner, Report, Unread};
 use ledger::{Cause, Count, Size, percent};
 
+use super::advice::has_no_file;
 use super::{VerdictWords, confidence, counted, total, trim_call, unread};
 use crate::files::times;
 use figures::{MAX_EVIDENCE, bytes};
@@ -18,7 +19,7 @@ use free::{arena_evidence, free, kept_on_purpose, slot_evidence, trim_yield};
 use healthy::healthy;
 use objects::{class_evidence, held, of_objects, singleton_classes};
 use stacks::of_stacks;
-use unknown::{class_with_mappings, reason, retainer_of_mappings, unknown};
+use unknown::{reason, retainer_of_mappings, unknown};
 
 /// An owner is no evidence if it holds less than this fraction of the first one's memory.
 const MIN_FRACTION: u64 = 50;
@@ -277,8 +278,8 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             "RSS should be lower with the JIT compiler disabled.".into(),
         ),
         Cause::RubyOverhead | Cause::MallocOverhead | Cause::Unknown => (
-            match class_with_mappings(report) {
-                Some(class) => format!(
+            match mapper(report) {
+                Some((_, class)) => format!(
                     "{size} are anonymous memory outside of malloc and of Ruby's heap. Objects of {class} refer to most of it."
                 ),
                 None => format!(
@@ -331,10 +332,10 @@ fn owner_evidence(report: &Report, cause: Cause) -> Vec<String> {
 fn shmem_evidence(report: &Report) -> Vec<String> {
     let files = report.files.iter().filter(|file| file.is_in_memory);
     let largest = files.min_by_key(|file| Reverse(file.shared_bytes));
-    let describe = |file: &MappedFile| match linux::is_named_by_kernel(file.path.as_bytes()) {
+    let describe = |file: &MappedFile| match has_no_file(&file.path) {
         // Several have one name.
         true => format!(
-            "{} are shared memory without a file, which the kernel calls {}, in {}",
+            "{} are anonymous shared memory, which /proc/PID/maps lists as {}, in {}",
             Size(file.shared_bytes),
             file.path,
             counted(file.mappings, "mapping")

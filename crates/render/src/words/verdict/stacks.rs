@@ -1,5 +1,6 @@
 //! Verdicts on stacks.
 
+use diagnosis::keeps_native_threads;
 use formats::{KeptStacks, Report};
 use ledger::{Cause, Count, Size};
 
@@ -25,6 +26,8 @@ pub(super) fn of_stacks(report: &Report, cause: Cause) -> (String, Vec<String>, 
     let returned = part(main, "the main thread's stack, which no call uses any more");
     let fibers = part(bytes(report, Cause::StackFibers), "fibers");
     let without_ruby = stacks.and_then(|it| it.other_threads).filter(|it| it * 2 > count);
+    let may_have_ended =
+        without_ruby.is_some() && keeps_native_threads(report.process.ruby_version.as_deref());
     let of_ruby = without_ruby.map_or_else(String::new, |without| {
         format!(" (Ruby runs {} of them)", Count(count.saturating_sub(without)))
     });
@@ -49,7 +52,7 @@ pub(super) fn of_stacks(report: &Report, cause: Cause) -> (String, Vec<String>, 
             _ if main > threads / 2 => vec![
                 "a recursion of the main thread was once deep: the kernel keeps the pages that it used".into(),
             ],
-            _ if without_ruby.is_some() && keeps_threads(report) => vec![
+            _ if may_have_ended => vec![
                 "threads of C code, or of Ruby threads that have ended: up to Ruby 3.1, their native threads wait 3 seconds for new ones"
                     .into(),
             ],
@@ -66,18 +69,13 @@ pub(super) fn of_stacks(report: &Report, cause: Cause) -> (String, Vec<String>, 
             _ if main > threads / 2 => {
                 "a process that has not run this code yet should have less in stack.threads."
             }
-            _ if without_ruby.is_some() && keeps_threads(report) => {
+            _ if may_have_ended => {
                 "the number of threads should fall 3 seconds after the program has started its last one."
             }
             _ => "RSS should fall when threads end.",
         }
         .into(),
     )
-}
-
-/// Returns true if Ruby keeps the native threads of those that have ended.
-fn keeps_threads(report: &Report) -> bool {
-    report.process.ruby_version.as_deref().is_some_and(|version| version < "3.2")
 }
 
 /// The fibers that have stacks, and the stacks that Ruby keeps of others, which have ended or were collected.

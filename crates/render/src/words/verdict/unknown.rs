@@ -1,5 +1,6 @@
 //! The verdict on memory that cannot be accounted for, in words.
 
+use diagnosis::mapper;
 use formats::{FindingKind, Report, UnknownRow};
 use ledger::{Count, Size};
 
@@ -26,15 +27,9 @@ pub(super) fn unknown(row: &UnknownRow) -> String {
     )
 }
 
-/// The class whose objects refer to most of the unknown memory, if malloc and Ruby were read.
-pub(super) fn class_with_mappings(report: &Report) -> Option<&str> {
-    let row = report.unknown.iter().find(|row| row.resident_bytes > report.verdict.bytes / 2)?;
-    row.owner.as_deref().filter(|_| report.malloc.is_some() && report.ruby.is_some())
-}
-
-/// The path that retains most objects of that class.
+/// The path that retains most objects of the class that refers to most of the unknown memory.
 pub(super) fn retainer_of_mappings(report: &Report) -> Option<String> {
-    let class = class_with_mappings(report)?;
+    let (_, class) = mapper(report)?;
     let owner = report.owners.iter().flatten().find(|owner| owner.owner == class)?;
     let kept = owner.kept_by.iter().max_by_key(|kept| kept.objects)?;
     let path = kept.path.as_deref()?;
