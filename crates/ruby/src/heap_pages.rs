@@ -19,6 +19,8 @@ pub struct HeapPages {
     page_bytes: u64,
     /// The index of the word with the address of the first slot, in a page's descriptor.
     start: usize,
+    /// The offset of the two bytes with the size of its slots; `None` if there are none at the same place of all pages.
+    slot_bytes_at: Option<usize>,
 }
 
 impl HeapPages {
@@ -39,7 +41,18 @@ impl HeapPages {
                 words.is_some_and(|words| words[index] == page.first_slot.0)
             })
         };
-        Some(Self { page_bytes, start: (0..WORDS).find(is_start)? })
+        let has_slot_bytes = |&at: &usize| {
+            pages().all(|page| {
+                let words = descriptor(image, page.range.start.align_down(page_bytes));
+                let number = |words: [u64; WORDS]| words[at / 8] >> (at % 8 * 8) & 0xffff;
+                words.map(number) == Some(page.slot_bytes.into())
+            })
+        };
+        Some(Self {
+            page_bytes,
+            start: (0..WORDS).find(is_start)?,
+            slot_bytes_at: (0..WORDS * 8).step_by(2).find(has_slot_bytes),
+        })
     }
 
     /// The bytes of a page.
@@ -50,6 +63,16 @@ impl HeapPages {
     /// The beginning of the heap page that has the slot at `at`.
     pub(crate) fn page_of(self, at: Address) -> Address {
         at.align_down(self.page_bytes)
+    }
+
+    /// The number of the slot at `at` among those of its page, whose descriptor has these bytes; `None` if they say nothing.
+    pub(crate) fn slot_number(self, descriptor: &[u8], at: Address) -> Option<u64> {
+        let bytes = descriptor.get(..WORDS * 8)?;
+        let slot_at = self.slot_bytes_at?;
+        let slot_bytes = word(bytes, slot_at / 8 * 8) >> (slot_at % 8 * 8) & 0xffff;
+        let first_slot = word(bytes, self.start * 8);
+        let number = at.0.checked_sub(first_slot)?.checked_div(slot_bytes)?;
+        (number < self.page_bytes / 8).then_some(number)
     }
 
     /// Returns true if `at` lies in a heap page: the page refers to its descriptor, and that to its first slot. A group of musl's
@@ -63,12 +86,12 @@ impl HeapPages {
 }
 
 /// The first words of the descriptor of the page at `page`.
-fn descriptor(image: &Image<'_>, page: Address) -> Option<[u64; WORDS]> {
-    let descriptor = image.read_address(page).ok()?;
+fn descriptor(memory: &dyn Memory, page: Address) -> Option<[u64; WORDS]> {
+    let descriptor = memory.read_address(page).ok()?;
     let mut bytes = [0; WORDS * 8];
     if descriptor.0 == 0 || !descriptor.is_aligned(8) {
         return None;
     }
-    image.read_exact(descriptor, &mut bytes).ok()?;
+    memory.read_exact(descriptor, &mut bytes).ok()?;
     Some(std::array::from_fn(|index| word(&bytes, index * 8)))
 }

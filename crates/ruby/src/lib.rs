@@ -57,7 +57,7 @@ mod word;
 
 pub use allocation::{
     Ages, CollectionCounts, Collections, CollectionsSearch, FreeListSearch, FreeLists, OLD_AGE,
-    Sighting, Tick, TickProgram, credit_callers,
+    PageAges, Sighting, Tick, TickProgram, credit_callers,
 };
 pub use areas::mn_stacks::MnStack;
 pub use backtrace::{

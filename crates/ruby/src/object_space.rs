@@ -59,8 +59,8 @@ pub struct ObjectSpace {
     pub collector_memory: Vec<(Address, Content)>,
     /// The collector's number of old objects; `None` if it could not be derived.
     pub old_objects: Option<OldObjects>,
-    /// An address inside the collector's structure (`rb_objspace_t`), the head of its list of pages; `None` if each Ractor has
-    /// a collector of its own (from 4.1 on).
+    /// An address inside the collector's structure (`rb_objspace_t`), the head of a list of its pages. Of several Ractors with a
+    /// collector of their own (from 4.1 on) it is the main one's.
     pub collector_address: Option<Address>,
     /// The VM stacks of threads; empty if their layout could not be derived.
     pub vm_stacks: Vec<VmStack>,

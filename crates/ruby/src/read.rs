@@ -116,10 +116,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
         jit_code: jit_code::find(image, interpreter),
         collector_memory: collector_memory(image, &heap.spaces, transient_heap.as_ref()),
         transient_heap: transient_heap.map(|heap| heap.range),
-        collector_address: match &heap.spaces[..] {
-            [space] => Some(space.list_head),
-            _ => None,
-        },
+        collector_address: heap.spaces.first().map(|space| space.list_head),
         old_objects: OldObjects::find(image, &heap.spaces, read.counts.old),
         findings,
         slot_index,

@@ -116,9 +116,9 @@ impl KeptSampler {
     pub fn begin(pid: i32, program: KeptProgram, rate: u32) -> Result<Self, Error> {
         let image = image::look(pid)?;
         let KeptProgram { stacks, lists, ages, collections } = program;
+        let looks = Looks::new(ages, collections, &lists);
         let tick = TickProgram::new(stacks.context_path(), lists, collections);
         let clocks = Clocks::start(pid, rate.min(MAX_RATE), |code| tick.write(code))?;
-        let looks = Looks { ages, collections };
         let first = (0..MAX_WAITS).find_map(|_| {
             let counts = looks.counts(&image);
             counts.is_none().then(|| std::thread::sleep(WAIT));

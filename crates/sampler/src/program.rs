@@ -35,11 +35,6 @@ pub enum NoStacks {
     /// The ages of objects are told by those that are old.
     #[error("the ages of its objects could not be derived: fewer than 100 are old")]
     FewOldObjects,
-    /// Ruby 4.1 and later.
-    #[error(
-        "each of its Ractors has an object space of its own, as from Ruby 4.1 on: which code allocates what stays is not known there"
-    )]
-    SpaceOfEachRactor,
 }
 
 impl Program {

@@ -1,3 +1,5 @@
+use std::cell::OnceCell;
+
 use image::{Image, Memory};
 use linux::Address;
 
@@ -14,7 +16,7 @@ const AGE_SHIFT: u32 = 5;
 /// The bits of an age.
 const AGE_BITS: u64 = 2;
 /// The bitmaps of a descriptor among which that of ages is (`age_bits`, from 3.3 on), counted from the first.
-const BITMAPS: std::ops::Range<usize> = 3..8;
+const BITMAPS: std::ops::Range<usize> = 3..11;
 /// The number of the bitmap of objects that minor collections keep (`uncollectible_bits`).
 const KEPT: usize = 2;
 /// The pages from which the place is derived.
@@ -31,17 +33,21 @@ const MAX_AGREEMENT_OF_OTHERS: u64 = 900;
 pub struct Ages {
     place: Place,
     pages: HeapPages,
-    /// The offset of the bitmap of objects that minor collections keep, and the bytes that a bit stands for.
+    /// The offset of the bitmap of objects that minor collections keep.
     kept_at: u64,
-    unit: u64,
+    bitmap_bytes: u64,
+    /// The bytes of a page that a bit stands for; `None` if bits are numbered as slots are.
+    unit: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// In the flags of the object (up to 3.2).
     Flags,
-    /// In a bitmap of the page's descriptor, with two bits for each unit (from 3.3 on).
-    Bitmap(u64),
+    /// In a bitmap of the page's descriptor, with two bits side by side for each slot (from 3.3 on).
+    Pairs(u64),
+    /// In such a bitmap, with one word for the low bits of 64 slots, and one for their high bits (from 4.1 on).
+    Planes(u64),
 }
 
 /// The agreement of a place with what else is known of slots.
@@ -62,51 +68,107 @@ impl Ages {
         let with_slots = || space.pages.iter().filter(|page| !page.slots.is_empty());
         let step = with_slots().count().div_ceil(MAX_PAGES).max(1);
         let sampled = || with_slots().step_by(step);
-        let with_place = |place| {
-            Some(Self {
-                place,
-                pages,
-                kept_at: bitmaps.place(KEPT),
-                unit: bitmaps.offset_unit()?.into(),
-            })
+        let with_place = |place| Self {
+            place,
+            pages,
+            kept_at: bitmaps.place(KEPT),
+            bitmap_bytes: bitmaps.words as u64 * 8,
+            unit: bitmaps.offset_unit(),
         };
         let mut of_flags = Agreement::default();
         sampled().for_each(|page| of_flags.add_flags(image, bitmaps, page));
         if of_flags.is_sure() {
-            return with_place(Place::Flags);
+            return Some(with_place(Place::Flags));
         }
+        // Since bits are numbered as slots are, they lie in planes. In another order old objects side by side have the same bits.
+        let of_bitmap = match bitmaps.offset_unit() {
+            Some(_) => Place::Pairs,
+            None => Place::Planes,
+        };
         let mut scored = Vec::new();
-        for number in BITMAPS {
-            let ages = with_place(Place::Bitmap(bitmaps.place(number)))?;
+        for ages in BITMAPS.map(|number| with_place(of_bitmap(bitmaps.place(number)))) {
             let mut agreement = Agreement::default();
             sampled().for_each(|page| agreement.add_bitmap(image, ages, page));
-            scored.push((agreement.per_mille(), number, agreement.is_sure()));
+            scored.push((agreement.per_mille(), agreement.is_sure(), ages));
         }
-        scored.sort_unstable();
-        let (_, number, is_sure) = scored.pop()?;
+        scored.sort_by_key(|it| it.0);
+        let (_, is_sure, ages) = scored.pop()?;
         let other = scored.last().map_or(0, |it| it.0);
-        let is_alone = is_sure && other <= MAX_AGREEMENT_OF_OTHERS;
-        with_place(Place::Bitmap(bitmaps.place(number))).filter(|_| is_alone)
+        (is_sure && other <= MAX_AGREEMENT_OF_OTHERS).then_some(ages)
     }
 
+    /// The beginning of the heap page around a slot.
+    #[must_use]
+    pub fn page_of(self, slot: Address) -> Address {
+        self.pages.page_of(slot)
+    }
+
+    /// The ages of the objects in the heap page at `page`, as they are when the first is asked for.
+    #[must_use]
+    pub fn of_page(self, memory: &dyn Memory, page: Address) -> PageAges<'_> {
+        PageAges { ages: self, memory, page, descriptor: OnceCell::new() }
+    }
+
+    /// The bytes of a descriptor up to the end of what is read in it.
+    fn descriptor_bytes(self) -> u64 {
+        let ages = match self.place {
+            Place::Flags => 0,
+            Place::Pairs(at) | Place::Planes(at) => at + AGE_BITS * self.bitmap_bytes,
+        };
+        ages.max(self.kept_at + self.bitmap_bytes)
+    }
+}
+
+/// The ages of the objects in a heap page.
+pub struct PageAges<'m> {
+    ages: Ages,
+    memory: &'m dyn Memory,
+    page: Address,
+    /// The descriptor, which is read when it is needed; `None` if it cannot be read.
+    descriptor: OnceCell<Option<Vec<u8>>>,
+}
+
+impl PageAges<'_> {
     /// The age of the object at `slot`, whose flags were just read, and whether it is old and minor collections keep it; `None` if that
     /// cannot be read. A major collection begins by keeping none, and then keeps each old object that it reaches.
     #[must_use]
-    pub fn of(self, memory: &dyn Memory, slot: Address, flags: u64) -> Option<(u64, bool)> {
-        let page = self.pages.page_of(slot);
-        let number = (slot - page) / self.unit;
-        let bits = |at: u64, bit: u64| {
-            let descriptor = memory.read_address(page).ok().filter(|it| it.is_aligned(8))?;
-            let place = descriptor.0.checked_add(at + bit / 64 * 8)?;
-            Some(memory.read_u64(Address(place)).ok()? >> (bit % 64))
-        };
-        let age = match self.place {
+    pub fn of(&self, slot: Address, flags: u64) -> Option<(u64, bool)> {
+        let age = match self.ages.place {
             Place::Flags => age_in_flags(flags),
-            Place::Bitmap(at) => bits(at, number * AGE_BITS)? & OLD_AGE,
+            Place::Pairs(at) => self.bits(at, self.number(slot)? * AGE_BITS)? & OLD_AGE,
+            Place::Planes(at) => {
+                let number = self.number(slot)?;
+                let plane =
+                    |plane| self.bits(at, (number / 64 * AGE_BITS + plane) * 64 + number % 64);
+                plane(0)? & 1 | (plane(1)? & 1) << 1
+            }
         };
-        // Most objects die young, and each read costs the reader.
-        let is_kept = age == OLD_AGE && bits(self.kept_at, number)? & 1 == 1;
+        let is_kept = age == OLD_AGE && self.bits(self.ages.kept_at, self.number(slot)?)? & 1 == 1;
         Some((age, is_kept))
+    }
+
+    /// The number of a slot's bit.
+    fn number(&self, slot: Address) -> Option<u64> {
+        match self.ages.unit {
+            Some(unit) => Some((slot - self.page) / u64::from(unit)),
+            None => self.ages.pages.slot_number(self.descriptor()?, slot),
+        }
+    }
+
+    /// The rest of a word of the bitmap at `at`, from this bit on.
+    fn bits(&self, at: u64, bit: u64) -> Option<u64> {
+        let words = self.descriptor()?.get((at + bit / 64 * 8) as usize..)?;
+        Some(word(words.get(..8)?, 0) >> (bit % 64))
+    }
+
+    fn descriptor(&self) -> Option<&[u8]> {
+        let read = || {
+            let at = self.memory.read_address(self.page).ok().filter(|it| it.is_aligned(8))?;
+            let mut bytes = vec![0; self.ages.descriptor_bytes() as usize];
+            self.memory.read_exact(at, &mut bytes).ok()?;
+            Some(bytes)
+        };
+        self.descriptor.get_or_init(read).as_deref()
     }
 }
 
@@ -127,8 +189,9 @@ impl Agreement {
     }
 
     fn add_bitmap(&mut self, image: &Image<'_>, ages: Ages, page: &HeapPage) {
+        let ages = ages.of_page(image, ages.page_of(page.first_slot));
         for_each_slot(image, page, |_, at, flags| {
-            let Some((age, _)) = ages.of(image, at, flags) else { return };
+            let Some((age, _)) = ages.of(at, flags) else { return };
             let is_old = flags & PROMOTED != 0;
             self.add(if flags == 0 { age == 0 } else { is_old == (age == OLD_AGE) }, is_old);
         });

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use image::{Image, Memory};
 use linux::Address;
 
+use crate::allocation::cursors::CursorSearch;
 use crate::backtrace::structure;
 use crate::heap_pages::HeapPages;
 use crate::model::data_type::DataType;
@@ -30,15 +31,32 @@ const MAX_PLACES: usize = 1 << 12;
 /// The lists of free slots from which the running thread allocates, one for each size of slots.
 ///
 /// A Ractor has its own (`rb_ractor_newobj_cache_t`, from 3.4 on behind a pointer); up to 2.7 the object space has one. Each is a
-/// pointer to the first free slot, or zero, and one to the descriptor of its page.
+/// pointer to the first free slot, or zero, and one to the descriptor of its page. From 4.1 on they are those of the main Ractor's object
+/// space, in which no other one allocates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FreeLists {
     pub(super) place: Place,
-    /// The distance of the lists of two sizes of slots.
-    pub(super) stride: u64,
-    /// The sizes of slots, in the order of their lists.
-    pub(super) pools: Vec<u64>,
+    /// Ascending by their offsets.
+    lists: Vec<List>,
+    pub(super) order: Order,
     pub(super) page_bytes: u64,
+}
+
+/// A list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct List {
+    /// The offset of the pointer to its first slot from the first list.
+    pub(super) at: u64,
+    pub(super) slot_bytes: u64,
+}
+
+/// The order in which the slots of a page are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// From the last one: a page's list is built in the order of its slots when it is swept (`gc_sweep_page` in gc.c).
+    Descending,
+    /// From the first one (from 4.1 on): what is free is a list of regions.
+    Ascending,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,8 +70,7 @@ pub(super) enum Place {
 /// Finds [`FreeLists`] by what the words of a process are, at several instants: between two pages there is no list.
 #[derive(Clone)]
 pub struct FreeListSearch {
-    pages: HashMap<u64, Page>,
-    page_bytes: u64,
+    pages: Pages,
     pools: Vec<u64>,
     /// The structures of Ractors, and the ways to them from an execution context.
     ractors: Vec<Address>,
@@ -62,19 +79,35 @@ pub struct FreeListSearch {
     page_list: Option<Address>,
     /// Places, the distance of two lists, and how often a list was there.
     votes: BTreeMap<(Place, u64), u64>,
+    cursors: Option<CursorSearch>,
+}
+
+/// The pages that the capture has, by their addresses.
+#[derive(Clone)]
+pub(super) struct Pages {
+    pub(super) pages: HashMap<u64, Page>,
+    pub(super) bytes: u64,
 }
 
 /// A page that the capture has.
 #[derive(Debug, Clone, Copy)]
-struct Page {
-    descriptor: Address,
-    first_slot: Address,
-    slot_bytes: u64,
-    slots: u64,
+pub(super) struct Page {
+    pub(super) descriptor: Address,
+    pub(super) first_slot: Address,
+    pub(super) slot_bytes: u64,
+    pub(super) slots: u64,
+}
+
+impl Pages {
+    /// The page around an address.
+    pub(super) fn of(&self, at: u64) -> Option<&Page> {
+        self.pages.get(&(at & !(self.bytes - 1)))
+    }
 }
 
 impl Page {
-    fn has(&self, at: u64) -> bool {
+    /// Returns true if a slot begins at this address.
+    pub(super) fn has(&self, at: u64) -> bool {
         let offset = at.checked_sub(self.first_slot.0);
         offset.is_some_and(|it| it % self.slot_bytes == 0 && it / self.slot_bytes < self.slots)
     }
@@ -86,12 +119,13 @@ impl std::fmt::Debug for FreeListSearch {
             .field("pools", &self.pools)
             .field("ractors", &self.ractors)
             .field("votes", &self.votes)
+            .field("cursors", &self.cursors)
             .finish_non_exhaustive()
     }
 }
 
 impl FreeListSearch {
-    /// Begins with a capture; `None` if it has no layout of threads, or each Ractor has an object space of its own (from 4.1 on).
+    /// Begins with a capture; `None` if it has no layout of threads, or its collector was not found.
     #[must_use]
     pub fn begin(image: &Image<'_>, space: &ObjectSpace) -> Option<Self> {
         let thread_at = space.stack_layout?.thread_at as u64;
@@ -115,43 +149,50 @@ impl FreeListSearch {
         let addresses = objects.filter_map(|slot| space.slot_address(slot as usize));
         let ractors: Vec<Address> =
             addresses.filter_map(|at| structure(image, at)).take(MAX_RACTORS).collect();
-        let threads: Vec<Vec<u64>> =
-            space.vm_stacks.iter().map(|it| read(image, it.structure, THREAD_BYTES)).collect();
+        let threads: Vec<Vec<u64>> = space
+            .vm_stacks
+            .iter()
+            .map(|it| read_words(image, it.structure, THREAD_BYTES))
+            .collect();
         let leads_to_ractor = |at: &usize| {
             let word = |thread: &Vec<u64>| thread.get(*at).copied().map(Address);
             threads.iter().all(|it| word(it).is_some_and(|word| ractors.contains(&word)))
         };
         let offsets = (0..THREAD_BYTES / 8).filter(leads_to_ractor).map(|at| at as u64 * 8);
         let paths: Vec<Vec<u64>> = offsets.map(|at| vec![thread_at, at]).collect();
+        let cursors = CursorSearch::begin(image, page_list);
         let page_list = ractors.is_empty().then_some(page_list);
         let is_possible = !threads.is_empty() && (page_list.is_some() || !paths.is_empty());
         (is_possible && pools.len() <= MAX_POOLS).then(|| Self {
-            pages: with_slots().filter_map(entry).collect(),
-            page_bytes,
+            pages: Pages { pages: with_slots().filter_map(entry).collect(), bytes: page_bytes },
             pools,
             ractors,
             paths,
             page_list,
             votes: BTreeMap::new(),
+            cursors,
         })
     }
 
     /// Looks at the process once more.
     pub fn look(&mut self, memory: &dyn Memory) {
+        if let Some(cursors) = &mut self.cursors {
+            cursors.look(memory, &self.pages);
+        }
         for ractor in self.ractors.clone() {
-            let words = read(memory, ractor, RACTOR_BYTES);
+            let words = read_words(memory, ractor, RACTOR_BYTES);
             self.vote(memory, &[], &words);
             for (index, &cache) in words.iter().enumerate() {
                 let is_pointer = cache & 7 == 0 && cache >> 12 != 0;
                 if is_pointer && !self.is_link(index, cache) && !self.is_of_page(cache) {
-                    let words = read(memory, Address(cache), CACHE_BYTES);
+                    let words = read_words(memory, Address(cache), CACHE_BYTES);
                     self.vote(memory, &[index as u64 * 8], &words);
                 }
             }
         }
         let Some(list) = self.page_list else { return };
         let start = list.before(AROUND_PAGES);
-        let words = read(memory, start, 2 * AROUND_PAGES as usize);
+        let words = read_words(memory, start, 2 * AROUND_PAGES as usize);
         for (index, &first) in words.iter().enumerate() {
             let next = words.iter().skip(index + 1).take(2);
             let has_list = next.into_iter().any(|&page| self.pool(memory, first, page).is_some());
@@ -186,6 +227,11 @@ impl FreeListSearch {
     /// counts as that pointer's: of equal places it is the nearest one. All lists there must be such, of all Ractors.
     #[must_use]
     pub fn found(&self, memory: &dyn Memory) -> Option<FreeLists> {
+        let page_bytes = self.pages.bytes;
+        if let Some((at, lists)) = self.cursors.as_ref().and_then(CursorSearch::found) {
+            let place = Place::Fixed(at);
+            return Some(FreeLists { place, lists, order: Order::Ascending, page_bytes });
+        }
         let fitting = self.votes.iter().filter(|(key, _)| self.fits(memory, key));
         let mut best: Vec<_> = fitting
             .map(|((place, stride), &votes)| ((votes, Reverse(place.offset())), place, *stride))
@@ -193,11 +239,12 @@ impl FreeListSearch {
         best.sort();
         let (key, place, stride) = best.pop()?;
         let is_alone = best.last().is_none_or(|it| it.0 != key);
+        let lists = (0..).map(|pool| pool * stride).zip(&self.pools);
         is_alone.then(|| FreeLists {
             place: place.clone(),
-            stride,
-            pools: self.pools.clone(),
-            page_bytes: self.page_bytes,
+            lists: lists.map(|(at, &slot_bytes)| List { at, slot_bytes }).collect(),
+            order: Order::Descending,
+            page_bytes,
         })
     }
 
@@ -213,10 +260,10 @@ impl FreeListSearch {
             // A Ractor that has ended has no lists any more.
             let Some(base) = inner.iter().fold(Some(ractor), follow) else { return true };
             (0..).zip(&self.pools).all(|(pool, &slot_bytes)| {
-                let pair = read(memory, base.offset(at + pool * stride), 16);
+                let pair = read_words(memory, base.offset(at + pool * stride), 16);
                 match pair[..] {
                     [0, page] => page == 0 || self.slot_bytes_of(page) == Some(slot_bytes),
-                    [list, page] => match self.pages.get(&(list & !(self.page_bytes - 1))) {
+                    [list, page] => match self.pages.of(list) {
                         Some(known) => known.descriptor.0 == page && known.slot_bytes == slot_bytes,
                         // It is newer than the capture.
                         None => self.is_descriptor(memory, list, page),
@@ -229,7 +276,7 @@ impl FreeListSearch {
 
     /// The size of slots, by its number, if the words are a free slot and the descriptor of its page.
     fn pool(&self, memory: &dyn Memory, list: u64, descriptor: u64) -> Option<usize> {
-        let page = self.pages.get(&(list & !(self.page_bytes - 1)))?;
+        let page = self.pages.of(list)?;
         let is_list = page.descriptor.0 == descriptor && page.has(list);
         // Free slots have no flags.
         let is_free = is_list && memory.read_u64(Address(list)) == Ok(0);
@@ -245,15 +292,19 @@ impl FreeListSearch {
     }
 
     fn is_of_page(&self, at: u64) -> bool {
-        self.pages.contains_key(&(at & !(self.page_bytes - 1)))
+        self.pages.of(at).is_some()
     }
 
     fn slot_bytes_of(&self, descriptor: u64) -> Option<u64> {
-        self.pages.values().find(|page| page.descriptor.0 == descriptor).map(|it| it.slot_bytes)
+        self.pages
+            .pages
+            .values()
+            .find(|page| page.descriptor.0 == descriptor)
+            .map(|it| it.slot_bytes)
     }
 
     fn is_descriptor(&self, memory: &dyn Memory, list: u64, descriptor: u64) -> bool {
-        let page = Address(list & !(self.page_bytes - 1));
+        let page = Address(list).align_down(self.pages.bytes);
         list & 7 == 0 && memory.read_u64(page) == Ok(descriptor)
     }
 }
@@ -269,9 +320,15 @@ impl Place {
 }
 
 impl FreeLists {
+    /// The bytes of the smallest slots.
+    #[must_use]
+    pub fn smallest_slot(&self) -> u64 {
+        self.lists.iter().map(|list| list.slot_bytes).min().unwrap_or_default()
+    }
+
     /// Bytes from the first list to the end of the last one.
     pub(super) fn bytes(&self) -> u64 {
-        (self.pools.len() as u64 - 1) * self.stride + 8
+        self.lists.last().map_or(0, |list| list.at) + 8
     }
 
     /// The slots that the thread with this execution context allocates next, and their sizes. In a process that runs they may be
@@ -295,13 +352,14 @@ impl FreeLists {
 
     /// The free slots that are next in these words, one for each size of slots that has any.
     pub(super) fn heads<'a>(&'a self, lists: &'a [u8]) -> impl Iterator<Item = (u64, u64)> + 'a {
-        let heads = lists.chunks(self.stride as usize).filter_map(|it| words(it).next());
-        heads.zip(self.pools.iter().copied()).filter(|it| it.0 != 0)
+        let head =
+            |list: &List| Some((words(lists.get(list.at as usize..)?).next()?, list.slot_bytes));
+        self.lists.iter().filter_map(head).filter(|it| it.0 != 0)
     }
 }
 
 /// The readable words at `at`.
-fn read(memory: &dyn Memory, at: Address, bytes: usize) -> Vec<u64> {
+pub(super) fn read_words(memory: &dyn Memory, at: Address, bytes: usize) -> Vec<u64> {
     let mut buffer = vec![0; bytes];
     let read = memory.read(at, &mut buffer);
     words(&buffer[..read / 8 * 8]).collect()

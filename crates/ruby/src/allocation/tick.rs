@@ -1,7 +1,7 @@
 //! The copy of a thread's registers, free lists and stack that the kernel makes at a tick of a clock.
 //!
-//! A page's list is built in descending order when it is swept (`gc_sweep_page` in gc.c), so what was allocated a moment ago lies
-//! just above the first free slot. A word in a register or on the VM stack that refers to such a slot is a new object in the
+//! A page's slots are taken in the order of their addresses, so what was allocated a moment ago lies just above the first free slot, or from
+//! 4.1 on just below it. A word in a register or on the VM stack that refers to such a slot is a new object in the
 //! hands of the code that made it. Leftovers on the machine stack would name code that ran before.
 
 use std::cmp::Reverse;
@@ -13,13 +13,13 @@ use linux::bpf::Register::{R1, R2, R3, R9};
 use linux::bpf::{Assembler, LOCALS, POINTER, RECORD, RECORD_HEADER};
 
 use crate::allocation::collections::Collections;
-use crate::allocation::free_lists::{FreeLists, Place};
+use crate::allocation::free_lists::{FreeLists, Order, Place};
 use crate::backtrace::{ContextPath, CopiedStack, Holder, RunningStacks, write_after};
 use crate::word::{word, words};
 
 /// The place of the address of the lists before a record begins.
 const LISTS_AT: i16 = -64;
-/// The slots above the first free one in which new objects are, at most. A trial with all slots of a page found 560 right samples
+/// The slots next to the first free one in which new objects are, at most. A trial with all slots of a page found 560 right samples
 /// within these, and 9 right and 5 wrong ones beyond.
 const RECENT_SLOTS: u64 = 64;
 /// The new objects of a tick, at most. Code has few in its hands; a program can write what it likes there.
@@ -138,9 +138,10 @@ impl Tick<'_> {
     pub fn sightings(&self, image: &Image<'_>) -> Vec<Sighting> {
         let heads: Vec<(u64, u64)> = self.program.lists.heads(self.lists).collect();
         let page_bytes = self.program.lists.page_bytes;
+        let order = self.program.lists.order;
         let place = |at: u64| {
-            let list = heads.iter().position(|&head| is_new(head, page_bytes, at))?;
-            Some((list, at - heads[list].0))
+            let distances = heads.iter().map(|&head| distance(head, order, page_bytes, at));
+            distances.enumerate().find_map(|(list, distance)| Some((list, distance?)))
         };
         let sighting = |slot: u64, Holder { frame, is_argument }: Holder| {
             let (list, distance) = place(slot)?;
@@ -179,13 +180,18 @@ pub fn credit_callers(sightings: &mut [Sighting], is_youngest: impl Fn(usize) ->
     }
 }
 
-/// Returns true if a slot of this size was in front of the list with this head a short time ago.
-fn is_new((head, slot_bytes): (u64, u64), page_bytes: u64, at: u64) -> bool {
+/// The bytes between a slot of this size and the head of its list, which it was in front of a short time ago; `None` if it was not.
+fn distance((head, slot_bytes): (u64, u64), order: Order, page_bytes: u64, at: u64) -> Option<u64> {
     let page = |at: u64| at & !(page_bytes - 1);
-    let distance = at.wrapping_sub(head);
-    page(at) == page(head)
+    let (distance, latest) = match order {
+        Order::Descending => (at.checked_sub(head)?, head),
+        // The head may be the end of its page.
+        Order::Ascending => (head.checked_sub(at)?, head.checked_sub(slot_bytes)?),
+    };
+    let is_new = page(at) == page(latest)
         && (slot_bytes..=RECENT_SLOTS * slot_bytes).contains(&distance)
-        && distance.is_multiple_of(slot_bytes)
+        && distance.is_multiple_of(slot_bytes);
+    is_new.then_some(distance)
 }
 
 /// Copies memory of the process at R3 to a place of the record.
@@ -229,17 +235,26 @@ mod tests {
     }
 
     #[test]
-    fn new_objects_are_just_above_the_first_free_slot_of_its_page() {
+    fn new_objects_are_next_to_the_first_free_slot_of_its_page() {
         const PAGE: u64 = 0x7f00_0001_0000;
         let head = PAGE + 40 * 100;
-        let is_new = |at: u64| is_new((head, 40), 1 << 16, at);
+        let is_new_in = |head: (u64, u64), order, at| distance(head, order, 1 << 16, at).is_some();
+        let is_new = |at: u64| is_new_in((head, 40), Order::Descending, at);
         assert!(is_new(head + 40) && is_new(head + 64 * 40));
         // The free slot itself, one below, one too far above, and a word inside of one.
         assert!(!is_new(head) && !is_new(head - 40) && !is_new(head + 65 * 40));
         assert!(!is_new(head + 44) && !is_new(0) && !is_new(u64::MAX));
         // Words of a hostile process: the next page, and heads at the ends of the addresses.
-        assert!(!super::is_new((PAGE + 65_480, 40), 1 << 16, PAGE + 65_560));
-        assert!(!super::is_new((u64::MAX - 7, 640), 1 << 16, 632));
-        assert!(!super::is_new((8, 40), 1 << 16, u64::MAX - 31));
+        assert!(!is_new_in((PAGE + 65_480, 40), Order::Descending, PAGE + 65_560));
+        assert!(!is_new_in((u64::MAX - 7, 640), Order::Descending, 632));
+        assert!(!is_new_in((8, 40), Order::Descending, u64::MAX - 31));
+        let is_new = |at: u64| is_new_in((head, 40), Order::Ascending, at);
+        assert!(is_new(head - 40) && is_new(head - 64 * 40));
+        assert!(!is_new(head) && !is_new(head + 40) && !is_new(head - 65 * 40));
+        // The page is used up.
+        assert!(is_new_in((PAGE + 65_536, 64), Order::Ascending, PAGE + 65_472));
+        assert!(!is_new_in((PAGE + 65_536, 64), Order::Ascending, PAGE + 65_536));
+        assert!(!is_new_in((8, 40), Order::Ascending, u64::MAX - 31));
+        assert!(!is_new_in((0, 40), Order::Ascending, 0));
     }
 }

@@ -14,6 +14,7 @@ pub(crate) struct HeapLayout {
     pub(crate) pages: Vec<HeapPage>,
     /// The addresses of the descriptors (`struct heap_page`), by page.
     pub(crate) descriptors: Vec<Address>,
+    /// The first has the class `Object`: it is the main Ractor's, if there are several.
     pub(crate) spaces: Vec<SpaceMembers>,
 }
 

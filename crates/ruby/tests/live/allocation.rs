@@ -41,7 +41,7 @@ fn an_object_is_as_old_as_the_collections_that_it_survived() {
             let at = space.slot_address(slots.next().expect(name).0).unwrap();
             let mut flags = [0; 8];
             image::Memory::read_exact(image, at, &mut flags).unwrap();
-            ages.of(image, at, u64::from_le_bytes(flags))
+            ages.of_page(image, ages.page_of(at)).of(at, u64::from_le_bytes(flags))
         };
         ["Aged0", "Aged1", "Aged2", "Aged3"].map(age)
     });

@@ -1,20 +1,32 @@
 use image::{Image, Memory};
 use linux::Address;
-use ruby::{Ages, CollectionCounts, Collections};
+use ruby::{Ages, CollectionCounts, Collections, FreeLists, PageAges};
 
 use crate::kept::followed::Contents;
 
 /// Attempts to read slots while no collection begins.
 const TRIES: usize = 3;
+/// The first bytes of a slot that are compared, at most.
+const MAX_COMPARED: u64 = 40;
+/// The bytes between two slots of a page that are read at once, at most.
+const MAX_GAP: u64 = 1 << 10;
 
 /// Reads slots of a process that runs.
 pub(super) struct Looks {
-    pub(super) ages: Ages,
-    pub(super) collections: Collections,
+    ages: Ages,
+    collections: Collections,
+    /// The first bytes of a slot that are compared.
+    compared: usize,
 }
 
 impl Looks {
-    /// The slots that are read between two looks at the number of collections: that takes about a millisecond.
+    /// Looks at the slots of these lists.
+    pub(super) fn new(ages: Ages, collections: Collections, lists: &FreeLists) -> Self {
+        let compared = lists.smallest_slot().min(MAX_COMPARED) as usize;
+        Self { ages, collections, compared }
+    }
+
+    /// The slots that are read between two looks at the number of collections: that takes less than a millisecond.
     pub(super) const MAX_SLOTS: usize = 256;
 
     /// The numbers of collections; `None` if they cannot be read.
@@ -31,19 +43,41 @@ impl Looks {
     ) -> Option<(CollectionCounts, Vec<Option<Contents>>)> {
         (0..TRIES).find_map(|_| {
             let before = self.counts(image)?;
-            let contents = slots.iter().map(|&slot| self.contents(image, slot)).collect();
+            let contents = self.contents(image, slots);
             (self.counts(image)? == before).then_some((before, contents))
         })
     }
 
-    fn contents(&self, image: &Image<'_>, slot: Address) -> Option<Contents> {
-        let mut bytes = [0; 40];
-        image.read_exact(slot, &mut bytes).ok()?;
-        let all: [u64; 5] = std::array::from_fn(|index| {
-            u64::from_le_bytes(bytes[index * 8..index * 8 + 8].try_into().expect("8 bytes"))
-        });
-        let [flags, class, words @ ..] = all;
-        let (age, is_kept) = self.ages.of(image, slot, flags)?;
-        Some(Contents { kind: flags as u8 & 0x1f, class, age, words, is_kept })
+    fn contents(&self, image: &Image<'_>, slots: &[Address]) -> Vec<Option<Contents>> {
+        let mut contents = vec![None; slots.len()];
+        let mut order: Vec<usize> = (0..slots.len()).collect();
+        order.sort_unstable_by_key(|&index| slots[index]);
+        let page = |index: usize| self.ages.page_of(slots[index]);
+        for of_page in order.chunk_by(|&one, &next| page(one) == page(next)) {
+            let ages = self.ages.of_page(image, page(of_page[0]));
+            // New objects lie side by side, so one read has many.
+            for run in of_page.chunk_by(|&one, &next| slots[next] - slots[one] <= MAX_GAP) {
+                let start = slots[run[0]];
+                let mut bytes =
+                    vec![0; (slots[run[run.len() - 1]] - start) as usize + self.compared];
+                if image.read_exact(start, &mut bytes).is_err() {
+                    continue;
+                }
+                for &index in run {
+                    let bytes = &bytes[(slots[index] - start) as usize..][..self.compared];
+                    contents[index] = contents_of(&ages, slots[index], bytes);
+                }
+            }
+        }
+        contents
     }
+}
+
+fn contents_of(ages: &PageAges<'_>, slot: Address, bytes: &[u8]) -> Option<Contents> {
+    let mut all =
+        bytes.chunks_exact(8).map(|it| u64::from_le_bytes(it.try_into().expect("8 bytes")));
+    let (flags, class) = (all.next()?, all.next()?);
+    let words = std::array::from_fn(|_| all.next().unwrap_or_default());
+    let (age, is_kept) = ages.of(slot, flags)?;
+    Some(Contents { kind: flags as u8 & 0x1f, class, age, words, is_kept })
 }

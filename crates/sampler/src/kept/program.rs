@@ -37,10 +37,6 @@ impl KeptSearch {
     pub fn begin(image: &Image<'_>) -> Result<Self, NoStacks> {
         let space = ruby::read(image)?;
         let stacks = stacks(image, &space)?;
-        let of_each_ractor = space.collector_address.is_none();
-        if of_each_ractor {
-            return Err(NoStacks::SpaceOfEachRactor);
-        }
         let lists = FreeListSearch::begin(image, &space);
         let mut lists = lists.ok_or(NoStacks::NotDerived("the lists of free slots"))?;
         lists.look(image);
