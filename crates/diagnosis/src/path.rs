@@ -1,6 +1,6 @@
 //! Retaining paths as reports have them: "Cache::STORE → Hash → Array".
 
-use ledger::ANONYMOUS_CLASS;
+use ledger::{ANONYMOUS_CLASS, CONTAINERS};
 
 /// The separator of the steps of a path.
 pub(crate) const ARROW: &str = " → ";
@@ -9,10 +9,6 @@ pub(crate) const ARROW: &str = " → ";
 pub(crate) fn root_of(path: &str) -> &str {
     path.split(ARROW).next().unwrap_or(path)
 }
-
-/// Classes of Ruby whose objects only refer to others. They say less about a program than the objects in them.
-pub(crate) const CONTAINERS: [&str; 8] =
-    ["Array", "Hash", "Set", "Proc", "Method", "Binding", "Enumerator", "Enumerator::Lazy"];
 
 /// The class of the objects to which the hidden ones at the end of a path belong. `None` if only containers are known, or variables of
 /// threads.

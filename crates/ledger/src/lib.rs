@@ -35,9 +35,9 @@ pub use memory_map::{
     RetainedBy, Use,
 };
 pub use ownership::{
-    ANONYMOUS_CLASS, Dominator, DominatorKind, Explanation, MEMORY_OF_EXTENSIONS, NoExplanation,
-    OwnerAccount, OwnerKind, Referrer, Retainer, SingletonClasses, SpareAccount, SpareKind,
-    Subject, THREAD_LOCALS,
+    ANONYMOUS_CLASS, CONTAINERS, Dominator, DominatorKind, Explanation, MEMORY_OF_EXTENSIONS,
+    NoExplanation, OwnerAccount, OwnerKind, Referrer, Retainer, SingletonClasses, SpareAccount,
+    SpareKind, Subject, THREAD_LOCALS,
 };
 pub use pins::{Pin, SizeClassAccount, SlabCounts};
 pub use ruby::Finding as RubyFinding;

@@ -42,6 +42,7 @@ pub(crate) use object_graph::{Reach, class_name};
 pub use owner::{MEMORY_OF_EXTENSIONS, OwnerAccount, OwnerKind, Retainer, THREAD_LOCALS};
 pub(crate) use parts::Parts;
 pub use retained::{Dominator, DominatorKind};
+pub use retainers::CONTAINERS;
 pub(crate) use slot_edges::slot_edges;
 pub(crate) use slot_roots::SlotRoots;
 pub use spare::{SpareAccount, SpareKind};

@@ -24,6 +24,9 @@ const MAX_STEPS: usize = 8;
 const COMMON_OF_THREADS: (usize, usize) = (3, 4);
 /// The first part of the names of threads, and of their variables.
 const THREAD: [&str; 2] = ["Thread", "["];
+/// Classes of Ruby whose objects only refer to others. They say less about a program than the objects in them.
+pub const CONTAINERS: [&str; 8] =
+    ["Array", "Hash", "Set", "Proc", "Method", "Binding", "Enumerator", "Enumerator::Lazy"];
 /// The step in place of others.
 const OTHERS: &str = "…";
 
@@ -416,6 +419,12 @@ impl<'a> Step<'a> {
         self.parts[0]
     }
 
+    /// Returns true for an object of a class of the program, or of a library.
+    fn is_owner(&self) -> bool {
+        let class = self.class();
+        !class.starts_with(['(', '[', '.', '@']) && !CONTAINERS.contains(&class) && class != "Class"
+    }
+
     /// Returns true if the name has the line of a closure.
     fn has_place(&self) -> bool {
         self.parts[PARTS - 1].starts_with(" (")
@@ -499,19 +508,27 @@ fn steps_of_most(path: &Path<'_>, all: &[Path<'_>]) -> usize {
         .count()
 }
 
-/// A path as text, without the steps in the middle if there are many. Of those, the last closure stays: its line is the one to change.
+/// A path as text, without the steps in the middle if there are many. Of those, the last closure stays: its line is the one to change. So does
+/// the last object that is no container: it is what the objects belong to.
 fn shown(mut path: Path<'_>) -> String {
     if path.len() > MAX_STEPS {
         let middle = MAX_STEPS / 2..path.len() - MAX_STEPS / 2 + 1;
-        let others = [Step::of([OTHERS, "", ""])];
-        let kept = middle.clone().rfind(|&index| path[index].has_place());
-        let Some(index) = kept.filter(|_| middle.len() > 1) else {
-            path.splice(middle, others);
-            return text(&path);
+        let closure = middle.clone().rfind(|&index| path[index].has_place());
+        let owner = middle.clone().rfind(|&index| path[index].is_owner());
+        let is_left_out = |index: usize| {
+            middle.contains(&index) && closure != Some(index) && owner != Some(index)
         };
-        let (before, after) = (middle.start..index, index + 1..middle.end);
-        for left_out in [after, before].into_iter().filter(|it| it.len() > 1) {
-            path.splice(left_out, others);
+        // From the end on, so that the other places stay the same.
+        let mut end = middle.end;
+        for start in middle.clone().rev() {
+            if !is_left_out(start) {
+                end = start;
+            } else if start == middle.start || !is_left_out(start - 1) {
+                // The mark is no shorter than one step.
+                if end - start > 1 || closure.or(owner).is_none() {
+                    path.splice(start..end, [Step::of([OTHERS, "", ""])]);
+                }
+            }
         }
     }
     text(&path)

@@ -6,11 +6,11 @@ use formats::{
     ClassChange, Confidence, DiffKind, DiffPoint, DiffVerdict, Doubt, KeptNative, OwnerChange,
     Subject, Trajectory,
 };
-use ledger::Cause;
+use ledger::{CONTAINERS, Cause};
 
 use super::changes::{Changes, Part, Sums, largest};
 use crate::growth::course::{Course, course, rates, slows_down};
-use crate::path::{ARROW, CONTAINERS, class_of, is_hidden, leads_through_method};
+use crate::path::{ARROW, class_of, is_hidden, leads_through_method};
 
 /// A buffer grows as fast as before if its last rate is at least this part of its first one.
 const EVEN: f64 = 0.8;

@@ -31,15 +31,33 @@ fn a_path_has_the_steps_that_most_have() {
 /// The Proc of a subscriber was left out, so that no line was named.
 #[test]
 fn a_long_path_keeps_the_line_of_its_closure() {
-    let names = ["A", "B", "C", "D", "E", "F", "G", "H", "I", "J"];
+    let names = ["A", "B", "C", "D", "Hash", "Array", "Hash", "H", "I", "J"];
     let path = |closure: usize| -> Path<'_> {
         let place = |index| if index == closure { " (app.rb:7)" } else { "" };
         names.iter().enumerate().map(|(at, name)| Step::of([*name, "", place(at)])).collect()
     };
     assert_eq!(shown(path(9)), "A → B → C → D → … → H → I → J (app.rb:7)");
-    assert_eq!(shown(path(5)), "A → B → C → D → E → F (app.rb:7) → G → H → I → J");
-    assert_eq!(shown(path(4)), "A → B → C → D → E (app.rb:7) → … → H → I → J");
-    assert_eq!(shown(path(6)), "A → B → C → D → … → G (app.rb:7) → H → I → J");
+    assert_eq!(shown(path(5)), "A → B → C → D → Hash → Array (app.rb:7) → Hash → H → I → J");
+    assert_eq!(shown(path(4)), "A → B → C → D → Hash (app.rb:7) → … → H → I → J");
+    assert_eq!(shown(path(6)), "A → B → C → D → … → Hash (app.rb:7) → H → I → J");
+}
+
+/// "ApplicationRecord → Class × 3 → Proc (core.rb:150) → ConnectionHandler → … → Result → Array → String": the query cache of the adapter.
+#[test]
+fn a_long_path_keeps_the_owner_that_is_nearest_to_the_objects() {
+    let path = |names: &[&'static str]| -> Path<'static> {
+        names.iter().map(|name| Step::of([*name, "", ""])).collect()
+    };
+    let cached = [
+        "Record", "Class", "Handler", "Map", "Manager", "Pool", "Adapter", "Hash", "Result",
+        "Array", "String",
+    ];
+    assert_eq!(
+        shown(path(&cached)),
+        "Record → Class → Handler → Map → … → Adapter → Hash → Result → Array → String"
+    );
+    let containers = ["A", "B", "C", "D", "Array", "Hash", "[:a]", "Hash", "Array", "String"];
+    assert_eq!(shown(path(&containers)), "A → B → C → D → … → Hash → Array → String");
 }
 
 /// "Thread → [ → Array → String": some of the objects were in variables of fibers, the others in those of threads.
