@@ -27,16 +27,26 @@ class StrictChecker
   end
 end
 
+# Its variables are no longer on the stack once there is a closure.
+class LazyChecker
+  def check(row)
+    limit = row.text.size + 127
+    is_strange = ->(byte) { byte > limit }
+    5.times { row.text.each_byte { |byte| next if byte > 127 && is_strange.call(byte) } }
+    row
+  end
+end
+
 class Import
   TABLE = []
 
   def initialize
     @parser = Parser.new
-    @checkers = [Checker.new, StrictChecker.new]
+    @checkers = [Checker.new, StrictChecker.new, LazyChecker.new]
   end
 
   def take(number)
-    TABLE << @checkers[number % 2].check(@parser.row(number))
+    TABLE << @checkers[number % 3].check(@parser.row(number))
   end
 end
 

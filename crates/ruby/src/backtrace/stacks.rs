@@ -408,19 +408,20 @@ impl StackCopy {
         parameters_of: impl Fn(Address) -> Option<u64>,
     ) -> bool {
         let (iseq, environment) = (Address(word(frame, 16)), Address(word(frame, 32)));
-        // Variables of a block that outlived its call are elsewhere.
-        if !self.has(environment) || at >= environment.before(ENVIRONMENT_BYTES) {
+        // The variables of a frame that has made a closure are elsewhere, but what it was given stays on the stack.
+        let has_left = !self.all.contains(&environment);
+        if !has_left && (!self.has(environment) || at >= environment.before(ENVIRONMENT_BYTES)) {
             return false;
         }
         if iseq.0 == 0 {
             return true;
         }
-        let is_method = self.own_environment(environment).is_some_and(|it| {
+        let is_receiver = || self.value(first) == Some(frame_self(frame));
+        let is_method = match self.own_environment(environment).filter(|_| !has_left) {
             // From 3.3 on the receiver of a method that a block defines is on the stack, too.
-            let is_receiver = |word| word == frame_self(frame);
-            it.kind() != BLOCK
-                || it.flags & DEFINED_BY_BLOCK != 0 && self.value(first).is_some_and(is_receiver)
-        });
+            Some(it) => it.kind() != BLOCK || it.flags & DEFINED_BY_BLOCK != 0 && is_receiver(),
+            None => is_receiver(),
+        };
         let words = at.0.saturating_sub(first.0) / 8;
         parameters_of(iseq).is_some_and(|parameters| words < parameters + u64::from(is_method))
     }
