@@ -179,6 +179,8 @@ pub struct KeptChange {
     pub newcomers: u64,
     pub kept: u64,
     pub samples: Option<u64>,
+    #[serde(default)]
+    pub samples_of_class: bool,
     pub made_by: Vec<KeptLine>,
 }
 

@@ -23,12 +23,16 @@ pub struct Kept {
     pub younger: u64,
     pub unreachable: u64,
     pub ambiguous: u64,
-    pub classes: Vec<KeptClass>,
+    pub rows: Vec<KeptRow>,
     pub growing: Vec<KeptGrowth>,
     #[serde(default)]
     pub native_bytes_before: u64,
     #[serde(default)]
     pub native_bytes_after: u64,
+    #[serde(default)]
+    pub object_bytes_before: u64,
+    #[serde(default)]
+    pub object_bytes_after: u64,
     pub frames: Vec<WhoFrame>,
     pub stacks: Vec<KeptStack>,
 }
@@ -51,35 +55,36 @@ pub enum KeptUnknown {
     Ended,
 }
 
-/// The objects of one class that stayed.
+/// The objects of one class that stayed, and that one root retains.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Kept")]
-pub struct KeptClass {
+pub struct KeptRow {
     pub class: String,
+    pub root: Option<String>,
+    pub path: Option<String>,
     pub samples: u64,
     pub objects_before: u64,
     pub objects_after: u64,
     pub judgement: KeptJudgement,
-    pub roots: Vec<KeptRoot>,
     pub lines: Vec<KeptLine>,
 }
 
-/// Whether the lines of a class can be named.
+/// Whether the lines of a row can be named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KeptJudgement {
     /// The number of objects grows, and there are enough samples of those that stay.
     Named,
-    /// There are too few samples of the class, and of all objects that its root retains, to name a line.
+    /// There are too few samples of these objects, and of all that their root retains, to name a line.
     FewSamples,
-    /// The class has no more objects than before: new ones replace others.
+    /// There are no more such objects than before: new ones replace others.
     Replaced,
-    /// Most samples are of the last part of the time: objects of the class do not stay for long.
+    /// Most samples are of the last part of the time: these objects do not stay for long.
     Passing,
 }
 
 impl KeptJudgement {
-    /// The number of samples of a class, or of all objects that a root retains, from which a line is named.
+    /// The number of samples of a row, or of all objects that its root retains, from which a line is named.
     pub const MIN_SAMPLES: u64 = 10;
 }
 
@@ -92,16 +97,8 @@ pub struct KeptGrowth {
     pub objects_before: u64,
     pub objects_after: u64,
     pub path: String,
-}
-
-/// A root that retains objects of a class.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Kept")]
-pub struct KeptRoot {
-    pub name: String,
+    pub other_objects: u64,
     pub samples: u64,
-    #[serde(default)]
-    pub objects: Option<u64>,
 }
 
 /// A method that made objects of a class, the first line at which it was seen with one, and what it mostly called then.
@@ -115,7 +112,7 @@ pub struct KeptLine {
     pub line: Option<u64>,
 }
 
-/// A stack that made objects of a named class, as indices into the frames, outermost first.
+/// A stack that made objects of a named row, as indices into the frames, outermost first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Kept")]
 pub struct KeptStack {

@@ -55,9 +55,7 @@ pub use family::{
     WriteRow, WrittenOwner,
 };
 pub use growth_sample::{GrowthFrames, GrowthSample};
-pub use kept::{
-    Kept, KeptClass, KeptGrowth, KeptJudgement, KeptLine, KeptRoot, KeptStack, KeptUnknown,
-};
+pub use kept::{Kept, KeptGrowth, KeptJudgement, KeptLine, KeptRow, KeptStack, KeptUnknown};
 pub use line::{
     Arrival, CauseSample, Departure, EndReason, Group, KeptSoFar, Line, ProcessSample, ReadFailure,
     RecordingEnd, RecordingStart, Sample,

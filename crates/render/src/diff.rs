@@ -146,7 +146,7 @@ fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
         ],
         note: vec![(Style::new(), {
             let most = it.path.clone().or_else(|| it.class.clone());
-            let parts = [most, made_by(it.samples, &it.made_by)];
+            let parts = [most, made_by(it)];
             parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
         })],
         ..Row::default()

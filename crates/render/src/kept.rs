@@ -2,18 +2,18 @@
 
 use std::fmt::Write;
 
-use formats::{Kept, KeptClass, KeptGrowth, KeptJudgement, KeptLine, KeptRoot, KeptUnknown};
+use formats::{Kept, KeptChange, KeptGrowth, KeptJudgement, KeptLine, KeptRow, KeptUnknown};
 use ledger::{Count, Size};
 
 use crate::made_by::in_file;
 use crate::text::{BOLD, DIM, RED, write_paragraph, write_wrapped};
 use crate::words::counted;
 
-/// Classes and lines that are shown, at most.
-const MAX_CLASSES: usize = 12;
+/// Rows and lines that are shown, at most.
+const MAX_ROWS: usize = 12;
 const MAX_LINES: usize = 3;
-/// The growth of native memory that is worth a line.
-const MIN_NATIVE_BYTES: u64 = 1 << 20;
+/// The growth of memory that is worth a line.
+const MIN_BYTES: u64 = 1 << 20;
 const MIN_SAMPLES: u64 = KeptJudgement::MIN_SAMPLES;
 
 /// One sentence on the result.
@@ -27,30 +27,35 @@ pub fn kept_summary(kept: &Kept) -> String {
         };
         return format!("It is not known what process {pid} keeps: {why}.");
     }
-    match named(kept).next() {
-        Some(class) => {
-            let line = class.lines.first().map_or("unknown code".into(), place);
-            let samples = class.lines.first().map_or(0, |it| it.samples);
-            format!(
-                "Process {pid} keeps {} more {} than {time} ago; about {samples} of {} samples of them were made in {line}.",
-                Count(class.objects_after.saturating_sub(class.objects_before)),
-                objects(&class.class),
-                class.samples,
-            )
-        }
-        None if kept.samples > 0 && is_few(kept) => format!(
-            "Too few of the objects that stay in process {pid} were seen to name their lines: {} in {time}.",
-            kept.samples
-        ),
-        None => match kept.growing.first() {
-            Some(growth) => format!(
-                "No line of process {pid} was seen to allocate what stays, in {time}; {} retains {}.",
+    let Some(row) = named(kept).next() else {
+        let nothing =
+            format!("No line of process {pid} was seen to allocate what stays, in {time}");
+        return match (kept.growing.first(), kept.samples) {
+            (Some(growth), 0) => format!("{nothing}; {} retains {}.", growth.root, more(growth)),
+            (Some(growth), _) => format!(
+                "{} in process {pid} retains {} than {time} ago; too few of what stays were seen to name a line: {}.",
                 growth.root,
-                more(growth)
+                more(growth),
+                kept.samples
             ),
-            None => format!("No line of process {pid} was seen to allocate what stays, in {time}."),
-        },
+            (None, samples) if samples > 0 && is_few(kept) => format!(
+                "Too few of the objects that stay in process {pid} were seen to name their lines: {samples} in {time}."
+            ),
+            (None, _) => format!("{nothing}."),
+        };
+    };
+    let by = row.root.as_deref().map_or(String::new(), |root| format!(" by {root}"));
+    let objects = format!("{} more {}", Count(grown(row)), objects(&row.class));
+    let line = row.lines.first().map_or("unknown code".into(), place);
+    let samples = row.lines.first().map_or(0, |it| it.samples);
+    let of = row.samples;
+    let mut text = format!(
+        "Process {pid} keeps {objects}{by} than {time} ago; about {samples} of {of} samples of them were made in {line}."
+    );
+    if let Some(growth) = kept.growing.first().filter(|it| grown_of(it) > grown(row)) {
+        text += &format!(" {} retains {}, without a named line.", growth.root, more(growth));
     }
+    text
 }
 
 /// The reason as the end of a sentence on a process.
@@ -107,50 +112,67 @@ fn write(kept: &Kept, command: KeptCommand, out: &mut String, width: usize) -> s
     for fact in facts(kept, command) {
         write_wrapped(out, " · ", &fact, width)?;
     }
-    for class in kept.classes.iter().take(MAX_CLASSES) {
-        if class.judgement == KeptJudgement::Named {
-            write_class(class, out, width)?;
-        }
+    for row in named(kept).take(MAX_ROWS) {
+        write_row(row, out, width)?;
     }
-    let others: Vec<&KeptClass> =
-        kept.classes.iter().filter(|it| it.judgement != KeptJudgement::Named).collect();
+    let grows = |it: &KeptRow| kept.growing.iter().any(|root| it.root.as_ref() == Some(&root.root));
+    let is_few = |it: &KeptRow| it.judgement == KeptJudgement::FewSamples;
+    let others: Vec<&KeptRow> = kept
+        .rows
+        .iter()
+        .filter(|it| it.judgement != KeptJudgement::Named && !(is_few(it) && grows(it)))
+        .collect();
     if !others.is_empty() {
         writeln!(out, "\n{BOLD}NOT NAMED{BOLD:#}")?;
-        for class in others.into_iter().take(MAX_CLASSES) {
-            write_wrapped(out, " · ", &not_named(kept, class, command), width)?;
+        for row in others.into_iter().take(MAX_ROWS) {
+            write_wrapped(out, " · ", &not_named(kept, row, command), width)?;
         }
     }
     if !kept.growing.is_empty() {
         writeln!(out, "\n{BOLD}ROOTS THAT RETAIN MORE, WITHOUT A NAMED LINE{BOLD:#}")?;
         for growth in &kept.growing {
-            write_wrapped(out, " · ", &format!("{}: {}", more(growth), growth.path), width)?;
+            let watch = match growth.samples {
+                0 => String::new(),
+                samples => format!(" ({})", few_samples(kept, samples, command)),
+            };
+            let text = format!("{}: {}{watch}", more(growth), growth.path);
+            write_wrapped(out, " · ", &text, width)?;
         }
-        let text = "A cache that fills retains more objects, too. `rbloat diff PID` shows whether the growth goes on.";
+        let text = "A cache that fills or a queue that is full for now retains more objects, too. `rbloat diff PID` shows whether the growth goes on.";
         write_wrapped(out, "   ", text, width)?;
     }
     writeln!(out)
 }
 
-/// "712 more objects of Proc".
+/// "712 more objects of Proc, and 2,848 of other classes".
 fn more(growth: &KeptGrowth) -> String {
     let count = Count(growth.objects_after.saturating_sub(growth.objects_before));
-    format!("{count} more {}", objects(&growth.class))
+    let others = match growth.other_objects {
+        0 => String::new(),
+        others => format!(", and {} of other classes,", Count(others)),
+    };
+    format!("{count} more {}{others}", objects(&growth.class))
 }
 
-fn write_class(class: &KeptClass, out: &mut String, width: usize) -> std::fmt::Result {
-    let grown = class.objects_after.saturating_sub(class.objects_before);
-    let mut head = format!("+{} {}", Count(grown), objects(&class.class));
-    let is_most = |root: &&KeptRoot| match root.objects {
-        Some(objects) => objects.saturating_mul(2) > grown,
-        None => root.samples.saturating_mul(2) > class.samples,
-    };
-    if let Some(root) = class.roots.iter().find(is_most) {
-        head += &format!(", kept by {}", root.name);
+/// The number of all objects that a root retains more.
+fn grown_of(growth: &KeptGrowth) -> u64 {
+    let of_class = growth.objects_after.saturating_sub(growth.objects_before);
+    of_class.saturating_add(growth.other_objects)
+}
+
+fn grown(row: &KeptRow) -> u64 {
+    row.objects_after.saturating_sub(row.objects_before)
+}
+
+fn write_row(row: &KeptRow, out: &mut String, width: usize) -> std::fmt::Result {
+    let mut head = format!("+{} {}", Count(grown(row)), objects(&row.class));
+    if let Some(path) = row.path.as_ref().or(row.root.as_ref()) {
+        head += &format!(", kept by {path}");
     }
     writeln!(out)?;
     write_paragraph(out, BOLD, &head, "", width)?;
-    for line in class.lines.iter().take(MAX_LINES) {
-        let text = format!("about {} of {} samples: {}", line.samples, class.samples, place(line));
+    for line in row.lines.iter().take(MAX_LINES) {
+        let text = format!("about {} of {} samples: {}", line.samples, row.samples, place(line));
         write_wrapped(out, " · ", &text, width)?;
     }
     Ok(())
@@ -170,7 +192,8 @@ fn facts(kept: &Kept, command: KeptCommand) -> Vec<String> {
         facts.push(format!("objects were watched for {watched} only, so none can be {time} old"));
     }
     if kept.younger > 0 {
-        facts.push(format!("{} are still there, but younger than {time}", Count(kept.younger)));
+        let text = format!("are younger than {time}, or no collection has decided about them yet");
+        facts.push(format!("{} {text}", Count(kept.younger)));
     }
     if kept.unreachable > 0 {
         facts.push(format!(
@@ -183,13 +206,17 @@ fn facts(kept: &Kept, command: KeptCommand) -> Vec<String> {
         facts.push(format!("{} {text}", Count(kept.ambiguous)));
     }
     facts.extend(native(kept));
-    if named(kept).next().is_none() {
+    if named(kept).next().is_some() {
+        facts.push("a line is the first at which its method had such an object: it was made there, or shortly before".into());
+    } else {
+        facts.extend(object_memory(kept));
         let how = match command {
             KeptCommand::Who => "watch longer (--for), or with more ticks (--rate)",
             KeptCommand::Record => "record longer",
         };
         facts.push(format!(
-            "a slow leak may have had no sample: {MIN_SAMPLES} samples take ten thousand leaked objects or more; {how}"
+            "a slow leak may have had no sample: {MIN_SAMPLES} samples take ten thousand leaked objects or more, and many more if C code \
+             makes them, such as copies of Strings as keys of a Hash; {how}"
         ));
     }
     facts
@@ -198,7 +225,7 @@ fn facts(kept: &Kept, command: KeptCommand) -> Vec<String> {
 /// The sentence on native memory that grew; `None` if it did not.
 fn native(kept: &Kept) -> Option<String> {
     let native = kept.native_bytes_after.saturating_sub(kept.native_bytes_before);
-    (native >= MIN_NATIVE_BYTES).then(|| {
+    (native >= MIN_BYTES).then(|| {
         format!(
             "native memory grew by {}. It does not consist of Ruby objects, so no line is named. `rbloat diff {}` shows whether it stays, \
              and `rbloat who {}` which code touches it first",
@@ -209,27 +236,45 @@ fn native(kept: &Kept) -> Option<String> {
     })
 }
 
-/// A class whose lines are not named, and the reason.
-fn not_named(kept: &Kept, class: &KeptClass, command: KeptCommand) -> String {
-    let (name, samples) = (&class.class, class.samples);
-    match class.judgement {
-        KeptJudgement::FewSamples => {
-            let minutes = minutes_for_a_line(kept.elapsed_ms / 1e3, samples);
-            format!(
-                "{name}: {samples} of {MIN_SAMPLES} samples; watch for about {minutes} min ({} {minutes}m)",
-                command.time()
-            )
-        }
+/// The sentence on memory of Ruby objects that grew while no root retains more objects; `None` if it did not.
+fn object_memory(kept: &Kept) -> Option<String> {
+    let bytes = kept.object_bytes_after.saturating_sub(kept.object_bytes_before);
+    (bytes >= MIN_BYTES && kept.growing.is_empty()).then(|| {
+        format!(
+            "objects hold {} more outside of their slots, but no root retains clearly more objects: one String, Array or Hash may grow. \
+             `rbloat diff {}` names it",
+            Size(bytes),
+            kept.pid
+        )
+    })
+}
+
+/// "4 of 10 samples; watch for about 5 min (--for 5m)".
+fn few_samples(kept: &Kept, samples: u64, command: KeptCommand) -> String {
+    let minutes = minutes_for_a_line(kept.elapsed_ms / 1e3, samples);
+    let time = command.time();
+    format!("{samples} of {MIN_SAMPLES} samples; watch for about {minutes} min ({time} {minutes}m)")
+}
+
+/// Objects whose lines are not named, and the reason.
+fn not_named(kept: &Kept, row: &KeptRow, command: KeptCommand) -> String {
+    let samples = row.samples;
+    let name = match &row.root {
+        Some(root) => format!("{} of {root}", row.class),
+        None => row.class.clone(),
+    };
+    match row.judgement {
+        KeptJudgement::FewSamples => format!("{name}: {}", few_samples(kept, samples, command)),
         KeptJudgement::Replaced => format!(
             "{name}: {}, but the number of these objects went from {} to {}: they replace others",
             counted(samples, "sample"),
-            Count(class.objects_before),
-            Count(class.objects_after)
+            Count(row.objects_before),
+            Count(row.objects_after)
         ),
         KeptJudgement::Passing => format!(
             "{name}: {samples} samples, most of them of the last half of the time: these objects do not stay for long"
         ),
-        KeptJudgement::Named => name.clone(),
+        KeptJudgement::Named => name,
     }
 }
 
@@ -239,12 +284,12 @@ pub(crate) fn minutes_for_a_line(seconds: f64, samples: u64) -> u64 {
     (needed / 60.0).ceil().clamp(1.0, 24.0 * 60.0) as u64
 }
 
-fn named(kept: &Kept) -> impl Iterator<Item = &KeptClass> {
-    kept.classes.iter().filter(|it| it.judgement == KeptJudgement::Named)
+fn named(kept: &Kept) -> impl Iterator<Item = &KeptRow> {
+    kept.rows.iter().filter(|it| it.judgement == KeptJudgement::Named)
 }
 
 fn is_few(kept: &Kept) -> bool {
-    kept.classes.iter().all(|it| it.judgement == KeptJudgement::FewSamples)
+    kept.rows.iter().all(|it| it.judgement == KeptJudgement::FewSamples)
 }
 
 fn objects(class: &str) -> String {
@@ -267,11 +312,14 @@ fn seconds(milliseconds: f64) -> String {
 }
 
 /// "made by Audit#note (/srv/app/audit.rb:8), about 35 of 39 samples"; `None` if no objects were sampled between the snapshots.
-pub(crate) fn made_by(samples: Option<u64>, lines: &[KeptLine]) -> Option<String> {
-    let samples = samples?;
-    Some(match lines.first() {
+pub(crate) fn made_by(kept: &KeptChange) -> Option<String> {
+    let samples = kept.samples?;
+    Some(match kept.made_by.first() {
         Some(line) => {
-            format!("made by {}, about {} of {samples} samples", place(line), line.samples)
+            // Samples of one class are too few then.
+            let of =
+                if kept.class.is_none() || kept.samples_of_class { "" } else { " of all it keeps" };
+            format!("made by {}, about {} of {samples} samples{of}", place(line), line.samples)
         }
         None if samples == 0 => "no samples".into(),
         None => format!("{}, too few to name a line", counted(samples, "sample")),

@@ -333,6 +333,7 @@ impl<'a> Sizes<'a> {
             newcomers,
             kept,
             samples,
+            samples_of_class: false,
             made_by,
         })
     }

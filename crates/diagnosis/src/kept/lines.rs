@@ -9,7 +9,7 @@ use sampler::{Frame, KeptProfile};
 
 use crate::who::frame as who_frame;
 
-/// The lines of a class, at most.
+/// The lines of a row, at most.
 const MAX_LINES: usize = 20;
 
 /// The frame that made an object, and the name of what it called.
@@ -50,16 +50,15 @@ pub(super) fn stacks(
 }
 
 /// The lines that made objects, those of a method together, the most samples first.
-pub(super) fn lines<'a>(made: impl Iterator<Item = (Made<'a>, f64)>) -> Vec<KeptLine> {
+pub(super) fn lines<'a>(made: impl Iterator<Item = Made<'a>>) -> Vec<KeptLine> {
     type Method<'a> = (&'a str, Option<&'a str>);
     type Places<'a> = Vec<(Option<u32>, Option<&'a str>)>;
-    let mut methods: BTreeMap<Method<'_>, (f64, Places<'_>)> = BTreeMap::new();
-    for ((frame, calls), weight) in made {
+    let mut methods: BTreeMap<Method<'_>, Places<'_>> = BTreeMap::new();
+    for (frame, calls) in made {
         let method = methods.entry((frame.label.as_str(), frame.path.as_deref())).or_default();
-        method.0 += weight;
-        method.1.push((frame.line, calls));
+        method.push((frame.line, calls));
     }
-    let line = |((method, path), (weight, places)): (Method<'_>, (f64, Places<'_>))| {
+    let line = |((method, path), places): (Method<'_>, Places<'_>)| {
         let first = places.iter().filter_map(|it| it.0).min();
         // What other lines called has nothing to do with this one.
         let at_first = || places.iter().filter(|it| it.0 == first);
@@ -68,21 +67,18 @@ pub(super) fn lines<'a>(made: impl Iterator<Item = (Made<'a>, f64)>) -> Vec<Kept
             *callees.entry(callee).or_default() += 1;
         }
         let most = callees.into_iter().max_by_key(|it| it.1);
-        let line = KeptLine {
+        KeptLine {
             samples: places.len() as u64,
             method: method.to_owned(),
             calls: most.filter(|it| it.1 * 2 > at_first().count()).map(|it| it.0.to_owned()),
             path: path.map(str::to_owned),
             line: first.map(u64::from),
-        };
-        (weight, line)
+        }
     };
-    let mut lines: Vec<(f64, KeptLine)> = methods.into_iter().map(line).collect();
-    lines.sort_by(|one, other| {
-        other.0.total_cmp(&one.0).then_with(|| other.1.samples.cmp(&one.1.samples))
-    });
+    let mut lines: Vec<KeptLine> = methods.into_iter().map(line).collect();
+    lines.sort_by_key(|it| Reverse(it.samples));
     lines.truncate(MAX_LINES);
-    lines.into_iter().map(|(_, line)| line).collect()
+    lines
 }
 
 /// The frame that made an object, and what it called: the innermost frame of the application from the one on that held it, else the

@@ -11,20 +11,20 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use formats::{
-    Diff, Kept, KeptClass, KeptGrowth, KeptJudgement, KeptRoot, KeptUnknown, Snapshot, milliseconds,
+    Diff, Kept, KeptGrowth, KeptJudgement, KeptRow, KeptUnknown, Snapshot, milliseconds,
 };
 use linux::Address;
 use sampler::{KeptObject, KeptProfile};
 
 use crate::path::{ARROW, class_of, is_hidden, root_of};
 use lines::{line, lines, number_frames, stacks};
-use objects::{class, is_kept, is_of_program, is_old, native_bytes, objects, root};
+use objects::{class, is_kept, is_of_program, is_old, native_bytes, object_bytes, objects, root};
 
 pub use objects::{RetainedObjects, retained_objects};
 
-/// The roots of a class, at most.
+/// The roots without a line that are listed, at most.
 const MAX_ROOTS: usize = 5;
-/// The number of objects of a class must grow by this multiple of its square root: as much as one that does not grow varies by chance
+/// A number of objects must grow by this multiple of its square root: as much as one that does not grow varies by chance
 /// in 1 of 700 observations.
 const MIN_DEVIATIONS: f64 = 3.0;
 /// The samples of the second half of the time for each one of the first half, at most.
@@ -68,6 +68,8 @@ pub fn kept(
         younger: profile.young,
         native_bytes_before: before.native_bytes,
         native_bytes_after: native_bytes(after),
+        object_bytes_before: before.object_bytes,
+        object_bytes_after: object_bytes(after),
         ..Kept::default()
     };
     if collections == 0 {
@@ -80,7 +82,7 @@ pub fn kept(
     };
     let samples: HashMap<Address, &KeptObject> =
         profile.objects.iter().map(|it| (it.slot, it)).collect();
-    let mut classes: BTreeMap<&str, Class<'_>> = BTreeMap::new();
+    let mut rows: BTreeMap<(&str, Option<&str>), Vec<&KeptObject>> = BTreeMap::new();
     let mut found = 0;
     for (block, by) in objects {
         let Some(&object) = samples.get(&block.address) else { continue };
@@ -88,7 +90,7 @@ pub fn kept(
         let class = block.owner.and_then(|owner| class(after, owner));
         match class.filter(|_| is_old(after, block) && is_kept(after, by)) {
             Some(_) if object.age < sampling.older_than => kept.younger += 1,
-            Some(class) => classes.entry(class).or_default().add(object, root(after, by)),
+            Some(class) => rows.entry((class, root(after, by))).or_default().push(object),
             None => kept.unreachable += 1,
         }
     }
@@ -96,104 +98,81 @@ pub fn kept(
     kept.unreachable += samples.len() as u64 - found;
     let longest = profile.objects.iter().map(|it| it.age).max().unwrap_or_default();
     let middle = (longest + sampling.older_than) / 2;
-    let count =
-        |counts: &RetainedObjects, class: &str| counts.classes.get(class).copied().unwrap_or(0);
-    let stacks_of = |class: &Class<'_>| class.samples.iter().map(|it| it.0.stack).collect();
-    let of_root = |counts: &RetainedObjects, root: &str, class: &str| {
-        counts.of_roots.get(root).and_then(|classes| classes.get(class)).copied().unwrap_or(0)
-    };
-    let made: HashMap<&str, Vec<u32>> =
-        classes.iter().map(|(&name, class)| (name, stacks_of(class))).collect();
-    kept.classes = classes
+    let paths = paths(after);
+    let mut rows: Vec<(KeptRow, Vec<&KeptObject>)> = rows
         .into_iter()
-        .map(|(name, class)| {
-            let counts = (count(before, name), count(&retained, name));
-            let growth = counts.1.saturating_sub(counts.0);
-            let grown = |root: &str| {
-                let (first, last) = (of_root(before, root, name), of_root(&retained, root, name));
-                // A root may have become the one with the shortest path to objects that are not new.
-                is_of_program(root).then(|| last.saturating_sub(first).min(growth))
-            };
-            class.finish(name, counts, grown, middle, profile)
+        .map(|((class, root), samples)| {
+            let mut row =
+                row(class, counts(before, &retained, class, root), &samples, middle, profile);
+            row.root = root.map(str::to_owned);
+            row.path = root.and_then(|root| paths.get(&(root, class))).map(|&it| it.to_owned());
+            (row, samples)
         })
         .collect();
-    name_by_root(&mut kept.classes);
-    let named = kept.classes.iter().filter(|it| it.judgement == KeptJudgement::Named);
-    kept.stacks = named
-        .flat_map(|class| {
-            let growth = class.objects_after.saturating_sub(class.objects_before);
-            stacks(&class.class, growth, &made[class.class.as_str()], profile)
-        })
-        .collect();
-    number_frames(&mut kept, profile);
-    kept.growing = growing(before, &retained, &kept.classes, &paths(after));
-    kept.samples = kept.classes.iter().map(|it| it.samples).sum();
+    name_by_root(rows.iter_mut().map(|it| &mut it.0).collect());
+    kept.samples = rows.iter().map(|it| it.0.samples).sum();
     // Objects of the interpreter belong to others.
-    kept.classes.sort_by_key(|it| {
-        (it.judgement != KeptJudgement::Named, is_hidden(&it.class), Reverse(it.samples))
+    rows.sort_by_key(|(it, _)| {
+        let is_named = it.judgement == KeptJudgement::Named;
+        (!is_named, is_hidden(&it.class), Reverse(growth(it)), Reverse(it.samples))
     });
+    let named = rows.iter().filter(|it| it.0.judgement == KeptJudgement::Named);
+    let made = |samples: &[&KeptObject]| samples.iter().map(|it| it.stack).collect::<Vec<_>>();
+    kept.stacks = named
+        .flat_map(|(row, samples)| stacks(&row.class, growth(row), &made(samples), profile))
+        .collect();
+    kept.rows = rows.into_iter().map(|it| it.0).collect();
+    number_frames(&mut kept, profile);
+    kept.growing = growing(before, &retained, &kept.rows, &paths);
     kept
 }
 
-/// The samples of a class, and the roots that retain them.
-#[derive(Default)]
-struct Class<'a> {
-    samples: Vec<(&'a KeptObject, Option<&'a str>)>,
+/// The objects of a class that a root of the program retains, at the beginning and at the end; of another root, all of the class.
+fn counts(
+    before: &RetainedObjects,
+    after: &RetainedObjects,
+    class: &str,
+    root: Option<&str>,
+) -> (u64, u64) {
+    let of_class = |of: &RetainedObjects| of.classes.get(class).copied().unwrap_or(0);
+    let all = (of_class(before), of_class(after));
+    let Some(root) = root.filter(|root| is_of_program(root)) else { return all };
+    let of_root = |of: &RetainedObjects| of.of_roots.get(root)?.get(class).copied();
+    let last = of_root(after).unwrap_or(0);
+    // A root may have become the one with the shortest path to objects that are not new.
+    let least = last.saturating_sub(all.1.saturating_sub(all.0));
+    (of_root(before).unwrap_or(0).max(least), last)
 }
 
-impl<'a> Class<'a> {
-    fn add(&mut self, object: &'a KeptObject, root: Option<&'a str>) {
-        self.samples.push((object, root));
-    }
+/// By how many objects a row has grown.
+fn growth(row: &KeptRow) -> u64 {
+    row.objects_after.saturating_sub(row.objects_before)
+}
 
-    /// Sums up the samples. `grown` is by how many objects of the class a root has more, if that is known.
-    fn finish(
-        self,
-        name: &str,
-        (objects_before, objects_after): (u64, u64),
-        grown: impl Fn(&str) -> Option<u64>,
-        middle: Duration,
-        profile: &KeptProfile,
-    ) -> KeptClass {
-        let samples = self.samples.len() as u64;
-        let early = self.samples.iter().filter(|it| it.0.age > middle).count() as u64;
-        let late = samples - early;
-        let growth = objects_after.saturating_sub(objects_before);
-        let judgement = if growth < least_growth(objects_before, samples) {
-            KeptJudgement::Replaced
-        } else if late >= MIN_LATE && late > early * MAX_SHIFT {
-            KeptJudgement::Passing
-        } else if samples < KeptJudgement::MIN_SAMPLES {
-            KeptJudgement::FewSamples
-        } else {
-            KeptJudgement::Named
-        };
-        let mut roots: BTreeMap<&str, KeptRoot> = BTreeMap::new();
-        for root in self.samples.iter().filter_map(|it| it.1) {
-            let new = || KeptRoot { name: root.to_owned(), samples: 0, objects: grown(root) };
-            roots.entry(root).or_insert_with(new).samples += 1;
-        }
-        // Code that runs for long is sampled more often, so the samples of a root share its growth.
-        let weight = |root: Option<&str>| {
-            let root = root.and_then(|root| roots.get(root));
-            let known = root.and_then(|it| Some((it.objects?, it.samples)));
-            let (objects, samples) = known.unwrap_or((growth, samples));
-            objects as f64 / samples.max(1) as f64
-        };
-        let made = |(object, root): &(&'a KeptObject, Option<&str>)| {
-            Some((line(profile, object.stack)?, weight(*root)))
-        };
-        let lines = lines(self.samples.iter().filter_map(made));
-        let mut roots: Vec<KeptRoot> = roots.into_values().collect();
-        let share = |it: &KeptRoot| {
-            let part = u128::from(growth) * u128::from(it.samples) / u128::from(samples.max(1));
-            it.objects.unwrap_or(u64::try_from(part).unwrap_or(growth))
-        };
-        roots.sort_by_key(|it| (Reverse(share(it)), Reverse(it.samples)));
-        roots.truncate(MAX_ROOTS);
-        let class = name.to_owned();
-        KeptClass { class, samples, objects_before, objects_after, judgement, roots, lines }
-    }
+/// Sums up samples of one class.
+fn row(
+    class: &str,
+    (objects_before, objects_after): (u64, u64),
+    samples: &[&KeptObject],
+    middle: Duration,
+    profile: &KeptProfile,
+) -> KeptRow {
+    let early = samples.iter().filter(|it| it.age > middle).count() as u64;
+    let made = samples.iter().filter_map(|it| line(profile, it.stack));
+    let (lines, samples) = (lines(made), samples.len() as u64);
+    let late = samples - early;
+    let growth = objects_after.saturating_sub(objects_before);
+    let judgement = if growth < least_growth(objects_before, samples) {
+        KeptJudgement::Replaced
+    } else if late >= MIN_LATE && late > early * MAX_SHIFT {
+        KeptJudgement::Passing
+    } else if samples < KeptJudgement::MIN_SAMPLES {
+        KeptJudgement::FewSamples
+    } else {
+        KeptJudgement::Named
+    };
+    let (class, root, path) = (class.to_owned(), None, None);
+    KeptRow { class, root, path, samples, objects_before, objects_after, judgement, lines }
 }
 
 /// The growth of a number of objects that is no chance, and at least `least`.
@@ -201,20 +180,19 @@ fn least_growth(objects_before: u64, least: u64) -> u64 {
     least.max((MIN_DEVIATIONS * (objects_before as f64).sqrt()) as u64)
 }
 
-/// Names classes with few samples if the root that keeps them has enough in all classes that grow: what leaks is often a structure
-/// of several objects.
-fn name_by_root(classes: &mut [KeptClass]) {
+/// Names rows with few samples if their root has enough in all rows that grow: what leaks is often a structure of several objects.
+fn name_by_root(rows: Vec<&mut KeptRow>) {
     use KeptJudgement::{FewSamples, Named};
     let mut of_roots: HashMap<String, u64> = HashMap::new();
-    for class in classes.iter().filter(|it| matches!(it.judgement, FewSamples | Named)) {
-        for root in &class.roots {
-            *of_roots.entry(root.name.clone()).or_default() += root.samples;
+    for row in rows.iter().filter(|it| matches!(it.judgement, FewSamples | Named)) {
+        if let Some(root) = &row.root {
+            *of_roots.entry(root.clone()).or_default() += row.samples;
         }
     }
-    for class in classes.iter_mut().filter(|it| it.judgement == FewSamples) {
-        let most = class.roots.iter().find(|it| it.samples * 2 > class.samples);
-        if most.is_some_and(|root| of_roots.get(&root.name) >= Some(&KeptJudgement::MIN_SAMPLES)) {
-            class.judgement = Named;
+    for row in rows.into_iter().filter(|it| it.judgement == FewSamples) {
+        let samples = row.root.as_ref().and_then(|root| of_roots.get(root));
+        if samples >= Some(&KeptJudgement::MIN_SAMPLES) {
+            row.judgement = Named;
         }
     }
 }
@@ -238,11 +216,11 @@ fn paths(snapshot: &Snapshot) -> Paths<'_> {
 fn growing(
     before: &RetainedObjects,
     after: &RetainedObjects,
-    classes: &[KeptClass],
+    rows: &[KeptRow],
     paths: &Paths<'_>,
 ) -> Vec<KeptGrowth> {
-    let named = classes.iter().filter(|it| it.judgement == KeptJudgement::Named);
-    let named: HashSet<&str> = named.flat_map(|it| &it.roots).map(|it| it.name.as_str()).collect();
+    let named = rows.iter().filter(|it| it.judgement == KeptJudgement::Named);
+    let named: HashSet<&str> = named.filter_map(|it| it.root.as_deref()).collect();
     let growth = |it: &KeptGrowth| it.objects_after.saturating_sub(it.objects_before);
     let of_root = |(root, classes): (&String, &BTreeMap<String, u64>)| {
         if named.contains(root.as_str()) {
@@ -257,22 +235,43 @@ fn growing(
                 Some(earlier) => earlier.get(class).copied().unwrap_or(0),
                 None => objects_after.saturating_sub(more),
             };
-            let (root, class, path) = (root.clone(), class.clone(), path.to_owned());
-            Some(KeptGrowth { root, class, objects_before, objects_after, path })
+            Some(KeptGrowth {
+                root: root.clone(),
+                class: class.clone(),
+                objects_before,
+                objects_after,
+                path: path.to_owned(),
+                other_objects: 0,
+                samples: 0,
+            })
         };
         let is_clear = |it: &KeptGrowth| growth(it) >= least_growth(it.objects_before, MIN_GROWTH);
-        // A thread may have in use what it retains. Hidden objects belong to others of the path.
-        let rows = classes.iter().filter(|(class, _)| !class.starts_with("(T_")).filter_map(row);
-        let grown = rows.filter(|it| is_clear(it) && !it.path.split(ARROW).any(is_thread));
+        // Hidden objects belong to others of the path.
+        let rows_of_classes = classes.iter().filter(|(class, _)| !class.starts_with("(T_"));
+        let grown = rows_of_classes.filter_map(row);
+        let grown: Vec<KeptGrowth> =
+            grown.filter(|it| is_clear(it) && !is_behind_thread(&it.path)).collect();
+        let all = grown.iter().fold(0, |sum: u64, it| sum.saturating_add(growth(it)));
         // The step of a Proc has its place in the program. Objects of the interpreter say least.
         let has_proc =
             |it: &KeptGrowth| it.path.split(ARROW).any(|step| step.starts_with("Proc ("));
-        grown.min_by_key(|it| (!has_proc(it), is_hidden(&it.class), Reverse(growth(it))))
+        let first = |it: &KeptGrowth| (!has_proc(it), is_hidden(&it.class), Reverse(growth(it)));
+        let mut most = grown.into_iter().min_by_key(first)?;
+        most.other_objects = all - growth(&most);
+        let few = rows.iter().filter(|it| it.judgement == KeptJudgement::FewSamples);
+        let samples = few.filter(|it| it.root.as_ref() == Some(root)).map(|it| it.samples);
+        most.samples = samples.sum();
+        Some(most)
     };
-    let mut rows: Vec<KeptGrowth> = after.of_roots.iter().filter_map(of_root).collect();
-    rows.sort_by_key(|it| Reverse(growth(it)));
-    rows.truncate(MAX_ROOTS);
-    rows
+    let mut roots: Vec<KeptGrowth> = after.of_roots.iter().filter_map(of_root).collect();
+    roots.sort_by_key(|it| Reverse(growth(it).saturating_add(it.other_objects)));
+    roots.truncate(MAX_ROOTS);
+    roots
+}
+
+/// Returns true for a path through a thread, which may have in use what it retains. The objects at its end may be threads.
+fn is_behind_thread(path: &str) -> bool {
+    path.rsplit(ARROW).skip(1).any(is_thread)
 }
 
 /// Returns true for a step of a path that is a thread, also with its name, its method, or a number.
@@ -288,22 +287,30 @@ pub fn add_lines(diff: &mut Diff, profile: &KeptProfile, last: &Snapshot) {
     let (Some(rows), Some(objects)) = (&mut diff.kept, objects(last)) else { return };
     let samples: HashMap<Address, &KeptObject> =
         profile.objects.iter().map(|it| (it.slot, it)).collect();
-    let mut of_roots: HashMap<&str, Vec<&KeptObject>> = HashMap::new();
+    let mut of_roots: HashMap<&str, Vec<(&KeptObject, Option<&str>)>> = HashMap::new();
     for (block, by) in objects {
         if is_old(last, block)
             && let Some(&object) = samples.get(&block.address)
             && object.age >= interval
             && let Some(root) = root(last, by)
         {
-            of_roots.entry(root).or_default().push(object);
+            let class = block.owner.and_then(|owner| class(last, owner));
+            of_roots.entry(root).or_default().push((object, class));
         }
     }
     for row in rows {
-        let made = of_roots.remove(row.root.as_str()).unwrap_or_default();
+        let all = of_roots.remove(row.root.as_str()).unwrap_or_default();
+        let of_class =
+            || all.iter().filter(|it| row.class.is_none() || it.1 == row.class.as_deref());
+        // What leaks is often a structure of several objects.
+        row.samples_of_class = of_class().count() as u64 >= KeptJudgement::MIN_SAMPLES;
+        let made: Vec<&KeptObject> = match row.samples_of_class {
+            true => of_class().map(|it| it.0).collect(),
+            false => all.iter().map(|it| it.0).collect(),
+        };
         row.samples = Some(made.len() as u64);
         if made.len() as u64 >= KeptJudgement::MIN_SAMPLES {
-            let made = made.iter().filter_map(|it| line(profile, it.stack));
-            row.made_by = lines(made.map(|made| (made, 1.0)));
+            row.made_by = lines(made.iter().filter_map(|it| line(profile, it.stack)));
         }
     }
 }

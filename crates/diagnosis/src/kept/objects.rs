@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use formats::Snapshot;
-use ledger::{MapBlock, RetainedBy, Use};
+use ledger::{Cause, MapBlock, RetainedBy, Use};
 
 /// The root of objects that only threads refer to: they are in use.
 const STACKS: &str = "(stacks)";
@@ -20,13 +20,18 @@ pub struct RetainedObjects {
     pub(super) of_roots: BTreeMap<String, BTreeMap<String, u64>>,
     /// The resident bytes of native memory, which are no objects.
     pub(super) native_bytes: u64,
+    /// The resident bytes that objects have outside of their slots.
+    pub(super) object_bytes: u64,
 }
 
 /// Counts the objects of each class that something but a thread's stack retains; `None` if it is not known what retains objects.
 #[must_use]
 pub fn retained_objects(snapshot: &Snapshot) -> Option<RetainedObjects> {
-    let native_bytes = native_bytes(snapshot);
-    let mut counts = RetainedObjects { native_bytes, ..RetainedObjects::default() };
+    let mut counts = RetainedObjects {
+        native_bytes: native_bytes(snapshot),
+        object_bytes: object_bytes(snapshot),
+        ..RetainedObjects::default()
+    };
     let mut by_owner: HashMap<u32, u64> = HashMap::new();
     let mut by_pair: HashMap<(usize, u32), u64> = HashMap::new();
     for (block, by) in objects(snapshot)? {
@@ -59,6 +64,12 @@ pub fn retained_objects(snapshot: &Snapshot) -> Option<RetainedObjects> {
 pub(super) fn native_bytes(snapshot: &Snapshot) -> u64 {
     let native = snapshot.report.causes.iter().filter(|row| row.cause.is_native());
     native.fold(0, |sum: u64, row| sum.saturating_add(row.bytes))
+}
+
+/// The resident bytes that objects have outside of their slots.
+pub(super) fn object_bytes(snapshot: &Snapshot) -> u64 {
+    let rows = snapshot.report.causes.iter().filter(|row| row.cause == Cause::RubyMalloc);
+    rows.fold(0, |sum: u64, row| sum.saturating_add(row.bytes))
 }
 
 /// The objects of a snapshot, and what retains each; `None` if that is not known.

@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Output, Stdio};
 
-use formats::{Diff, Kept, KeptClass, KeptJudgement, KeptLine, KeptUnknown, Recording};
+use formats::{Diff, Kept, KeptJudgement, KeptLine, KeptRow, KeptUnknown, Recording};
 use testkit::Target;
 
 use super::{wait_until_it_has_waited, wait_until_it_samples};
@@ -54,13 +54,15 @@ fn is_possible(output: &Output) -> bool {
     !is_refused
 }
 
-fn class<'a>(kept: &'a Kept, name: &str) -> &'a KeptClass {
-    kept.classes.iter().find(|it| it.class == name).unwrap_or_else(|| panic!("{name} {kept:#?}"))
+/// The objects of a class that a root retains.
+fn row<'a>(kept: &'a Kept, class: &str, root: &str) -> &'a KeptRow {
+    let is_it = |it: &&KeptRow| it.class == class && it.root.as_deref() == Some(root);
+    kept.rows.iter().find(is_it).unwrap_or_else(|| panic!("{class} {root} {kept:#?}"))
 }
 
 /// The samples of lines of this method, with those of its blocks.
-fn samples(class: &KeptClass, method: &str) -> u64 {
-    class.lines.iter().filter(|it| it.method.ends_with(method)).map(|it| it.samples).sum()
+fn samples(row: &KeptRow, method: &str) -> u64 {
+    row.lines.iter().filter(|it| it.method.ends_with(method)).map(|it| it.samples).sum()
 }
 
 /// The roots of `lines`, the classes of the objects that they keep, and the methods that make these.
@@ -87,30 +89,33 @@ fn assert_right(lines: &[KeptLine], samples: u64, is_of: impl Fn(&str, &str) -> 
 fn assert_lines_are_right(kept: &Kept) {
     assert_eq!(kept.unknown, None);
     assert!(kept.collections > 2 && kept.ticks > 0, "{kept:#?}");
-    for row in &kept.classes {
-        match TRUTH.iter().any(|it| it.1 == row.class) {
-            true => assert_right(&row.lines, row.samples, |_, class| class == row.class),
+    for row in &kept.rows {
+        let root = row.root.as_deref().unwrap_or_default();
+        match TRUTH.iter().any(|it| (it.0, it.1) == (root, row.class.as_str())) {
+            true => assert_right(&row.lines, row.samples, |of, class| {
+                (of, class) == (root, row.class.as_str())
+            }),
             false => assert_ne!(row.judgement, KeptJudgement::Named, "{row:#?}"),
         }
     }
 }
 
-/// Compares stacks, as they are and as a file for other tools, with the growth of the classes that were named.
-fn assert_stacks_are_of_classes(kept: &Kept, folded: &str) {
-    for class in &kept.classes {
-        let stacks = kept.stacks.iter().filter(|it| it.class == class.class);
+/// Compares stacks, as they are and as a file for other tools, with the growth of the rows that were named.
+fn assert_stacks_are_of_rows(kept: &Kept, folded: &str) {
+    for class in kept.rows.iter().map(|it| &it.class) {
+        let stacks = kept.stacks.iter().filter(|it| it.class == *class);
         let sums = stacks.fold((0, 0), |sum, it| (sum.0 + it.samples, sum.1 + it.objects));
-        let growth = class.objects_after.saturating_sub(class.objects_before);
-        match class.judgement {
-            KeptJudgement::Named => assert_eq!(sums, (class.samples, growth), "{class:?}"),
-            _ => assert_eq!(sums, (0, 0), "{class:?}"),
-        }
+        let named = kept.rows.iter().filter(|it| it.judgement == KeptJudgement::Named);
+        let of_rows = named.filter(|it| it.class == *class).fold((0, 0), |sum, it| {
+            (sum.0 + it.samples, sum.1 + it.objects_after.saturating_sub(it.objects_before))
+        });
+        assert_eq!(sums, of_rows, "{class} {kept:#?}");
     }
     let of_event =
         |line: &&str| line.contains("Tracker#track (lines.rb:") && line.contains(";Event ");
     let weights = folded.lines().filter(of_event).map(|line| line.rsplit(' ').next().unwrap());
     let objects: u64 = weights.map(|weight| weight.parse::<u64>().unwrap()).sum();
-    let event = class(kept, "Event");
+    let event = row(kept, "Event", "Tracker::SEEN");
     let growth = event.objects_after - event.objects_before;
     assert!(objects <= growth && (objects + growth / 20) * 100 >= growth * 95, "{folded}");
 }
@@ -125,12 +130,12 @@ fn the_lines_that_keep_what_they_make_are_named() {
     let files = ["-o", folded.to_str().unwrap()];
     let Some(kept) = watch_target(&mut target, "1000", &rounds.to_string(), &files) else { return };
     assert_lines_are_right(&kept);
-    assert_stacks_are_of_classes(&kept, &std::fs::read_to_string(&folded).unwrap());
-    for name in ["Event", "Array"] {
-        assert_eq!(class(&kept, name).judgement, KeptJudgement::Named, "{kept:#?}");
+    assert_stacks_are_of_rows(&kept, &std::fs::read_to_string(&folded).unwrap());
+    let arrays = row(&kept, "Array", "Cache::STORE");
+    for row in [row(&kept, "Event", "Tracker::SEEN"), arrays] {
+        assert_eq!(row.judgement, KeptJudgement::Named, "{kept:#?}");
     }
-    assert_eq!(class(&kept, "Event").roots[0].name, "Tracker::SEEN");
-    let arrays = class(&kept, "Array");
+    assert_eq!(arrays.path.as_deref(), Some("Cache::STORE → Hash → Array"));
     let [hot, cold] = ["Cache#hot", "Cache#cold"].map(|method| samples(arrays, method));
     assert!(hot > cold && cold > 0, "{arrays:#?}");
 }
@@ -139,7 +144,7 @@ fn the_lines_that_keep_what_they_make_are_named() {
 #[test]
 fn what_a_method_was_given_is_not_made_by_it() {
     let Some(kept) = watch("given", 10_000) else { return };
-    let rows = kept.classes.iter().find(|it| it.class == "Row" && it.samples >= 40);
+    let rows = kept.rows.iter().find(|it| it.class == "Row" && it.samples >= 40);
     let Some(rows) = rows else {
         return testkit::skip("fewer than 40 samples of what the program keeps");
     };
@@ -335,7 +340,7 @@ fn a_program_that_does_not_keep_more_and_more_has_no_line() {
     let rounds = if testkit::is_nightly("a healthy program, for longer") { 60_000 } else { 10_000 };
     let Some(kept) = watch("healthy", rounds) else { return };
     assert!(kept.unknown.is_none() && kept.seen > 100 && kept.collections > 2, "{kept:#?}");
-    let named = kept.classes.iter().filter(|it| it.judgement == KeptJudgement::Named);
+    let named = kept.rows.iter().filter(|it| it.judgement == KeptJudgement::Named);
     assert_eq!(named.count(), 0, "{kept:#?}");
     assert_eq!(kept.growing, [], "{kept:#?}");
 }
