@@ -34,6 +34,7 @@ pub use growth::{
 };
 pub use kept::{KeptSampling, RetainedObjects, add_lines, kept, retained_objects};
 pub use made_by::{made_by, made_pages, name_code, touched_by};
+pub use path::has_step;
 pub use place::{ContainerIds, container_ids, container_of_log, role, service};
 pub use series::{Basis, LatestFigures, MemorySeries, growth_per_minute, top_causes};
 pub use setting::{Environment, Setting};

@@ -28,6 +28,12 @@ pub(crate) fn class_of(step: &str) -> &str {
     }
 }
 
+/// Returns true if a path has an object of this class.
+#[must_use]
+pub fn has_step(path: &str, class: &str) -> bool {
+    path.split(ARROW).any(|step| class_of(step) == class)
+}
+
 /// Returns true for a path through a method of a thread, which releases what it holds when it returns. A script's main program returns
 /// at its end only. The variables of a thread, which stay, are in a hash.
 pub(crate) fn leads_through_method(path: &str) -> bool {

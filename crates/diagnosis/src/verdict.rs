@@ -292,14 +292,16 @@ pub enum NativeHolder {
 /// Returns what holds most of the memory of a verdict on native memory.
 #[must_use]
 pub fn native_holder(report: &Report) -> NativeHolder {
-    let has_most = |is_it: fn(&str) -> bool| {
+    let has_most = |is_it: fn(&str) -> bool, bytes: fn(&Owner) -> u64| {
         let owners = report.owners.iter().flatten();
         let owners = owners.filter(|it| it.cause == Some(Cause::NativeGlobal) && is_it(&it.owner));
-        owners.map(Owner::bytes).fold(0, u64::saturating_add) > report.verdict.bytes / 2
+        owners.map(bytes).fold(0, u64::saturating_add) > report.verdict.bytes / 2
     };
+    // What variables of a library lead to, too, does not go with the thread, such as the cache of libvips.
+    let own = |it: &Owner| it.exclusive_bytes.min(it.bytes());
     match () {
-        () if has_most(is_glibc) => NativeHolder::Glibc,
-        () if has_most(|owner| owner == THREAD_LOCALS) => NativeHolder::ThreadLocals,
+        () if has_most(is_glibc, Owner::bytes) => NativeHolder::Glibc,
+        () if has_most(|owner| owner == THREAD_LOCALS, own) => NativeHolder::ThreadLocals,
         () => NativeHolder::Libraries,
     }
 }

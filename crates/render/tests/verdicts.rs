@@ -51,6 +51,8 @@ fn memory_of_thread_local_variables_ends_with_threads() {
         owner: name.into(),
         cause: Some(Cause::NativeGlobal),
         resident_bytes: Some(bytes),
+        exclusive_bytes: bytes,
+        shared_bytes: 0,
         slot_bytes: 0,
         ..report.owners.as_ref().unwrap()[0].clone()
     };
@@ -68,6 +70,49 @@ fn memory_of_thread_local_variables_ends_with_threads() {
     let step = formats::Advice { action: formats::Action::FindNativeUse, saves_bytes: None };
     let step = words::advice(&step, &report).action;
     assert!(step.ends_with("run fewer threads, or let them end."), "{step}");
+}
+
+/// "Each thread has its own": images in the cache of libvips, to which variables of threads lead as well as those of GLib. Only
+/// `Vips.cache_set_max(0)` freed them.
+#[test]
+fn memory_to_which_libraries_lead_too_does_not_end_with_threads() {
+    let mut report = report_of(Cause::NativeGlobal);
+    let owner = |name: &str, exclusive_bytes, shared_bytes| Owner {
+        owner: name.into(),
+        cause: Some(Cause::NativeGlobal),
+        resident_bytes: Some(exclusive_bytes + shared_bytes),
+        exclusive_bytes,
+        shared_bytes,
+        slot_bytes: 0,
+        ..report.owners.as_ref().unwrap()[0].clone()
+    };
+    let locals = owner(ledger::THREAD_LOCALS, 35 << 20, 21 << 20);
+    let glib = owner("libglib-2.0.so.0.7400.6", 28 << 20, 14 << 20);
+    let vips = owner("libvips.so.42.16.1", 0, 1 << 18);
+    report.owners = Some(vec![locals, glib, vips]);
+    assert!(words::verdict(&report).summary.ends_with("not by Ruby objects."));
+    let step = formats::Advice { action: formats::Action::FindNativeUse, saves_bytes: None };
+    assert!(words::advice(&step, &report).action.contains("`Vips.cache_set_max(0)`"));
+    report.owners.as_mut().unwrap().pop();
+    assert!(!words::advice(&step, &report).action.contains("Vips"));
+}
+
+/// "Call: the close, clear, free or destroy method of each": 240 nodes kept 220 MiB of documents.
+#[test]
+fn what_keeps_a_document_is_its_nodes() {
+    let report = report_of(Cause::NativeHeld);
+    let command = |class: &str| {
+        let action = formats::Action::FreeNative {
+            class: class.into(),
+            objects: 240,
+            path: None,
+            garbage_objects: 0,
+        };
+        words::advice(&formats::Advice { action, saves_bytes: None }, &report).command
+    };
+    assert!(command("Nokogiri::XML::Element").starts_with("node.text or the like"));
+    assert_eq!(command("PG::Result"), "result.clear");
+    assert!(command("Other").starts_with("the close, clear,"));
 }
 
 /// Owners have the headers of their chunks, which are no part of the cause: one seemed to have more than there was.
@@ -223,6 +268,7 @@ fn report_on(owners: &[(&str, Cause, u64, u64, Option<&str>)]) -> Report {
             objects: 500,
             bytes: (slots + resident) << 20,
             other_path: None,
+            shared: None,
         };
         Owner {
             owner: name.into(),

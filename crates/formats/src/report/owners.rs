@@ -112,6 +112,8 @@ pub struct KeptBy {
     pub bytes: u64,
     #[serde(default)]
     pub other_path: Option<String>,
+    #[serde(default)]
+    pub shared: Option<String>,
 }
 
 impl From<&Retainer> for KeptBy {
@@ -121,6 +123,7 @@ impl From<&Retainer> for KeptBy {
             objects: retainer.objects,
             bytes: retainer.bytes,
             other_path: retainer.other_path.clone(),
+            shared: retainer.shared.clone(),
         }
     }
 }

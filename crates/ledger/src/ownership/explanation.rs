@@ -221,6 +221,7 @@ impl Explainer<'_> {
             objects: 1,
             bytes: self.sizes.of(number).0,
             other_path: None,
+            shared: None,
         };
         found.into_iter().take(MAX_LISTED).map(retainer).collect()
     }

@@ -81,6 +81,8 @@ pub struct Retainer {
     /// A path from another root, if others retain most of these objects, too: they stay until all roots let them go. Known of the root that
     /// retains most bytes of an owner.
     pub other_path: Option<String>,
+    /// The class of the object through which both paths lead, if most objects have one in common: it need only be emptied.
+    pub shared: Option<String>,
 }
 
 /// The kind of an owner.

@@ -111,6 +111,14 @@ impl Group {
     }
 }
 
+/// A path from another root to objects.
+#[derive(Clone)]
+struct OtherPath {
+    path: String,
+    /// The class of the one object through which it leads as well as the path from the first root.
+    shared: Option<String>,
+}
+
 /// The paths to all objects.
 pub(crate) struct Retainers<'a> {
     graph: &'a ObjectGraph<'a>,
@@ -143,14 +151,15 @@ impl<'a> Retainers<'a> {
             .unzip();
         for (retainers, other) in retainers.iter_mut().zip(self.other_paths(&picks)) {
             if let Some(first) = retainers.first_mut() {
-                first.other_path = other;
+                first.other_path = other.as_ref().map(|it| it.path.clone());
+                first.shared = other.and_then(|it| it.shared);
             }
         }
         retainers
     }
 
     /// For each of these lists of objects that have one root, a path from another root that retains them, too, if others retain most of them.
-    fn other_paths(&self, objects: &[Vec<u32>]) -> Vec<Option<String>> {
+    fn other_paths(&self, objects: &[Vec<u32>]) -> Vec<Option<OtherPath>> {
         let mut wanted = Bits::new(self.graph.len());
         let way = |slot: &u32| self.way(self.graph.slot(*slot));
         let ways: Vec<Vec<Vec<u32>>> =
@@ -187,9 +196,31 @@ impl<'a> Retainers<'a> {
                 joins.iter().flat_map(|join| referrers(join).iter().map(move |it| (join, *it)));
             // The first one of several.
             let (join, from) = all.rev().max_by_key(|(_, from)| count(*from))?;
-            Some(self.path_along(from, &join.0[..=join.1]))
+            let path = self.path_along(from, &join.0[..=join.1]);
+            Some(OtherPath { path, shared: self.shared(&joins) })
         };
         ways.iter().map(path_of).collect()
+    }
+
+    /// The class of the one object, nearest to most objects, through which both paths lead. Each way has the number of the node to which others
+    /// refer.
+    fn shared(&self, joins: &[(&Vec<u32>, usize)]) -> Option<String> {
+        let mut counts: HashMap<u32, (usize, usize)> = HashMap::new();
+        for (way, at) in joins {
+            for (index, &node) in way.iter().enumerate().take(at + 1).skip(1) {
+                let (count, distance) = counts.entry(node).or_default();
+                (*count, *distance) = (*count + 1, index.max(*distance));
+            }
+        }
+        let is_common = |it: &(&u32, &(usize, usize))| it.1.0 * 2 > joins.len();
+        let visible = |node: u32| match self.graph.node(node) {
+            Node::Slot(slot) if self.graph.is_visible(slot) => Some(slot),
+            _ => None,
+        };
+        let common = counts.iter().filter(is_common);
+        let visible = common.filter_map(|(&node, &(_, distance))| Some((distance, visible(node)?)));
+        let (_, slot) = visible.min()?;
+        Some(self.graph.parts_of_name(slot)[0].to_owned())
     }
 
     /// The nearest nodes on the path to a node, itself first, without the root and what that refers to: a program that lets go empties
@@ -300,6 +331,7 @@ impl<'a> Retainers<'a> {
             objects: kept.objects,
             bytes: kept.bytes,
             other_path: None,
+            shared: None,
         };
         let is_of_program =
             |root: &Option<u32>| root.is_some_and(|it| self.graph.is_of_program(it));

@@ -58,6 +58,25 @@ const FREEING_METHODS: [(&str, &str); 16] = [
     ),
 ];
 
+/// Returns true if variables of libvips, of which most of the memory is GLib's objects, hold some.
+fn has_libvips(report: &Report) -> bool {
+    let owners = report.owners.iter().flatten();
+    owners
+        .filter(|it| it.cause == Some(Cause::NativeGlobal))
+        .any(|it| it.owner.starts_with("libvips."))
+}
+
+/// The call that frees the memory of a class of an extension.
+fn freeing_method(class: &str) -> &'static str {
+    match FREEING_METHODS.iter().find(|(name, _)| *name == class) {
+        Some((_, method)) => method,
+        None if class.starts_with("Nokogiri::") => {
+            "node.text or the like, and keep the result in place of the node: each node keeps its whole document"
+        }
+        None => "the close, clear, free or destroy method of each, if it has one",
+    }
+}
+
 /// Returns a step that `report` advises in words.
 #[must_use]
 pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
@@ -267,11 +286,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                     free_native(class, (*objects, all), roots.as_deref(), *garbage_objects)
                 }
             },
-            FREEING_METHODS
-                .iter()
-                .find(|(name, _)| name == class)
-                .map_or("the close, clear, free or destroy method of each, if it has one", |(_, method)| method)
-                .into(),
+            freeing_method(class).into(),
             match garbage_objects {
                 0 => "a change of the program.",
                 _ => "a change of the program. GC.start frees garbage at once.",
@@ -294,6 +309,9 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                         "Old values of ENV are freed by a restart only: assign to it less often."
                     }
                     NativeHolder::ThreadLocals => "Each thread has its own: run fewer threads, or let them end.",
+                    NativeHolder::Libraries if has_libvips(report) => {
+                        "Empty what it fills, or close it: `Vips.cache_set_max(0)` empties libvips' cache of operations."
+                    }
                     NativeHolder::Libraries => "Empty what it fills, or close it.",
                 }
             ),

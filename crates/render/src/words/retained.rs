@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use diagnosis::is_of_extensions;
+use diagnosis::{has_step, is_of_extensions};
 use formats::{KeptBy, Owner};
 use ledger::Count;
 
@@ -14,17 +14,23 @@ use super::advice::collected;
 pub(super) fn with_other(path: &str, owner: Option<&Owner>) -> String {
     let kept = owner.and_then(|owner| owner.kept_by.first());
     let other = kept.filter(|kept| kept.path.as_deref() == Some(path));
-    match other.and_then(|kept| kept.other_path.as_deref()) {
-        Some(other) => {
+    match other.map(|kept| (kept.other_path.as_deref(), kept.shared.as_deref())) {
+        Some((Some(_), Some(shared))) => {
+            // Of a long path, steps in the middle are not shown.
+            let left_out =
+                if has_step(path, shared) { "" } else { " that is left out of this path" };
+            format!("{path} (others retain the {shared}{left_out}, too: empty it)")
+        }
+        Some((Some(other), None)) => {
             format!("{path}, and also by {other} (letting go of one root is not enough)")
         }
-        None => path.to_owned(),
+        _ => path.to_owned(),
     }
 }
 
 /// The part of `all` objects that a root retains, and the path from another one that has them, too.
 pub(crate) fn retained_share(kept: &KeptBy, all: u64) -> String {
-    let other = kept.other_path.as_ref();
+    let other = kept.other_path.as_ref().filter(|_| kept.shared.is_none());
     let also = other.map_or_else(String::new, |other| format!(", also retained by {other}"));
     format!("({} of {}){also}", Count(kept.objects), Count(all))
 }

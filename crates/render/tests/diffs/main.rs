@@ -89,6 +89,7 @@ fn sessions(report: &mut Report, count: u64, retainer: Option<&str>) {
         objects: count,
         bytes: count * 1024,
         other_path: None,
+        shared: None,
     }];
     owners.push(owner);
 }
@@ -323,7 +324,13 @@ fn garbage_that_levels_off_is_garbage() {
             owner.kept_by[0].objects -= 10_000;
             owner.kept_by[0].bytes -= 10_000 * 1024;
             let path = Some("PAGES → Cache → Hash → Session".into());
-            let kept = KeptBy { path, objects: 10_000, bytes: 10_000 * 1024, other_path: None };
+            let kept = KeptBy {
+                path,
+                objects: 10_000,
+                bytes: 10_000 * 1024,
+                other_path: None,
+                shared: None,
+            };
             owner.kept_by.push(kept);
         })
     });
@@ -346,6 +353,7 @@ fn garbage_of_which_a_stale_word_keeps_one_is_no_leak() {
                 objects: hour,
                 bytes: hour * 1024,
                 other_path: None,
+                shared: None,
             });
         })
     });

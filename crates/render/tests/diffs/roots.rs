@@ -20,7 +20,13 @@ pub(crate) fn look_behind(hour: u64, kept: u64, in_flight: u64) -> (String, Snap
         sessions(report, kept + in_flight, Some("Cache::STORE"));
         let of_sessions = &mut report.owners.as_mut().unwrap().last_mut().unwrap().kept_by;
         let path = Some("(threads) → Thread → Session".into());
-        let others = KeptBy { path, objects: in_flight, bytes: in_flight * 1024, other_path: None };
+        let others = KeptBy {
+            path,
+            objects: in_flight,
+            bytes: in_flight * 1024,
+            other_path: None,
+            shared: None,
+        };
         let kept = KeptBy { objects: kept, bytes: kept * 1024, ..of_sessions[0].clone() };
         *of_sessions = vec![kept, others];
     });
@@ -75,10 +81,17 @@ fn a_cache_that_fills_does_not_hide_the_leak_beside_it() {
             let of_sessions = &mut report.owners.as_mut().unwrap().last_mut().unwrap().kept_by;
             let cache = KeptBy { objects: cached, bytes: cached * 8192, ..of_sessions[0].clone() };
             let path = Some("Session@@open → Array → Session".into());
-            let leak = KeptBy { path, objects: leaked, bytes: leaked * 1024, other_path: None };
+            let leak = KeptBy {
+                path,
+                objects: leaked,
+                bytes: leaked * 1024,
+                other_path: None,
+                shared: None,
+            };
             let garbage = ROOM - cached;
             let bytes = garbage * 1024;
-            let garbage = KeptBy { path: None, objects: garbage, bytes, other_path: None };
+            let garbage =
+                KeptBy { path: None, objects: garbage, bytes, other_path: None, shared: None };
             *of_sessions = vec![cache, leak, garbage];
         });
         let map = &mut snapshot.memory_map;
@@ -130,7 +143,13 @@ fn garbage_is_told_beside_what_a_root_keeps() {
             let owners = snapshot.report.owners.as_mut().unwrap();
             let of_sessions = &mut owners.last_mut().unwrap().kept_by;
             let bytes = garbage * 1024;
-            of_sessions.push(KeptBy { path: None, objects: garbage, bytes, other_path: None });
+            of_sessions.push(KeptBy {
+                path: None,
+                objects: garbage,
+                bytes,
+                other_path: None,
+                shared: None,
+            });
             (name, snapshot)
         };
         growth(&(1..5).zip(garbage).map(look).collect::<Vec<_>>())

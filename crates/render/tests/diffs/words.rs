@@ -172,6 +172,7 @@ fn most_of_the_growth_of_many_classes_is_computed() {
                             objects: 100 * hour * share,
                             bytes: 100 * hour * share * 1024,
                             other_path: None,
+                            shared: None,
                         })
                         .collect();
                 }

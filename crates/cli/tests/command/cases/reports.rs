@@ -82,6 +82,36 @@ fn a_step_names_both_roots_that_retain_the_same_objects() {
     assert!(target.finish());
 }
 
+/// "And also by MailJob → … (letting go of one root is not enough)": both led to one Array, the default of a class_attribute, which need only be
+/// emptied.
+#[test]
+fn what_two_roots_have_in_common_need_only_be_emptied() {
+    let mut target = Target::bare_ruby(
+        "class Entry; def initialize(n); @text = \"entry #{n} \" * 80; end; end
+         AUDIT = []
+         class Job; @audit = { log: AUDIT }; class << self; attr_reader :audit; end; end
+         Job::PARTS = { audit: { log: AUDIT } }
+         Object.send(:remove_const, :AUDIT)
+         20_000.times { |n| Job.audit[:log] << Entry.new(n) }
+         GC.start
+         puts 'ready {}'; $stdout.flush; $stdin.gets
+         Job.audit[:log].clear; GC.start
+         puts %(ready {\"entries\": #{ObjectSpace.each_object(Entry).count}}); $stdout.flush; $stdin.read",
+    );
+    let report = report(target.pid());
+    let owner = report.owners.iter().flatten().find(|owner| owner.owner == "Entry").unwrap();
+    let kept = &owner.kept_by[0];
+    assert!(kept.other_path.is_some(), "{kept:?}");
+    assert_eq!(kept.shared.as_deref(), Some("Array"), "{kept:?}");
+    let class =
+        |it: &Action| matches!(it, Action::ReleaseObjects { class, .. } if class == "String");
+    let step = advice(&report, class);
+    assert!(step.action.contains("(others retain the Array, too: empty it)"), "{step:?}");
+    target.tell("clear");
+    assert!(target.next_truth()["entries"].as_u64().unwrap() < 200);
+    assert!(target.finish());
+}
+
 /// "And also by (threads)": the last thread of a Ractor stays in the list of its Ractor when that has ended (ruby/ruby#4613).
 #[test]
 fn ractors_that_have_ended_run_no_thread() {
