@@ -544,7 +544,7 @@ impl<'a> ObjectGraph<'a> {
         };
         let slots = self.space.sized_slots().zip(0..).filter(|(_, slot)| is_behind(*slot));
         let bytes = slots.map(|((_, bytes), _)| bytes).fold(0, u64::saturating_add);
-        let blocks = self.bytes_of_blocks(is_behind);
+        let blocks = self.bytes_of_blocks(paths, is_behind);
         blocks.map(|(_, bytes)| bytes).fold(bytes, u64::saturating_add)
     }
 

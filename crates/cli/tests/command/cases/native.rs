@@ -147,3 +147,32 @@ fn huge_pages_of_unknown_memory_are_named() {
     assert!(evidence.iter().any(|it| it.contains(" are in huge pages, each of ")), "{evidence:?}");
     assert!(target.finish());
 }
+
+/// "151 of them are garbage that the GC has not collected yet": pointers of dead FFI::Pointers led to images that a live one kept.
+#[test]
+fn memory_to_which_a_live_object_leads_is_not_that_of_dead_ones() {
+    let target = Target::bare_ruby(
+        r##"
+            require "fiddle"
+            malloc = Fiddle::Function.new(Fiddle::Handle::DEFAULT["malloc"], [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_VOIDP)
+            blocks = Array.new(200) { malloc.call(50_000).to_i }
+            blocks.each { |it| Fiddle::Pointer.new(it)[0, 50_000] = "x" * 50_000 }
+            node = malloc.call(8 * blocks.size).to_i
+            Fiddle::Pointer.new(node)[0, 8 * blocks.size] = blocks.pack("Q*")
+            blocks = nil
+            GC.start
+            GC.disable
+            100.times { Fiddle::Pointer.new(node) }
+            KEPT = [Fiddle::Pointer.new(node)]
+            100.times { Fiddle::Pointer.new(node) }
+            node = nil
+            puts "ready {}"; $stdout.flush; $stdin.read
+            "##,
+    );
+    let report = report(target.pid());
+    let owner = report.owners.iter().flatten().find(|it| it.owner == "Fiddle::Pointer").unwrap();
+    let kept = &owner.kept_by[0];
+    assert_eq!(kept.path.as_deref(), Some("KEPT → Array → Fiddle::Pointer"), "{:?}", owner.kept_by);
+    assert!(kept.bytes >= 9_900_000, "{:?}", owner.kept_by);
+    assert!(target.finish());
+}

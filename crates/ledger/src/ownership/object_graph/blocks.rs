@@ -5,16 +5,19 @@ use std::collections::VecDeque;
 use crate::ownership::bits::Bits;
 use crate::ownership::edges::Edge;
 
-use super::ObjectGraph;
+use super::{ObjectGraph, Paths};
 
 impl ObjectGraph<'_> {
     /// The bytes of the blocks that each of the `wanted` objects owns: the object's slot, and the bytes of one block. Of two objects that
-    /// refer to a block, both have it. A block behind these belongs to the object that is the fewest pointers away.
+    /// refer to a block, both have it. A block behind these belongs to the object that is the fewest pointers away, and to garbage only if no
+    /// object that is retained leads to it: what a dead object referred to is often freed, and in use again.
     pub(crate) fn bytes_of_blocks(
         &self,
+        paths: &Paths,
         wanted: impl Fn(u32) -> bool,
     ) -> impl Iterator<Item = (u32, u64)> {
-        let further = self.further_blocks(&wanted);
+        let is_retained = |slot: u32| paths.root(self.slot(slot)).is_some();
+        let further = self.further_blocks(is_retained, &wanted);
         let of_slots = self.pointers.of_slots.iter().filter(move |&(slot, _)| wanted(slot));
         let edges = of_slots.flat_map(|(slot, edges)| edges.iter().map(move |edge| (slot, *edge)));
         let first = edges.filter(|&(slot, edge)| !edge.is_uncertain() && self.is_own(slot, edge));
@@ -33,7 +36,11 @@ impl ObjectGraph<'_> {
 
     /// The blocks behind those that the `wanted` objects refer to, each with the slot of its object. An uncertain reference of an
     /// object leads to them, too.
-    fn further_blocks(&self, wanted: impl Fn(u32) -> bool) -> Vec<(u32, u32)> {
+    fn further_blocks(
+        &self,
+        is_retained: impl Fn(u32) -> bool,
+        wanted: impl Fn(u32) -> bool,
+    ) -> Vec<(u32, u32)> {
         // A block that an object refers to is not behind another object.
         let mut reached = Bits::new(self.pointers.len());
         for (slot, edges) in self.pointers.of_slots.iter() {
@@ -42,19 +49,27 @@ impl ObjectGraph<'_> {
         }
         let mut found = Vec::new();
         // As in the trace, uncertain pointers count for what no other pointer reaches.
-        let (mut exact, mut uncertain) = (VecDeque::new(), VecDeque::new());
+        let (mut exact, mut of_garbage, mut uncertain) =
+            (VecDeque::new(), VecDeque::new(), VecDeque::new());
         // Many objects may share one block.
         let mut queued = Bits::new(self.pointers.len());
-        for (slot, edges) in self.pointers.of_slots.iter().filter(|&(slot, _)| wanted(slot)) {
-            for edge in edges.iter().filter(|edge| self.is_own(slot, **edge)) {
-                if edge.is_uncertain() {
-                    uncertain.push_back((slot, edge.to()));
-                } else if self.pointers.has_edges(edge.to()) && queued.insert(edge.to()) {
-                    exact.push_back((slot, edge.to()));
+        for retained in [true, false] {
+            let is_its = |slot| wanted(slot) && is_retained(slot) == retained;
+            for (slot, edges) in self.pointers.of_slots.iter().filter(|&(slot, _)| is_its(slot)) {
+                for edge in edges.iter().filter(|edge| self.is_own(slot, **edge)) {
+                    if edge.is_uncertain() {
+                        uncertain.push_back((slot, edge.to()));
+                    } else if self.pointers.has_edges(edge.to()) && queued.insert(edge.to()) {
+                        let queue = if retained { &mut exact } else { &mut of_garbage };
+                        queue.push_back((slot, edge.to()));
+                    }
                 }
             }
         }
         loop {
+            if exact.is_empty() {
+                std::mem::swap(&mut exact, &mut of_garbage);
+            }
             let (slot, from) = match exact.pop_front() {
                 Some(next) => next,
                 None => match uncertain.pop_front() {
