@@ -236,6 +236,9 @@ fn a_path_is_blamed_only_if_it_retains_more_than_half() {
             && said.iter().all(|it| two.contains(it)),
         "{two}"
     );
+    // The step named the one root, with the memory of both.
+    let two = advice(&[5_400, 6_600]);
+    assert!(two.contains(" are retained by PART_1 → Array → String, and 5,400 by PART_0"), "{two}");
     let most = advice(&[2_500, 7_000, 2_500]);
     assert!(most.contains("most of which are retained by PART_1 → Array → String."), "{most}");
 }

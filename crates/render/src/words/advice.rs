@@ -192,11 +192,13 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             let may_be_garbage = path.as_deref().is_some_and(is_of_extensions);
             let few = few.filter(|(few, _)| few.path == *path && !may_be_garbage);
             let roots = path.as_deref().map(|path| with_other(path, owner));
-            let several = owner.filter(|_| path.is_none() && !are_garbage);
+            // Two roots may retain the same objects.
+            let has_other = owner.is_some_and(|it| it.kept_by.first().is_some_and(|it| it.other_path.is_some()));
+            let several = owner.filter(|_| !are_garbage && !may_be_garbage && !has_other);
             let several = several.and_then(|owner| by_several(owner, *bytes));
             match (few, roots) {
                 (Some((few, owner)), Some(roots)) => shrink(&process, few, &roots, owner),
-                (_, None) if several.is_some() => {
+                _ if several.is_some() => {
                     release_of_several(&process, class, &size, &several.unwrap_or_default())
                 }
                 (_, roots) => {

@@ -82,16 +82,18 @@ const MAX_LARGE: u64 = 64;
 /// The greatest number of roots that a step names together.
 const MAX_ROOTS: usize = 3;
 
-/// The roots that retain most of the `bytes` of an owner's objects together, if none does so alone; `None` if it takes more than
-/// [`MAX_ROOTS`].
+/// The roots that retain most of the `bytes` of an owner's objects together, and those that retain a quarter, if these are several; `None` if it
+/// takes more than [`MAX_ROOTS`].
 pub(super) fn by_several(owner: &Owner, bytes: u64) -> Option<String> {
     let mut roots: Vec<&KeptBy> = owner.kept_by.iter().filter(|it| it.path.is_some()).collect();
     roots.sort_by_key(|kept| Reverse(kept.bytes));
     let mut sum: u64 = 0;
-    let enough = roots.iter().take(MAX_ROOTS).position(|kept| {
+    let is_large = |index: usize| roots.get(index).is_some_and(|kept| kept.bytes >= bytes / 4);
+    let enough = roots.iter().take(MAX_ROOTS).enumerate().position(|(index, kept)| {
         sum = sum.saturating_add(kept.bytes);
-        sum > bytes / 2
-    })?;
+        sum > bytes / 2 && !(index + 1 < MAX_ROOTS && is_large(index + 1))
+    });
+    let enough = enough.filter(|&enough| enough > 0)?;
     let mut words = String::new();
     for (index, kept) in roots[..=enough].iter().enumerate() {
         let (objects, path) = (Count(kept.objects), kept.path.as_deref().unwrap_or_default());
