@@ -410,7 +410,12 @@ fn against_interpreter(ledger: &Ledger, is_verdict: bool) -> Vec<Option<Advice>>
             let load_less = if are_most { None } else { load_less_code(ledger) };
             vec![define_code_once(ledger), classes, load_less]
         }
-        _ => vec![limit_table(ledger), release_classes(ledger), define_code_once(ledger)],
+        _ => vec![
+            limit_table(ledger),
+            release_users(ledger),
+            release_classes(ledger),
+            define_code_once(ledger),
+        ],
     };
     steps.insert(if largest == Some(VmStacks) { 0 } else { steps.len() }, recurse_less);
     steps
@@ -447,6 +452,21 @@ fn define_code_once(ledger: &Ledger) -> Option<Advice> {
             bytes,
         })
     })
+}
+
+/// Objects of the program that retain most of a kind of the interpreter's objects: syntax trees belong to their nodes.
+fn release_users(ledger: &Ledger) -> Option<Advice> {
+    let hidden = ledger.owners.iter().filter(|owner| {
+        owner.cause == Cause::RubyVm
+            && owner.kind == OwnerKind::Internal
+            && !owner.retainers.is_empty()
+    });
+    let hidden = hidden.max_by_key(|owner| owner.weight_bytes())?;
+    let most = retaining_most(hidden)?;
+    let is_of_program =
+        class_of_hidden(most.path.as_deref()?).is_some_and(|class| class != "Class");
+    (is_of_program && is_main(ledger, most.bytes))
+        .then(|| step(release_objects(hidden, Some(most))))
 }
 
 /// Classes and modules are objects whose memory is the interpreter's.

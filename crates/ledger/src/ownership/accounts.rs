@@ -25,6 +25,8 @@ use crate::pages::Residents;
 
 /// The maximum number of classes whose retainers are found. Kinds of hidden objects do not count.
 const MAX_RETAINED_CLASSES: usize = 20;
+/// The bytes of a kind of the interpreter's objects from which its retainers are found, such as syntax trees that a program keeps.
+const MIN_HIDDEN_BYTES: u64 = 8 << 20;
 /// A class of C extensions holds much if it holds more than one part in this many of the memory in use.
 const MUCH_NATIVE: u64 = 64;
 /// The number of retainers that are listed for each of them.
@@ -163,9 +165,14 @@ impl<'a> Owners<'a> {
     ) -> Option<Vec<Dominator>> {
         let iseqs = iseqs_name(self.table.space);
         // Objects that Ruby hides from programs have memory of programs, too: an Array's that its slices share.
+        // Kinds with little memory of the interpreter's, such as method entries, belong to classes.
+        let is_large = |account: &OwnerAccount| {
+            account.kind == OwnerKind::Internal && account.weight_bytes() >= MIN_HIDDEN_BYTES
+        };
         let has_retainers = |account: &&mut OwnerAccount| {
             account.kind == OwnerKind::Class
                 || account.cause == Cause::RubyMalloc && account.objects > 0
+                || account.cause == Cause::RubyVm && is_large(account)
                 || Some(account.name.as_str()) == iseqs
         };
         let classes = accounts.iter_mut().filter(has_retainers);

@@ -82,6 +82,32 @@ fn a_step_names_both_roots_that_retain_the_same_objects() {
     assert!(target.finish());
 }
 
+/// "333.3 MiB belong to the interpreter, most of them of no kind of their own", and no step: nodes keep their whole syntax trees.
+#[test]
+fn syntax_trees_are_released_by_their_nodes() {
+    let mut target = Target::bare_ruby(
+        "module Lint; ASTS = {}; end
+         SRC = (0...2500).map { |i| %(def method_#{i}(a, b)\n  x = a + b * #{i}\n  [x, a, b].map { |v| v.to_s + 'a#{i}' }\nend\n) }.join
+         12.times { |i| Lint::ASTS[i] = RubyVM::AbstractSyntaxTree.parse(SRC) }
+         GC.start; puts 'ready {}'; $stdout.flush; $stdin.gets
+         Lint::ASTS.clear; 3.times { GC.start }; puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let report = report(target.pid());
+    let trees = report.owners.iter().flatten().find(|it| it.owner == "(imemo_ast)");
+    let Some(trees) = trees.filter(|it| it.bytes() >= 16 << 20) else {
+        return testkit::skip("the syntax trees of this Ruby have little memory");
+    };
+    let path = trees.kept_by[0].path.as_deref().unwrap();
+    assert!(path.starts_with("Lint::ASTS → Hash → RubyVM::AbstractSyntaxTree::Node"), "{path}");
+    let step = advice(&report, |it| matches!(it, Action::ReleaseObjects { .. }));
+    assert!(step.action.contains("objects of class RubyVM::AbstractSyntaxTree::Node"), "{step:?}");
+    target.tell("clear");
+    target.next_truth();
+    let [before, after] = [&report, &crate::report(target.pid())].map(|it| bytes(it, "ruby.vm"));
+    assert!(after + trees.bytes() / 2 < before, "{before} {after} {trees:?}");
+    assert!(target.finish());
+}
+
 /// "And also by MailJob → … (letting go of one root is not enough)": both led to one Array, the default of a class_attribute, which need only be
 /// emptied.
 #[test]
