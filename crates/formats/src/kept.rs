@@ -117,6 +117,7 @@ pub struct KeptLine {
 #[expect(missing_docs, reason = "see Kept")]
 pub struct KeptStack {
     pub class: String,
+    pub root: Option<String>,
     pub frames: Vec<u32>,
     pub samples: u64,
     pub objects: u64,

@@ -44,16 +44,21 @@ pub fn kept_summary(kept: &Kept) -> String {
             (None, _) => format!("{nothing}."),
         };
     };
-    let by = row.root.as_deref().map_or(String::new(), |root| format!(" by {root}"));
+    // Of other roots it is not known how many each has.
+    let root = row.root.as_deref().filter(|root| !root.starts_with(['(', '[']));
+    let who = match root {
+        Some(root) => format!("{root} in process {pid}"),
+        None => format!("Process {pid}"),
+    };
     let objects = format!("{} more {}", Count(grown(row)), objects(&row.class));
     let line = row.lines.first().map_or("unknown code".into(), place);
     let samples = row.lines.first().map_or(0, |it| it.samples);
     let of = row.samples;
     let mut text = format!(
-        "Process {pid} keeps {objects}{by} than {time} ago; about {samples} of {of} samples of them were made in {line}."
+        "{who} keeps {objects} than {time} ago; about {samples} of {of} samples of them were made in {line}."
     );
     if let Some(growth) = kept.growing.first().filter(|it| grown_of(it) > grown(row)) {
-        text += &format!(" {} retains {}, without a named line.", growth.root, more(growth));
+        text += &format!(" {} retains {}; no line of these is named.", growth.root, more(growth));
     }
     text
 }
@@ -144,12 +149,12 @@ fn write(kept: &Kept, command: KeptCommand, out: &mut String, width: usize) -> s
     writeln!(out)
 }
 
-/// "712 more objects of Proc, and 2,848 of other classes".
+/// "712 more objects of Proc and 2,848 of other classes".
 fn more(growth: &KeptGrowth) -> String {
     let count = Count(growth.objects_after.saturating_sub(growth.objects_before));
     let others = match growth.other_objects {
         0 => String::new(),
-        others => format!(", and {} of other classes,", Count(others)),
+        others => format!(" and {} of other classes", Count(others)),
     };
     format!("{count} more {}{others}", objects(&growth.class))
 }
@@ -241,7 +246,7 @@ fn object_memory(kept: &Kept) -> Option<String> {
     let bytes = kept.object_bytes_after.saturating_sub(kept.object_bytes_before);
     (bytes >= MIN_BYTES && kept.growing.is_empty()).then(|| {
         format!(
-            "objects hold {} more outside of their slots, but no root retains clearly more objects: one String, Array or Hash may grow. \
+            "objects hold {} more outside of their slots, but no constant or variable retains clearly more objects: one String, Array or Hash may grow. \
              `rbloat diff {}` names it",
             Size(bytes),
             kept.pid
@@ -349,5 +354,56 @@ mod tests {
             let text = kept(&result, KeptCommand::Who, 100);
             assert_eq!(text.contains("native memory grew by 10.0 MiB"), is_shown, "{text}");
         }
+    }
+
+    /// "1,884 of other classes,: Bus::SUBS → …".
+    #[test]
+    fn growth_of_several_classes_is_told_in_sentences() {
+        let growth = KeptGrowth {
+            root: "Bus::SUBS".into(),
+            class: "Proc".into(),
+            objects_before: 58,
+            objects_after: 1_000,
+            path: "Bus::SUBS → Array → Proc (bus.rb:3)".into(),
+            other_objects: 1_884,
+            samples: 4,
+        };
+        let row = |objects_after, root: Option<&str>| KeptRow {
+            class: "Beta".into(),
+            root: root.map(str::to_owned),
+            path: None,
+            samples: 12,
+            objects_before: 0,
+            objects_after,
+            judgement: KeptJudgement::Named,
+            lines: Vec::new(),
+        };
+        let kept = |samples, rows| Kept {
+            pid: 7,
+            elapsed_ms: 60_000.0,
+            samples,
+            rows,
+            growing: vec![growth.clone()],
+            ..Kept::default()
+        };
+        let more = "942 more objects of Proc and 1,884 of other classes";
+        let nothing = format!(
+            "No line of process 7 was seen to allocate what stays, in 60 s; Bus::SUBS retains {more}."
+        );
+        assert_eq!(kept_summary(&kept(0, Vec::new())), nothing);
+        let few = format!(
+            "Bus::SUBS in process 7 retains {more} than 60 s ago; too few of what stays were seen to name a line: 4."
+        );
+        assert_eq!(kept_summary(&kept(4, Vec::new())), few);
+        let named = kept_summary(&kept(12, vec![row(500, Some("LOG"))]));
+        let one = "LOG in process 7 keeps 500 more objects of Beta than 60 s ago; about ";
+        let other = format!(" Bus::SUBS retains {more}; no line of these is named.");
+        assert!(named.starts_with(one) && named.ends_with(&other), "{named}");
+        let of_threads = kept_summary(&kept(12, vec![row(9_000, Some("(threads)"))]));
+        let one = "Process 7 keeps 9,000 more objects of Beta than 60 s ago; about 0 of 12";
+        assert!(of_threads.starts_with(one) && !of_threads.contains("Bus"), "{of_threads}");
+        let text = super::kept(&kept(4, Vec::new()), KeptCommand::Who, 400);
+        let line = format!(" · {more}: Bus::SUBS → Array → Proc (bus.rb:3) (4 of 10 samples; ");
+        assert!(text.contains(&line), "{text}");
     }
 }

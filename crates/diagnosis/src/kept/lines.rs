@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
-use formats::{Kept, KeptLine, KeptStack};
+use formats::{Kept, KeptLine, KeptRow, KeptStack};
 use ledger::Gem;
 use sampler::{Frame, KeptProfile};
 
@@ -25,10 +25,10 @@ pub(super) fn number_frames(kept: &mut Kept, profile: &KeptProfile) {
     }
 }
 
-/// The stacks that made objects of a class, the one with most samples first. They share the growth of the number of objects in
+/// The stacks that made objects of a row, the one with most samples first. They share the growth of the number of objects in
 /// proportion to samples.
 pub(super) fn stacks(
-    class: &str,
+    of: &KeptRow,
     growth: u64,
     made: &[u32],
     profile: &KeptProfile,
@@ -44,7 +44,13 @@ pub(super) fn stacks(
         samples_left -= samples;
         objects_left -= objects;
         let frames = profile.stacks.get(stack as usize).into_iter().flatten().rev();
-        KeptStack { class: class.to_owned(), frames: frames.copied().collect(), samples, objects }
+        KeptStack {
+            class: of.class.clone(),
+            root: of.root.clone(),
+            frames: frames.copied().collect(),
+            samples,
+            objects,
+        }
     };
     counts.into_iter().map(row).collect()
 }

@@ -119,7 +119,7 @@ pub fn kept(
     let named = rows.iter().filter(|it| it.0.judgement == KeptJudgement::Named);
     let made = |samples: &[&KeptObject]| samples.iter().map(|it| it.stack).collect::<Vec<_>>();
     kept.stacks = named
-        .flat_map(|(row, samples)| stacks(&row.class, growth(row), &made(samples), profile))
+        .flat_map(|(row, samples)| stacks(row, growth(row), &made(samples), profile))
         .collect();
     kept.rows = rows.into_iter().map(|it| it.0).collect();
     number_frames(&mut kept, profile);
@@ -127,7 +127,8 @@ pub fn kept(
     kept
 }
 
-/// The objects of a class that a root of the program retains, at the beginning and at the end; of another root, all of the class.
+/// The objects of a class that a root of the program retains, at the beginning and at the end; of another root, those that no root of the
+/// program retains.
 fn counts(
     before: &RetainedObjects,
     after: &RetainedObjects,
@@ -136,12 +137,18 @@ fn counts(
 ) -> (u64, u64) {
     let of_class = |of: &RetainedObjects| of.classes.get(class).copied().unwrap_or(0);
     let all = (of_class(before), of_class(after));
-    let Some(root) = root.filter(|root| is_of_program(root)) else { return all };
+    let Some(root) = root.filter(|root| is_of_program(root)) else {
+        let of_roots = |of: &RetainedObjects| {
+            let counts = of.of_roots.values().filter_map(|classes| classes.get(class));
+            counts.fold(0, |sum: u64, count| sum.saturating_add(*count))
+        };
+        return (all.0.saturating_sub(of_roots(before)), all.1.saturating_sub(of_roots(after)));
+    };
     let of_root = |of: &RetainedObjects| of.of_roots.get(root)?.get(class).copied();
     let last = of_root(after).unwrap_or(0);
-    // A root may have become the one with the shortest path to objects that are not new.
-    let least = last.saturating_sub(all.1.saturating_sub(all.0));
-    (of_root(before).unwrap_or(0).max(least), last)
+    // A root that had none may have become the one with the shortest path to objects that are not new.
+    let first = || last.saturating_sub(all.1.saturating_sub(all.0));
+    (of_root(before).unwrap_or_else(first), last)
 }
 
 /// By how many objects a row has grown.

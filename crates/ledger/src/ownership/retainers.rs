@@ -197,14 +197,14 @@ impl<'a> Retainers<'a> {
             // The first one of several.
             let (join, from) = all.rev().max_by_key(|(_, from)| count(*from))?;
             let path = self.path_along(from, &join.0[..=join.1]);
-            Some(OtherPath { path, shared: self.shared(&joins) })
+            Some(OtherPath { path, shared: self.shared(&joins, ways.len()) })
         };
         ways.iter().map(path_of).collect()
     }
 
-    /// The class of the one object, nearest to most objects, through which both paths lead. Each way has the number of the node to which others
-    /// refer.
-    fn shared(&self, joins: &[(&Vec<u32>, usize)]) -> Option<String> {
+    /// The class of the one object, nearest to most of so many objects, through which both paths lead. Each way has the number of the node to
+    /// which others refer.
+    fn shared(&self, joins: &[(&Vec<u32>, usize)], objects: usize) -> Option<String> {
         let mut counts: HashMap<u32, (usize, usize)> = HashMap::new();
         for (way, at) in joins {
             for (index, &node) in way.iter().enumerate().take(at + 1).skip(1) {
@@ -212,7 +212,7 @@ impl<'a> Retainers<'a> {
                 (*count, *distance) = (*count + 1, index.max(*distance));
             }
         }
-        let is_common = |it: &(&u32, &(usize, usize))| it.1.0 * 2 > joins.len();
+        let is_common = |it: &(&u32, &(usize, usize))| it.1.0 * 2 > objects;
         let visible = |node: u32| match self.graph.node(node) {
             Node::Slot(slot) if self.graph.is_visible(slot) => Some(slot),
             _ => None,
@@ -557,7 +557,7 @@ fn shown(mut path: Path<'_>) -> String {
                 end = start;
             } else if start == middle.start || !is_left_out(start - 1) {
                 // The mark is no shorter than one step.
-                if end - start > 1 || closure.or(owner).is_none() {
+                if end - start > 1 {
                     path.splice(start..end, [Step::of([OTHERS, "", ""])]);
                 }
             }

@@ -192,9 +192,10 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             let may_be_garbage = path.as_deref().is_some_and(is_of_extensions);
             let few = few.filter(|(few, _)| few.path == *path && !may_be_garbage);
             let roots = path.as_deref().map(|path| with_other(path, owner));
-            // Two roots may retain the same objects.
+            // Others may retain the objects of the first root, too.
             let has_other = owner.is_some_and(|it| it.kept_by.first().is_some_and(|it| it.other_path.is_some()));
-            let several = owner.filter(|_| !are_garbage && !may_be_garbage && !has_other);
+            let is_possible = path.is_none() || !may_be_garbage && !has_other;
+            let several = owner.filter(|_| !are_garbage && is_possible);
             let several = several.and_then(|owner| by_several(owner, *bytes));
             match (few, roots) {
                 (Some((few, owner)), Some(roots)) => shrink(&process, few, &roots, owner),

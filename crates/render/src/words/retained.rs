@@ -15,11 +15,13 @@ pub(super) fn with_other(path: &str, owner: Option<&Owner>) -> String {
     let kept = owner.and_then(|owner| owner.kept_by.first());
     let other = kept.filter(|kept| kept.path.as_deref() == Some(path));
     match other.map(|kept| (kept.other_path.as_deref(), kept.shared.as_deref())) {
-        Some((Some(_), Some(shared))) => {
+        Some((Some(other), Some(shared))) => {
+            let root = other.split(" → ").next().unwrap_or(other);
             // Of a long path, steps in the middle are not shown.
-            let left_out =
-                if has_step(path, shared) { "" } else { " that is left out of this path" };
-            format!("{path} (others retain the {shared}{left_out}, too: empty it)")
+            let left_out = if has_step(path, shared) { "" } else { ", which this path leaves out" };
+            format!(
+                "{path}, and also by {root} through the same {shared}{left_out} (empty it: letting go of one root is not enough)"
+            )
         }
         Some((Some(other), None)) => {
             format!("{path}, and also by {other} (letting go of one root is not enough)")
@@ -30,7 +32,7 @@ pub(super) fn with_other(path: &str, owner: Option<&Owner>) -> String {
 
 /// The part of `all` objects that a root retains, and the path from another one that has them, too.
 pub(crate) fn retained_share(kept: &KeptBy, all: u64) -> String {
-    let other = kept.other_path.as_ref().filter(|_| kept.shared.is_none());
+    let other = kept.other_path.as_ref();
     let also = other.map_or_else(String::new, |other| format!(", also retained by {other}"));
     format!("({} of {}){also}", Count(kept.objects), Count(all))
 }
@@ -96,7 +98,8 @@ pub(super) fn by_several(owner: &Owner, bytes: u64) -> Option<String> {
     let enough = enough.filter(|&enough| enough > 0)?;
     let mut words = String::new();
     for (index, kept) in roots[..=enough].iter().enumerate() {
-        let (objects, path) = (Count(kept.objects), kept.path.as_deref().unwrap_or_default());
+        let objects = Count(kept.objects);
+        let path = with_other(kept.path.as_deref().unwrap_or_default(), Some(owner));
         words += &match index {
             0 => format!("{objects} of {} are retained by {path}", Count(owner.objects)),
             _ if index == enough => format!(", and {objects} by {path}"),

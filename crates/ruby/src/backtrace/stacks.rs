@@ -414,13 +414,14 @@ impl StackCopy {
             return false;
         }
         if iseq.0 == 0 {
-            return true;
+            // What C code pushes for its own calls lies behind its environment.
+            return !has_left;
         }
         let is_receiver = || self.value(first) == Some(frame_self(frame));
         let is_method = match self.own_environment(environment).filter(|_| !has_left) {
             // From 3.3 on the receiver of a method that a block defines is on the stack, too.
             Some(it) => it.kind() != BLOCK || it.flags & DEFINED_BY_BLOCK != 0 && is_receiver(),
-            None => is_receiver(),
+            None => has_left && is_receiver(),
         };
         let words = at.0.saturating_sub(first.0) / 8;
         parameters_of(iseq).is_some_and(|parameters| words < parameters + u64::from(is_method))

@@ -54,17 +54,22 @@ impl Looks {
         order.sort_unstable_by_key(|&index| slots[index]);
         let page = |index: usize| self.ages.page_of(slots[index]);
         for of_page in order.chunk_by(|&one, &next| page(one) == page(next)) {
-            let ages = self.ages.of_page(image, page(of_page[0]));
+            // Before the ages: a slot that is taken again meanwhile must not have the age of the object before.
+            let mut read = Vec::new();
             // New objects lie side by side, so one read has many.
             for run in of_page.chunk_by(|&one, &next| slots[next] - slots[one] <= MAX_GAP) {
                 let start = slots[run[0]];
                 let mut bytes =
                     vec![0; (slots[run[run.len() - 1]] - start) as usize + self.compared];
-                if image.read_exact(start, &mut bytes).is_err() {
-                    continue;
+                if image.read_exact(start, &mut bytes).is_ok() {
+                    read.push((run, bytes));
                 }
+            }
+            let ages = self.ages.of_page(image, page(of_page[0]));
+            for (run, bytes) in read {
                 for &index in run {
-                    let bytes = &bytes[(slots[index] - start) as usize..][..self.compared];
+                    let at = (slots[index] - slots[run[0]]) as usize;
+                    let bytes = &bytes[at..][..self.compared];
                     contents[index] = contents_of(&ages, slots[index], bytes);
                 }
             }

@@ -132,7 +132,7 @@ fn what_two_roots_have_in_common_need_only_be_emptied() {
     let class =
         |it: &Action| matches!(it, Action::ReleaseObjects { class, .. } if class == "String");
     let step = advice(&report, class);
-    assert!(step.action.contains("(others retain the Array, too: empty it)"), "{step:?}");
+    assert!(step.action.contains(" through the same Array (empty it: letting go"), "{step:?}");
     target.tell("clear");
     assert!(target.next_truth()["entries"].as_u64().unwrap() < 200);
     assert!(target.finish());

@@ -10,7 +10,7 @@ use super::{ObjectGraph, Paths};
 impl ObjectGraph<'_> {
     /// The bytes of the blocks that each of the `wanted` objects owns: the object's slot, and the bytes of one block. Of two objects that
     /// refer to a block, both have it. A block behind these belongs to the object that is the fewest pointers away, and to garbage only if no
-    /// object that is retained leads to it: what a dead object referred to is often freed, and in use again.
+    /// certain pointer leads to it from an object that is retained: what a dead object referred to is often freed, and in use again.
     pub(crate) fn bytes_of_blocks(
         &self,
         paths: &Paths,
