@@ -4,6 +4,7 @@ use image::{Image, Memory};
 use linux::Address;
 
 use crate::layout::page_descriptor::MAX_START;
+use crate::model::heap_page::HeapPage;
 use crate::object_space::ObjectSpace;
 use crate::read::PAGE_SIZES_LOG2;
 use crate::word::word;
@@ -11,7 +12,7 @@ use crate::word::word;
 /// The words of a page's descriptor among which that of its first slot is.
 const WORDS: usize = 16;
 /// The number of pages from which the place of that word is derived.
-const SAMPLE: usize = 64;
+const SAMPLE: usize = 256;
 
 /// Recognizes the heap pages of a process that runs.
 #[derive(Debug, Clone, Copy)]
@@ -33,26 +34,28 @@ impl HeapPages {
                 page.range.start.align_down(bytes) == page.range.end.before(1).align_down(bytes)
             })
         })?;
-        let pages = || space.pages.iter().filter(|page| !page.slots.is_empty()).take(SAMPLE);
-        pages().next()?;
-        let is_start = |&index: &usize| {
-            pages().all(|page| {
-                let words = descriptor(image, page.range.start.align_down(page_bytes));
-                words.is_some_and(|words| words[index] == page.first_slot.0)
-            })
-        };
+        let with_slots = || space.pages.iter().filter(|page| !page.slots.is_empty());
+        // Neighbours mostly have slots of one size.
+        let step = with_slots().count().div_ceil(SAMPLE).max(1);
+        let descriptor =
+            |page: &HeapPage| descriptor(image, page.range.start.align_down(page_bytes));
+        let sample: Vec<([u64; WORDS], &HeapPage)> = with_slots()
+            .step_by(step)
+            .map(|page| Some((descriptor(page)?, page)))
+            .collect::<Option<_>>()?;
+        sample.first()?;
+        let is_start =
+            |&index: &usize| sample.iter().all(|(words, page)| words[index] == page.first_slot.0);
+        let start = (0..WORDS).find(is_start)?;
+        // The first slot often lies as many bytes behind the page's beginning as a slot has, so its address ends with them.
         let has_slot_bytes = |&at: &usize| {
-            pages().all(|page| {
-                let words = descriptor(image, page.range.start.align_down(page_bytes));
-                let number = |words: [u64; WORDS]| words[at / 8] >> (at % 8 * 8) & 0xffff;
-                words.map(number) == Some(page.slot_bytes.into())
-            })
+            let is_it = |(words, page): &([u64; WORDS], &HeapPage)| {
+                words[at / 8] >> (at % 8 * 8) & 0xffff == u64::from(page.slot_bytes)
+            };
+            at / 8 != start && sample.iter().all(is_it)
         };
-        Some(Self {
-            page_bytes,
-            start: (0..WORDS).find(is_start)?,
-            slot_bytes_at: (0..WORDS * 8).step_by(2).find(has_slot_bytes),
-        })
+        let slot_bytes_at = (0..WORDS * 8).step_by(2).find(has_slot_bytes);
+        Some(Self { page_bytes, start, slot_bytes_at })
     }
 
     /// The bytes of a page.

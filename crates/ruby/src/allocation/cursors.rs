@@ -8,8 +8,8 @@ use crate::layout::page_finder::{words_around, words_around_start};
 
 /// The words of a cursor: the next slot, the end of its region, the next region, and the descriptor of the page.
 const WORDS: usize = 4;
-/// The cursors that are needed: a process that allocates has those of several sizes.
-const MIN_CURSORS: usize = 2;
+/// The cursors that tell the distance of two. After a collection some have no page until the next object of their size is made.
+const MIN_CURSORS: usize = 3;
 
 /// Finds the places from which slots are taken from 4.1 on (`rb_heap_newobj_t` in gc/default/default.c): one for each size of slots, side by
 /// side in the object space of a Ractor. A page's free slots are regions there, whose slots are taken in the order of their addresses.
@@ -32,6 +32,11 @@ impl CursorSearch {
     /// Looks at the process once more.
     pub(super) fn look(&mut self, memory: &dyn Memory, pages: &Pages) {
         let words = read_words(memory, self.start, self.bytes);
+        let start = self.start;
+        self.seen.retain(|&at, &mut size| {
+            let words = words.get((at - start) as usize / 8..).and_then(|it| it.get(..WORDS));
+            words.is_some_and(|words| is_cursor_of(memory, pages, words, size))
+        });
         for (index, words) in words.windows(WORDS).enumerate() {
             if let Some(slot_bytes) = slot_bytes(pages, words) {
                 self.seen.insert(self.start.offset(index as u64 * 8), slot_bytes);
@@ -39,17 +44,46 @@ impl CursorSearch {
         }
     }
 
-    /// The address of the first cursor, and the offsets of all from there on. `None` if their distances are not multiples of one, or their slots
-    /// do not become larger: then some are none.
-    pub(super) fn found(&self) -> Option<(Address, Vec<List>)> {
-        let (&first, _) = self.seen.first_key_value()?;
-        let list = |(&at, &slot_bytes): (&Address, &u64)| List { at: at - first, slot_bytes };
-        let lists: Vec<List> = self.seen.iter().map(list).collect();
-        let distances = || lists.windows(2).map(|pair| pair[1].at - pair[0].at);
-        let step = distances().min()?;
-        let are_steps = distances().all(|distance| distance % step == 0);
-        let grow = lists.windows(2).all(|pair| pair[0].slot_bytes < pair[1].slot_bytes);
-        (lists.len() >= MIN_CURSORS && are_steps && grow).then_some((first, lists))
+    /// The address of the first cursor, and the offsets of all from there on: one for each of these sizes of slots, ascending. `None` if the
+    /// distances do not agree with that, or there is no cursor at one of these places; unless all were seen, with others between them, whose
+    /// sizes have no pages.
+    pub(super) fn found(
+        &self,
+        memory: &dyn Memory,
+        pages: &Pages,
+        sizes: &[u64],
+    ) -> Option<(Address, Vec<List>)> {
+        if self.seen.values().eq(sizes) {
+            let (&first, _) = self.seen.first_key_value()?;
+            let list = |(&at, &slot_bytes): (&Address, &u64)| List { at: at - first, slot_bytes };
+            return Some((first, self.seen.iter().map(list).collect()));
+        }
+        let number = |size: &u64| sizes.iter().position(|it| it == size).map(|it| it as u64);
+        let seen: Vec<(Address, u64)> =
+            self.seen.iter().map(|(&at, size)| Some((at, number(size)?))).collect::<Option<_>>()?;
+        let (&(first, first_number), &(last, last_number)) = (seen.first()?, seen.last()?);
+        let step = (last - first).checked_div(last_number.checked_sub(first_number)?)?;
+        let start = Address(first.0.checked_sub(first_number.checked_mul(step)?)?);
+        let at = |number: u64| start.0.checked_add(number.checked_mul(step)?);
+        let agree = seen.iter().all(|(place, number)| at(*number) == Some(place.0));
+        let is_cursor = |(number, &size): (u64, &u64)| {
+            let words = read_words(memory, Address(at(number)?), WORDS * 8);
+            is_cursor_of(memory, pages, &words, size)
+                .then_some(List { at: number * step, slot_bytes: size })
+        };
+        let lists: Vec<List> = (0..).zip(sizes).map(is_cursor).collect::<Option<_>>()?;
+        let is_enough = seen.len() >= MIN_CURSORS.min(sizes.len());
+        (agree && step > 0 && is_enough).then_some((start, lists))
+    }
+}
+
+/// Returns true if these words are the cursor of slots of this size, which may have no page, or one that is newer than the capture.
+fn is_cursor_of(memory: &dyn Memory, pages: &Pages, words: &[u64], size: u64) -> bool {
+    let &[next, end, _, descriptor] = words else { return false };
+    match end.checked_sub(8) {
+        None => next == 0,
+        Some(last) if pages.of(last).is_some() => slot_bytes(pages, words) == Some(size),
+        Some(last) => memory.read_u64(Address(last).align_down(pages.bytes)) == Ok(descriptor),
     }
 }
 
@@ -75,9 +109,12 @@ mod tests {
     impl Memory for Words {
         fn read(&self, at: Address, into: &mut [u8]) -> usize {
             let bytes: Vec<u8> = self.0.iter().flat_map(|it| it.to_le_bytes()).collect();
-            let from = (at.0 - SPACE) as usize;
-            into.copy_from_slice(&bytes[from..from + into.len()]);
-            into.len()
+            let from = at.0.checked_sub(SPACE).map(|it| it as usize);
+            let found = from.and_then(|from| bytes.get(from..from + into.len()));
+            found.map_or(0, |bytes| {
+                into.copy_from_slice(bytes);
+                bytes.len()
+            })
         }
     }
 
@@ -92,11 +129,12 @@ mod tests {
         Pages { pages: (1..).zip(slot_bytes).map(page).collect(), bytes: 1 << 16 }
     }
 
-    fn found(words: &[u64], pages: &Pages) -> Option<(Address, Vec<List>)> {
+    fn found(words: &[u64], pages: &Pages, sizes: &[u64]) -> Option<(Address, Vec<List>)> {
         let mut search =
             CursorSearch { start: Address(SPACE), bytes: words.len() * 8, seen: BTreeMap::new() };
-        search.look(&Words(words.to_vec()), pages);
-        search.found()
+        let memory = Words(words.to_vec());
+        search.look(&memory, pages);
+        search.found(&memory, pages, sizes)
     }
 
     /// The cursor of a page from the slot with this number to that one.
@@ -107,32 +145,41 @@ mod tests {
 
     #[test]
     fn cursors_are_found_by_the_pages_that_they_point_into() {
-        let pages = pages(&[32, 64, 128]);
+        let pages = pages(&[32, 64, 128, 512]);
         let used_up = [0x2_0000, 0x2_0000, 0, 1];
+        let heap = |slot_bytes: u64, cursor: [u64; WORDS]| [&[7, slot_bytes], &cursor[..]].concat();
+        // After a collection that of 96 bytes has no page, and that of 256 bytes one that is newer than the capture.
         let words = [
-            vec![7, 32],
-            used_up.to_vec(),
-            vec![9, 64],
-            cursor(2, 64, 5, 9).to_vec(),
-            vec![9, 96, 0, 0, 0, 0],
-            vec![9, 128],
-            cursor(3, 128, 0, 1).to_vec(),
+            heap(32, used_up),
+            heap(64, cursor(2, 64, 5, 9)),
+            heap(96, [0; WORDS]),
+            heap(128, cursor(3, 128, 0, 1)),
         ];
-        let (first, lists) = found(&words.concat(), &pages).unwrap();
-        let at = |number: u64, slot_bytes| List { at: number * 48, slot_bytes };
-        assert_eq!((first, lists), (Address(SPACE + 16), vec![at(0, 32), at(1, 64), at(3, 128)]));
+        let sizes = [32, 64, 96, 128];
+        let (first, lists) = found(&words.concat(), &pages, &sizes).unwrap();
+        let list = |(number, slot_bytes): (u64, u64)| List { at: number * 48, slot_bytes };
+        assert_eq!(first, Address(SPACE + 16));
+        assert_eq!(lists, (0..).zip(sizes).map(list).collect::<Vec<_>>());
+        // "744 seen and 1 kept": without the places of other sizes only garbage was seen.
+        assert_eq!(found(&words[..2].concat(), &pages, &sizes), None);
+        assert_eq!(found(&words.concat(), &pages, &[32, 64, 128, 512]), None, "not all were seen");
+        let all = found(&words.concat(), &pages, &[32, 64, 128]).unwrap();
+        let offsets: Vec<u64> = all.1.iter().map(|list| list.at).collect();
+        assert_eq!(offsets, [0, 48, 144], "a size without pages lies between");
+        let mut other = words.clone();
+        other[2][3] = 0x2_0040;
+        assert_eq!(found(&other.concat(), &pages, &sizes), None, "of another size");
     }
 
     #[test]
     fn words_that_are_no_cursors_are_not_believed() {
         let pages = pages(&[32, 64, 128]);
         let [small, large] = [cursor(1, 32, 1, 4), cursor(2, 64, 1, 4)];
-        assert!(found(&[small, large].concat(), &pages).is_some());
-        // One alone, sizes that fall, and distances that are no multiples.
-        assert_eq!(found(&small, &pages), None);
-        assert_eq!(found(&[large, small].concat(), &pages), None);
-        let uneven = [&small[..], &large, &[0], &cursor(3, 128, 0, 1)].concat();
-        assert_eq!(found(&uneven, &pages), None);
+        let found = |words: &[u64]| found(words, &pages, &[32, 64]);
+        assert!(found(&[small, large].concat()).is_some());
+        // One alone, and sizes that fall.
+        assert_eq!(found(&small), None);
+        assert_eq!(found(&[large, small].concat()), None);
         // Of another page, behind its end, within a slot, and behind the last slot.
         for wrong in [
             [large[0], large[1], 0, 3],
@@ -145,7 +192,7 @@ mod tests {
             [u64::MAX, u64::MAX, u64::MAX, 2],
             [8, 4, 0, 2],
         ] {
-            assert_eq!(found(&[small, wrong].concat(), &pages), None, "{wrong:x?}");
+            assert_eq!(found(&[small, wrong].concat()), None, "{wrong:x?}");
         }
     }
 }

@@ -228,7 +228,9 @@ impl FreeListSearch {
     #[must_use]
     pub fn found(&self, memory: &dyn Memory) -> Option<FreeLists> {
         let page_bytes = self.pages.bytes;
-        if let Some((at, lists)) = self.cursors.as_ref().and_then(CursorSearch::found) {
+        let cursors = self.cursors.as_ref();
+        let found = cursors.and_then(|it| it.found(memory, &self.pages, &self.pools));
+        if let Some((at, lists)) = found {
             let place = Place::Fixed(at);
             return Some(FreeLists { place, lists, order: Order::Ascending, page_bytes });
         }
