@@ -69,6 +69,14 @@ pub struct KeptRow {
     pub lines: Vec<KeptLine>,
 }
 
+impl KeptRow {
+    /// By how many objects it has grown.
+    #[must_use]
+    pub fn growth(&self) -> u64 {
+        self.objects_after.saturating_sub(self.objects_before)
+    }
+}
+
 /// Whether the lines of a row can be named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -99,6 +107,14 @@ pub struct KeptGrowth {
     pub path: String,
     pub other_objects: u64,
     pub samples: u64,
+}
+
+impl KeptGrowth {
+    /// By how many objects of its class the root has grown.
+    #[must_use]
+    pub fn growth(&self) -> u64 {
+        self.objects_after.saturating_sub(self.objects_before)
+    }
 }
 
 /// A method that made objects of a class, the first line at which it was seen with one, and what it mostly called then.

@@ -50,14 +50,14 @@ pub fn kept_summary(kept: &Kept) -> String {
         Some(root) => format!("{root} in process {pid}"),
         None => format!("Process {pid}"),
     };
-    let objects = format!("{} more {}", Count(grown(row)), objects(&row.class));
+    let objects = format!("{} more {}", Count(row.growth()), objects(&row.class));
     let line = row.lines.first().map_or("unknown code".into(), place);
     let samples = row.lines.first().map_or(0, |it| it.samples);
     let of = row.samples;
     let mut text = format!(
         "{who} keeps {objects} than {time} ago; about {samples} of {of} samples of them were made in {line}."
     );
-    if let Some(growth) = kept.growing.first().filter(|it| grown_of(it) > grown(row)) {
+    if let Some(growth) = kept.growing.first().filter(|it| grown_of(it) > row.growth()) {
         text += &format!(" {} retains {}; no line of these is named.", growth.root, more(growth));
     }
     text
@@ -151,7 +151,7 @@ fn write(kept: &Kept, command: KeptCommand, out: &mut String, width: usize) -> s
 
 /// "712 more objects of Proc and 2,848 of other classes".
 fn more(growth: &KeptGrowth) -> String {
-    let count = Count(growth.objects_after.saturating_sub(growth.objects_before));
+    let count = Count(growth.growth());
     let others = match growth.other_objects {
         0 => String::new(),
         others => format!(" and {} of other classes", Count(others)),
@@ -161,16 +161,11 @@ fn more(growth: &KeptGrowth) -> String {
 
 /// The number of all objects that a root retains more.
 fn grown_of(growth: &KeptGrowth) -> u64 {
-    let of_class = growth.objects_after.saturating_sub(growth.objects_before);
-    of_class.saturating_add(growth.other_objects)
-}
-
-fn grown(row: &KeptRow) -> u64 {
-    row.objects_after.saturating_sub(row.objects_before)
+    growth.growth().saturating_add(growth.other_objects)
 }
 
 fn write_row(row: &KeptRow, out: &mut String, width: usize) -> std::fmt::Result {
-    let mut head = format!("+{} {}", Count(grown(row)), objects(&row.class));
+    let mut head = format!("+{} {}", Count(row.growth()), objects(&row.class));
     if let Some(path) = row.path.as_ref().or(row.root.as_ref()) {
         head += &format!(", kept by {path}");
     }

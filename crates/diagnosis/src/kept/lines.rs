@@ -27,17 +27,12 @@ pub(super) fn number_frames(kept: &mut Kept, profile: &KeptProfile) {
 
 /// The stacks that made objects of a row, the one with most samples first. They share the growth of the number of objects in
 /// proportion to samples.
-pub(super) fn stacks(
-    of: &KeptRow,
-    growth: u64,
-    made: &[u32],
-    profile: &KeptProfile,
-) -> Vec<KeptStack> {
+pub(super) fn stacks(of: &KeptRow, made: &[u32], profile: &KeptProfile) -> Vec<KeptStack> {
     let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
     made.iter().for_each(|&stack| *counts.entry(stack).or_default() += 1);
     let mut counts: Vec<(u32, u64)> = counts.into_iter().collect();
     counts.sort_by_key(|&(stack, samples)| (Reverse(samples), stack));
-    let (mut samples_left, mut objects_left) = (made.len() as u64, growth);
+    let (mut samples_left, mut objects_left) = (made.len() as u64, of.growth());
     let row = |(stack, samples): (u32, u64)| {
         let part = u128::from(objects_left) * u128::from(samples) / u128::from(samples_left);
         let objects = u64::try_from(part).unwrap_or(objects_left);

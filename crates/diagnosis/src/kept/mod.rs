@@ -114,13 +114,11 @@ pub fn kept(
     // Objects of the interpreter belong to others.
     rows.sort_by_key(|(it, _)| {
         let is_named = it.judgement == KeptJudgement::Named;
-        (!is_named, is_hidden(&it.class), Reverse(growth(it)), Reverse(it.samples))
+        (!is_named, is_hidden(&it.class), Reverse(it.growth()), Reverse(it.samples))
     });
     let named = rows.iter().filter(|it| it.0.judgement == KeptJudgement::Named);
     let made = |samples: &[&KeptObject]| samples.iter().map(|it| it.stack).collect::<Vec<_>>();
-    kept.stacks = named
-        .flat_map(|(row, samples)| stacks(row, growth(row), &made(samples), profile))
-        .collect();
+    kept.stacks = named.flat_map(|(row, samples)| stacks(row, &made(samples), profile)).collect();
     kept.rows = rows.into_iter().map(|it| it.0).collect();
     number_frames(&mut kept, profile);
     kept.growing = growing(before, &retained, &kept.rows, &paths);
@@ -149,11 +147,6 @@ fn counts(
     // A root that had none may have become the one with the shortest path to objects that are not new.
     let first = || last.saturating_sub(all.1.saturating_sub(all.0));
     (of_root(before).unwrap_or_else(first), last)
-}
-
-/// By how many objects a row has grown.
-fn growth(row: &KeptRow) -> u64 {
-    row.objects_after.saturating_sub(row.objects_before)
 }
 
 /// Sums up samples of one class.
@@ -228,7 +221,6 @@ fn growing(
 ) -> Vec<KeptGrowth> {
     let named = rows.iter().filter(|it| it.judgement == KeptJudgement::Named);
     let named: HashSet<&str> = named.filter_map(|it| it.root.as_deref()).collect();
-    let growth = |it: &KeptGrowth| it.objects_after.saturating_sub(it.objects_before);
     let of_root = |(root, classes): (&String, &BTreeMap<String, u64>)| {
         if named.contains(root.as_str()) {
             return None;
@@ -252,26 +244,26 @@ fn growing(
                 samples: 0,
             })
         };
-        let is_clear = |it: &KeptGrowth| growth(it) >= least_growth(it.objects_before, MIN_GROWTH);
+        let is_clear = |it: &KeptGrowth| it.growth() >= least_growth(it.objects_before, MIN_GROWTH);
         // Hidden objects belong to others of the path.
         let rows_of_classes = classes.iter().filter(|(class, _)| !class.starts_with("(T_"));
         let grown = rows_of_classes.filter_map(row);
         let grown: Vec<KeptGrowth> =
             grown.filter(|it| is_clear(it) && !is_behind_thread(&it.path)).collect();
-        let all = grown.iter().fold(0, |sum: u64, it| sum.saturating_add(growth(it)));
+        let all = grown.iter().fold(0, |sum: u64, it| sum.saturating_add(it.growth()));
         // The step of a Proc has its place in the program. Objects of the interpreter say least.
         let has_proc =
             |it: &KeptGrowth| it.path.split(ARROW).any(|step| step.starts_with("Proc ("));
-        let first = |it: &KeptGrowth| (!has_proc(it), is_hidden(&it.class), Reverse(growth(it)));
+        let first = |it: &KeptGrowth| (!has_proc(it), is_hidden(&it.class), Reverse(it.growth()));
         let mut most = grown.into_iter().min_by_key(first)?;
-        most.other_objects = all - growth(&most);
+        most.other_objects = all - most.growth();
         let few = rows.iter().filter(|it| it.judgement == KeptJudgement::FewSamples);
         let samples = few.filter(|it| it.root.as_ref() == Some(root)).map(|it| it.samples);
         most.samples = samples.sum();
         Some(most)
     };
     let mut roots: Vec<KeptGrowth> = after.of_roots.iter().filter_map(of_root).collect();
-    roots.sort_by_key(|it| Reverse(growth(it).saturating_add(it.other_objects)));
+    roots.sort_by_key(|it| Reverse(it.growth().saturating_add(it.other_objects)));
     roots.truncate(MAX_ROOTS);
     roots
 }

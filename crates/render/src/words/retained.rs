@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use diagnosis::{has_step, is_of_extensions};
+use diagnosis::{has_step, is_of_extensions, root};
 use formats::{KeptBy, Owner};
 use ledger::Count;
 
@@ -16,7 +16,7 @@ pub(super) fn with_other(path: &str, owner: Option<&Owner>) -> String {
     let other = kept.filter(|kept| kept.path.as_deref() == Some(path));
     match other.map(|kept| (kept.other_path.as_deref(), kept.shared.as_deref())) {
         Some((Some(other), Some(shared))) => {
-            let root = other.split(" → ").next().unwrap_or(other);
+            let root = root(other);
             // Of a long path, steps in the middle are not shown.
             let left_out = if has_step(path, shared) { "" } else { ", which this path leaves out" };
             format!(
