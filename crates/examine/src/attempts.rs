@@ -23,6 +23,11 @@ const MAX_ATTEMPTS: u32 = 4;
 /// The time between two attempts, in which the target runs.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 
+/// The maximum number of captures of a target whose major collection marks, for an analysis that needs the ages of objects, and the time
+/// between two. A busy server marks for less than a second; a program that allocates little never ends it.
+const MARKING_ATTEMPTS: u32 = 3;
+const BETWEEN_MARKING_ATTEMPTS: Duration = Duration::from_millis(500);
+
 /// The time of the walks during a freeze: per resident GiB without and with owners, per heap of malloc's arenas, per
 /// thread, and per mapping. Measured on processes with up to 4,000 threads, 15,000 mappings and 300 arenas.
 const WALK_PER_GIB: Duration = Duration::from_millis(140);
@@ -64,7 +69,8 @@ impl Captured {
     }
 }
 
-/// Reads the target, a Ruby process, by the requested method, as far as `detail` needs.
+/// Reads the target, a Ruby process, by the requested method, as far as `detail` needs. What has a memory map is compared with others, which
+/// takes the ages of objects: it is read again if a major collection was marking.
 ///
 /// Nothing is written to the terminal while the target is paused, since that could block.
 pub(crate) fn take(
@@ -72,7 +78,19 @@ pub(crate) fn take(
     how: CaptureOptions,
     detail: Detail,
 ) -> Result<Captured, Error> {
-    take_and_try(target, how, detail, None)
+    let mut captured = take_and_try(target, how, detail, None)?;
+    for _ in 1..MARKING_ATTEMPTS {
+        if !detail.analyses.memory_map || captured.facts.knows_ages() {
+            break;
+        }
+        std::thread::sleep(BETWEEN_MARKING_ATTEMPTS);
+        match take_and_try(target, how, detail, None) {
+            Ok(later) if later.capture.unread.is_none() => captured = later,
+            // The target may have ended meanwhile.
+            _ => break,
+        }
+    }
+    Ok(captured)
 }
 
 /// Like [`take`], for a process that is to be trimmed by `call`: the forked copy makes the call after it was read, unless

@@ -49,6 +49,12 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// Returns false if a major collection was marking: it forgot at its start which objects are old.
+    #[must_use]
+    pub fn knows_ages(&self) -> bool {
+        self.collector.is_none_or(|it| it.is_marking != Some(true))
+    }
+
     /// Reads malloc's side and Ruby's side of `image` at the same time. If one cannot be read, the reason is kept and
     /// the other remains valid. With `owners`, the pointers between blocks are read too, so
     /// that blocks behind other blocks have owners.

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use examine::{KeptLines, ProcessName, Sandbox, SourceName};
-use formats::{Snapshot, to_json};
+use formats::to_json;
 use ledger::Size;
 use linux::proc::wait_until_untraced;
 
@@ -17,10 +17,6 @@ use crate::{naming, terminal};
 /// The defaults of `--every` and `--times` for one process.
 const EVERY: Duration = Duration::from_secs(60);
 const TIMES: u32 = 4;
-/// The number of times that a snapshot is taken while a major collection marks, and the time between them. A busy server marks for
-/// less than a second.
-const MARKING_TRIES: u32 = 3;
-const BETWEEN_TRIES: Duration = Duration::from_millis(500);
 /// The longest wait for another tracer, such as an agent that captures the process, before each look but the first.
 const WAIT_FOR_TRACER: Duration = Duration::from_secs(30);
 
@@ -144,10 +140,8 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
                     }
                     return Ok(snapshot);
                 }
-                with_ages(|| {
-                    let source = naming::source(name.clone())?;
-                    Ok(source.snapshot(how, retained, &earlier, &progress)?)
-                })
+                let source = naming::source(name.clone())?;
+                Ok(source.snapshot(how, retained, &earlier, &progress)?)
             })?
         }
         [_] => return Err(Failure::OneSource),
@@ -187,19 +181,6 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     }
     let outcome = if is_complete { Outcome::Done } else { Outcome::Incomplete };
     Ok(arguments.grown_too_much("RSS", diff.rss_bytes.change).unwrap_or(outcome))
-}
-
-/// Takes a snapshot, again if a major collection was marking, which forgets at its start which objects are old. A program that
-/// allocates little never ends it.
-fn with_ages(take: impl Fn() -> Result<Snapshot, Failure>) -> Result<Snapshot, Failure> {
-    for _ in 1..MARKING_TRIES {
-        let snapshot = take()?;
-        if snapshot.report.knows_ages() {
-            return Ok(snapshot);
-        }
-        std::thread::sleep(BETWEEN_TRIES);
-    }
-    take()
 }
 
 /// Takes something at intervals, by the number of the look. If it cannot be taken any more, such as after the end of the process, those so far are compared.

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::process::Output;
+use std::time::Duration;
 
 use formats::{Confidence, Diff, DiffKind, Doubt, Report, Snapshot, Subject};
 use testkit::Target;
@@ -184,6 +185,32 @@ fn a_snapshot_during_a_major_collection_hides_no_leak() {
     // Without three others, nothing is known of what roots keep.
     let few = diff(&looks[..3]);
     assert_eq!((&few.kept, few.verdict.confidence), (&None, formats::Confidence::Low));
+}
+
+/// The last snapshot of `diff --kept` was taken only once, so one in 60 said nothing of what roots keep.
+#[test]
+fn a_snapshot_waits_for_the_end_of_a_marking() {
+    let mut target = Target::scenario("growth/behind_garbage", &[]);
+    target.tell("mark");
+    assert_eq!(target.next_truth()["state"], "marking");
+    if crate::report(target.pid()).knows_ages() {
+        return testkit::skip("the state of this Ruby's collector is not known");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.rbloat");
+    let pid = target.pid().to_string();
+    let mut child =
+        rbloat().args(["snapshot", "--max-pause", "10s", &pid, "-o"]).arg(&path).spawn().unwrap();
+    let waits_for = format!("/proc/{}/wchan", child.id());
+    while child.try_wait().unwrap().is_none()
+        && !fs::read_to_string(&waits_for).is_ok_and(|it| it.contains("nanosleep"))
+    {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    target.tell("step");
+    target.next_truth();
+    assert!(child.wait().unwrap().success());
+    assert!(Snapshot::from_bytes(&fs::read(&path).unwrap()).unwrap().report.knows_ages());
 }
 
 /// The verdict had the few strings that something retains: 409 KiB of 57 MiB.

