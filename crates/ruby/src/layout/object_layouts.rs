@@ -13,7 +13,7 @@ use crate::layout::context::Basics;
 use crate::layout::imemo;
 use crate::layout::object::Object;
 use crate::layout::regexp::{self, REGEXP_BYTES};
-use crate::layout::shape_tree::{ShapeHome, ShapeTree};
+use crate::layout::shape_tree::{ShapeHome, ShapeTree, Variables};
 use crate::layout::st_table::TableLayout;
 use crate::model::content::{Content, Form};
 use crate::model::slot::SlotType;
@@ -121,8 +121,8 @@ pub(crate) struct ObjectLayouts<'a> {
     image: &'a Image<'a>,
     /// From 3.2 on.
     shape_tree: Option<ShapeTree>,
-    /// Shapes with their number of variables.
-    cached_shapes: Vec<Option<(u32, u64)>>,
+    /// Shapes with their variables.
+    cached_shapes: Vec<Option<(u32, Variables)>>,
     fields_of_structs: StructFields,
     table_layout: TableLayout,
     /// The number of `imemo_constcache`.
@@ -246,7 +246,8 @@ impl<'a> ObjectLayouts<'a> {
                         ShapeHome::Variable => flags & OBJECT_NOT_EMBEDDED == 0,
                         ShapeHome::Vm | ShapeHome::Tree => flags & OBJECT_EMBEDDED != 0,
                     };
-                    reader.shaped_object(variables, is_embedded)
+                    let Some(variables) = variables else { return Some(false) };
+                    reader.shaped_object(shape_tree.home, variables, is_embedded)
                 }
                 None => reader.object(),
             },
@@ -259,14 +260,14 @@ impl<'a> ObjectLayouts<'a> {
         })
     }
 
-    /// The number of variables of an object with these flags.
-    fn variables(&mut self, shape_tree: ShapeTree, flags: u64) -> Option<u64> {
+    /// The variables of an object with these flags.
+    fn variables(&mut self, shape_tree: ShapeTree, flags: u64) -> Option<Variables> {
         let number = (flags >> 32) as u32;
         let place = number as usize % CACHED_SHAPES;
         match self.cached_shapes[place] {
             Some((known, variables)) if known == number => Some(variables),
             _ => {
-                let variables = shape_tree.count(self.image, flags)?;
+                let variables = shape_tree.variables_of(self.image, flags)?;
                 self.cached_shapes[place] = Some((number, variables));
                 Some(variables)
             }
@@ -462,18 +463,21 @@ impl<F: FnMut(ObjectWord)> Reader<'_, F> {
         self.memory_at(3, |at| ObjectWord::Memory(at, Content::new(Form::Values, u64::from(room))))
     }
 
-    /// `struct RObject` from 3.2 on: as many variables as its shape has, or a pointer to them. If there
-    /// are too many shapes, it points to a table instead.
-    fn shaped_object(&mut self, variables: Option<u64>, is_embedded: bool) -> bool {
-        let Some(variables) = variables else { return false };
-        if is_embedded {
-            return self.values(2, variables as usize);
+    /// `struct RObject` from 3.2 on: as many variables as its shape has, or a pointer to them. If its class has objects of too many
+    /// shapes, it points to a table instead, whether or not its flags say that the variables are in the slot (up to 3.4): an
+    /// `rb_id_table` in 3.2, an `st_table` since.
+    fn shaped_object(&mut self, home: ShapeHome, variables: Variables, is_embedded: bool) -> bool {
+        match variables {
+            Variables::Row(count) if is_embedded => self.values(2, count as usize),
+            Variables::Table if home == ShapeHome::Tree => self.memory_at(2, ObjectWord::Table),
+            Variables::Row(0) | Variables::Table => {
+                self.memory_at(2, |at| ObjectWord::Memory(at, Content::UNKNOWN))
+            }
+            Variables::Row(count) => {
+                let content = Content::new(Form::Values, count);
+                self.memory_at(2, |at| ObjectWord::Memory(at, content))
+            }
         }
-        let content = match variables {
-            0 => Content::UNKNOWN,
-            _ => Content::new(Form::Values, variables),
-        };
-        self.memory_at(2, |at| ObjectWord::Memory(at, content))
     }
 
     /// `rb_env_t`: the bytecode (none if the frame is of a function in C), the end of the environment, its beginning, and

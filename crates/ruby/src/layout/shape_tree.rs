@@ -19,6 +19,9 @@ const READ_BYTES: usize = 33;
 const SHAPE_IVAR: u8 = 1;
 /// `SHAPE_OBJ_ID`: a shape that adds the object's number.
 const SHAPE_OBJ_ID: u8 = 2;
+/// `SHAPE_OBJ_TOO_COMPLEX`: a shape whose objects have their variables in a table (3.2; 3.3 and 3.4).
+const SHAPE_OBJ_TOO_COMPLEX_IN_VM: u8 = 6;
+const SHAPE_OBJ_TOO_COMPLEX: u8 = 4;
 /// `INVALID_SHAPE_ID`, the parent of the root (up to 4.0; later on, all bits of a place in the list).
 const INVALID_SHAPE_ID: u32 = u32::MAX;
 /// More shapes than there are between any shape and the root.
@@ -42,6 +45,15 @@ pub(crate) enum ShapeHome {
     Variable,
     /// The same, with shorter shapes and without a pointer to the first (from 4.1 on).
     Short,
+}
+
+/// Where an object has its variables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Variables {
+    /// Side by side, so many of them.
+    Row(u64),
+    /// In a table, since its class has objects of too many shapes.
+    Table,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -183,18 +195,20 @@ impl ShapeTree {
         })
     }
 
-    /// The number of variables of objects with these flags. Shapes of any kind have it.
-    pub(crate) fn count(self, image: &Image<'_>, flags: u64) -> Option<u64> {
+    /// The variables of objects with these flags. Shapes of any kind have them.
+    pub(crate) fn variables_of(self, image: &Image<'_>, flags: u64) -> Option<Variables> {
         let number = (flags >> 32) as u32;
-        let has_table = match self.home {
+        let has_table = |it: Shape| match self.home {
+            ShapeHome::Vm => it.kind == SHAPE_OBJ_TOO_COMPLEX_IN_VM,
+            ShapeHome::Tree => it.kind == SHAPE_OBJ_TOO_COMPLEX,
             ShapeHome::Variable => number & TOO_COMPLEX != 0,
             ShapeHome::Short => number & COMPLEX != 0,
-            ShapeHome::Vm | ShapeHome::Tree => false,
         };
-        if has_table {
-            return Some(0);
-        }
-        Some(u64::from(self.shape(image, number)?.variables))
+        let shape = self.shape(image, number)?;
+        Some(match has_table(shape) {
+            true => Variables::Table,
+            false => Variables::Row(shape.variables.into()),
+        })
     }
 
     /// The shape of an object with these flags, and those before it, up to the root.
@@ -291,10 +305,10 @@ mod tests {
         let tree = found(7, 77).unwrap();
         let positions: Vec<_> = tree.positions(&image, 2 << 32, || true).collect();
         assert_eq!(positions, [(88, 0)]);
-        assert_eq!(tree.count(&image, 2 << 32), Some(1));
+        assert_eq!(tree.variables_of(&image, 2 << 32), Some(Variables::Row(1)));
         // Its variables are in a hash table; and the parent of the root.
-        assert_eq!(tree.count(&image, (1 << 26 | 2) << 32), Some(0));
-        assert_eq!(tree.count(&image, 0x7ffff << 32), None);
+        assert_eq!(tree.variables_of(&image, (1 << 26 | 2) << 32), Some(Variables::Table));
+        assert_eq!(tree.variables_of(&image, 0x7ffff << 32), None);
     }
 
     #[test]

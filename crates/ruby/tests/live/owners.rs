@@ -186,3 +186,28 @@ fn links_are_references_that_the_process_dumps_too() {
     assert!(linked > 5_000 && named > linked, "{linked} of {named}");
     assert!(target.finish());
 }
+
+/// On Ruby 3.3 and 3.4 the flags of such an object still say that its variables are in the slot, so these were garbage.
+#[test]
+fn objects_of_too_many_shapes_refer_to_their_tables() {
+    let target = Target::ruby(
+        "class Order
+           def initialize(names)
+             names.each { |name| instance_variable_set(\"@#{name}\", [name]) }
+           end
+         end
+         random = Random.new(1)
+         $orders = Array.new(300) { Order.new(('a'..'f').to_a.shuffle(random: random)) }
+         GC.start; puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let space = super::space_of(&target).unwrap();
+    let class = space.classes.iter().position(|class| class.name.as_deref() == Some("Order"));
+    let is_order = |slot: &u32| Some(space.slots[*slot as usize].class() as usize) == class;
+    let orders: Vec<u32> = (0..space.slots.len() as u32).filter(is_order).collect();
+    assert_eq!(orders.len(), 300);
+    for slot in orders {
+        let has_table = space.references.of(slot).next().is_some();
+        assert!(has_table || !space.links.of(slot).is_empty(), "{slot}");
+    }
+    assert!(target.finish());
+}

@@ -46,6 +46,8 @@ const PROGRAM: &str = r##"
     $kept << ObjectSpace::WeakMap.new.tap { |it| it[$kept[0]] = $kept[1] } << TracePoint.new(:raise) { $kept } << Class.new(Base) << Module.new
     $kept << [1, 2].each << [1, 2].each_with_index.tap(&:next) << "abc".each_char.tap(&:next) << /(a)#{"b"}/
     $kept << Complex(1, 2.5) << Data.define(:a).new(a: [1]) if defined?(Data) && Data.respond_to?(:define)
+    class Memo; def initialize(names); names.each { |name| instance_variable_set("@#{name}", [name]) }; end; end
+    $kept << Array.new(40) { |it| Memo.new(("a".."f").to_a.shuffle(random: Random.new(it))) }
     40.times { |it| Object.new.instance_eval("proc { String; [Struct] }").call }
     $kept << Array.new(400) { |it| [it].freeze }
     at_exit { $kept }; ObjectSpace.define_finalizer($kept[0], proc { $kept }); autoload :Missing, "/nowhere"
