@@ -22,8 +22,8 @@ const PAGES_START: u64 = 0x7f20_0000_0000;
 const MEMORY_START: u64 = 0x7f30_0000_0000;
 /// The address of the interpreter's object space.
 const OBJECT_SPACE: u64 = MEMORY_START + 0x1000;
-/// The size of an object space, and the maximum number of them.
-const OBJECT_SPACE_BYTES: u64 = 0x3000;
+/// The size of an object space, of which several lie close together, and the maximum number of them.
+const OBJECT_SPACE_BYTES: u64 = 0x1400;
 const MAX_SPACES: u64 = 4;
 
 /// Every Ruby starts with more than one page.

@@ -168,13 +168,9 @@ impl<'a> PageFinder<'a> {
     /// The descriptors of the pages of the object space that `descriptor` belongs to.
     fn space_of(&mut self, descriptor: Address) -> Result<Vec<Address>, Failure> {
         let list_head = self.find_head(descriptor)?;
-        let (page_array, pages) = self.find_array(list_head)?;
+        let (page_array, pages) = self.find_array(list_head, descriptor)?;
         self.spaces.push(SpaceMembers { list_head, page_array });
-        if pages.contains(&descriptor) {
-            Ok(pages)
-        } else {
-            Err(self.failure(Check::Array, descriptor))
-        }
+        Ok(pages)
     }
 
     /// Walks the ring that `descriptor` is in: the only node that belongs to no page is the list
@@ -218,13 +214,20 @@ impl<'a> PageFinder<'a> {
         Err(self.failure(Check::Ring, node))
     }
 
-    /// The longest array of pages that a word near the list head points to, if its length is where
-    /// lengths are. Returns the part of it that is in use, and the pages.
-    fn find_array(&mut self, head: Address) -> Result<(Range<Address>, Vec<Address>), Failure> {
+    /// The longest array of pages that a word near the list head points to and that has the page of `descriptor`, if its length is
+    /// where lengths are. Returns the part of it that is in use, and the pages. From 4.1 on the array of another Ractor's object space
+    /// may be as near.
+    fn find_array(
+        &mut self,
+        head: Address,
+        descriptor: Address,
+    ) -> Result<(Range<Address>, Vec<Address>), Failure> {
         let words = words_around(self.image, head);
         let (mut longest, mut range, mut is_counted) = (Vec::new(), head..head, false);
         let mut consider = |at: Address, header: u64, pages: Vec<Address>, counted: bool| {
-            if pages.len() > longest.len() || (pages.len() == longest.len() && counted) {
+            let is_longer =
+                pages.len() > longest.len() || (pages.len() == longest.len() && counted);
+            if is_longer && pages.contains(&descriptor) {
                 range = at..at.offset(header + 8 * pages.len() as u64);
                 (longest, is_counted) = (pages, counted);
             }
@@ -246,7 +249,7 @@ impl<'a> PageFinder<'a> {
                 consider(at, DARRAY_HEADER, pages, counted);
             }
         }
-        if is_counted { Ok((range, longest)) } else { Err(self.failure(Check::Array, head)) }
+        if is_counted { Ok((range, longest)) } else { Err(self.failure(Check::Array, descriptor)) }
     }
 
     /// The pointers from `at` on, at most `length`, up to the first that does not point to a
