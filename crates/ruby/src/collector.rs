@@ -5,14 +5,9 @@ use linux::Address;
 
 use crate::interpreter::Interpreter;
 
-/// Bits that `flags` never has (`rb_objspace_t` of gc.c, from 3.4 on gc/default/default.c): it has 12 or 13.
-const UNUSED_FLAGS: u32 = !0 << 13;
 /// `mode`, and its value while objects are marked.
 const MODE: u32 = 0b11;
 const MARKING: u32 = 1;
-/// `during_gc` and `during_compacting`: a collection runs, which sets other flags meanwhile.
-const DURING_GC: u32 = 1 << 5 | 1 << 6;
-const DONT_GC: u32 = 1 << 3;
 /// More bytes than `malloc_limit` can be in earnest.
 const MAX_LIMIT: u64 = 1 << 40;
 
@@ -30,13 +25,22 @@ pub struct Collector {
     pub allows_full_mark: Option<bool>,
 }
 
-/// The places of the collector's state in the object space, which begins with `malloc_limit` and `malloc_increase`.
+/// The places of the collector's state in the object space (`rb_objspace_t` of gc.c, from 3.4 on gc/default/default.c), and its flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CollectorLayout {
-    /// The offset of `flags`.
+    /// The offset of `malloc_limit`, which tells whether this is an object space.
+    pub(crate) limit: u64,
+    /// The offset of `flags`, and the number of them.
     pub(crate) flags: u64,
-    /// The flag `gc_stressful`.
+    pub(crate) flag_count: u32,
+    /// The flag that `GC.disable` sets: `dont_gc`, from 4.1 on `user_gc_disabled`.
+    pub(crate) disabled: u32,
+    /// `during_gc` and `during_compacting`: a collection runs, which sets other flags meanwhile.
+    pub(crate) during_gc: u32,
+    /// `gc_stressful`; `None` if it is elsewhere, or unknown.
     pub(crate) stress: Option<u32>,
+    /// `during_minor_gc`.
+    pub(crate) minor: Option<u32>,
     /// The offset of `gc_config.full_mark`.
     pub(crate) full_mark: Option<u64>,
 }
@@ -47,8 +51,8 @@ impl Collector {
     pub fn read(memory: &dyn Memory, interpreter: &Interpreter, space: Address) -> Option<Self> {
         let layout = interpreter.collector_layout()?;
         let flags = memory.read_u32(space.offset(layout.flags)).ok()?;
-        let limit = memory.read_u64(space).ok()?;
-        if !(1..MAX_LIMIT).contains(&limit) || flags & UNUSED_FLAGS != 0 {
+        let limit = memory.read_u64(space.offset(layout.limit)).ok()?;
+        if !(1..MAX_LIMIT).contains(&limit) || flags >> layout.flag_count != 0 {
             return None;
         }
         let allows_full_mark = match layout.full_mark {
@@ -59,15 +63,15 @@ impl Collector {
                 _ => return None,
             },
         };
-        let runs = flags & DURING_GC != 0;
+        let runs = flags & layout.during_gc != 0;
         let is_marking = match flags & MODE {
-            // Only a major collection marks in steps. `during_minor_gc` comes two bits behind `gc_stressful`.
-            MARKING if runs => layout.stress.map(|stress| flags & stress << 2 == 0),
+            // Only a major collection marks in steps.
+            MARKING if runs => layout.minor.map(|minor| flags & minor == 0),
             mode => Some(mode == MARKING),
         };
         Some(Self {
             is_marking,
-            is_disabled: (!runs).then_some(flags & DONT_GC != 0),
+            is_disabled: (!runs).then_some(flags & layout.disabled != 0),
             is_stressed: layout.stress.filter(|_| !runs).map(|stress| flags & stress != 0),
             allows_full_mark,
         })
@@ -81,7 +85,9 @@ impl Interpreter {
     /// Up to 3.2 there is one such variable, then one for each size of slots (`gc_set_initial_pages`).
     #[must_use]
     pub fn initial_slots(&self, name: &str, value: &str) -> Option<u64> {
-        self.collector_layout()?;
+        if !self.has_initial_numbers() {
+            return None;
+        }
         let size = name.strip_prefix("RUBY_GC_HEAP_")?.strip_suffix("INIT_SLOTS")?;
         let sizes: &[&str] = match self.has_one_initial_number() {
             true => &[""],

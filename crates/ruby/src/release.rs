@@ -61,6 +61,11 @@ impl Interpreter {
         self.is_at_least(4, 0)
     }
 
+    /// Such variables keep slots (from 4.0 on that was not verified).
+    pub(crate) fn has_initial_numbers(&self) -> bool {
+        self.is_at_least(2, 7) && !self.is_at_least(3, 5)
+    }
+
     /// Slots of all sizes have one variable for their initial number (`RUBY_GC_HEAP_INIT_SLOTS`, up to 3.2).
     pub(crate) fn has_one_initial_number(&self) -> bool {
         !self.is_at_least(3, 3)
@@ -68,14 +73,35 @@ impl Interpreter {
 
     /// The places of the collector's state (`rb_objspace_t`); `None` for releases whose layout was not verified.
     pub(crate) fn collector_layout(&self) -> Option<CollectorLayout> {
-        let (flags, stress, full_mark) = match () {
-            () if self.is_at_least(3, 5) || !self.is_at_least(2, 7) => return None,
-            () if self.is_at_least(3, 4) => (20, Some(1 << 8), Some(16)),
-            () if self.is_at_least(3, 3) => (16, Some(1 << 8), None),
-            () if self.is_at_least(3, 2) => (16, None, None),
-            () => (16, Some(1 << 7), None),
+        let common = CollectorLayout {
+            limit: 0,
+            flags: 16,
+            flag_count: 13,
+            disabled: 1 << 3,
+            during_gc: 1 << 5 | 1 << 6,
+            stress: Some(1 << 8),
+            minor: Some(1 << 10),
+            full_mark: None,
         };
-        Some(CollectorLayout { flags, stress, full_mark })
+        Some(match () {
+            () if self.is_at_least(4, 1) => CollectorLayout {
+                limit: 64,
+                flags: 76,
+                flag_count: 15,
+                disabled: 1 << 4,
+                during_gc: 1 << 6 | 1 << 7 | 1 << 8,
+                stress: None,
+                minor: Some(1 << 11),
+                full_mark: Some(72),
+            },
+            () if self.is_at_least(3, 5) || !self.is_at_least(2, 7) => return None,
+            () if self.is_at_least(3, 4) => {
+                CollectorLayout { flags: 20, full_mark: Some(16), ..common }
+            }
+            () if self.is_at_least(3, 3) => common,
+            () if self.is_at_least(3, 2) => CollectorLayout { stress: None, minor: None, ..common },
+            () => CollectorLayout { stress: Some(1 << 7), minor: Some(1 << 9), ..common },
+        })
     }
 
     /// Returns true for this release and later ones.
