@@ -147,6 +147,8 @@ pub struct RubyAccount {
     pub slot_bytes_free: u64,
     /// The bytes of free slots on heap pages without an object, resident or not.
     pub slot_bytes_empty: u64,
+    /// The bytes of heap pages that have no slots now, resident or not: Ruby keeps them for slots of any size (from 3.4 on).
+    pub page_bytes_free: u64,
     /// The state of the garbage collector; `None` if it is unknown.
     pub collector: Option<Collector>,
     /// The environment variables that make the collector keep slots, with the number of slots.
@@ -437,6 +439,9 @@ impl RubyAccount {
             Some((name.clone(), space.interpreter.initial_slots(name, value)?))
         };
         let empty = space.pages.iter().filter(is_empty);
+        // Room for slots of any size.
+        let pages = space.pages.iter().filter(|page| page.slot_bytes == 0);
+        let ranges = pages.map(|page| &page.range).chain(&space.free_pages);
         let mut account = Self {
             version: space.interpreter.version.clone(),
             heap_pages: space.pages.len() as u64,
@@ -448,6 +453,7 @@ impl RubyAccount {
             slot_bytes_empty: empty
                 .map(|page| page.slots.len() as u64 * u64::from(page.slot_bytes))
                 .sum(),
+            page_bytes_free: ranges.map(linux::length).sum(),
             collector,
             initial_slots: process.environment.iter().flatten().filter_map(initial_slots).collect(),
             objects: space.counts(),

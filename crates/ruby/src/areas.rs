@@ -4,4 +4,5 @@ pub(crate) mod fiber_stacks;
 pub(crate) mod jit_code;
 pub(crate) mod mark_stack;
 pub(crate) mod mn_stacks;
+pub(crate) mod page_pool;
 pub(crate) mod transient_heap;

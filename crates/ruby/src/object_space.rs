@@ -54,6 +54,8 @@ pub struct ObjectSpace {
     /// The transient heap, where small arrays, hashes and structs live for a short while (2.6 to
     /// 3.2), outside malloc.
     pub transient_heap: Option<Range<Address>>,
+    /// The memory of heap pages that Ruby has freed and keeps, or has mapped and not used yet, ascending (from 4.1 on).
+    pub free_pages: Vec<Range<Address>>,
     /// Malloc'ed memory of the garbage collector of which only a part is in use: the array of pages, and the stack of
     /// objects to mark. For each its address and content.
     pub collector_memory: Vec<(Address, Content)>,

@@ -6,6 +6,7 @@ pub(crate) mod slots;
 use image::Image;
 use linux::Address;
 
+use crate::areas::page_pool::PagePool;
 use crate::areas::transient_heap::TransientHeap;
 use crate::areas::{fiber_stacks, jit_code, mark_stack, mn_stacks};
 use crate::error::{Check, Error, Failure};
@@ -100,6 +101,8 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
     findings.extend(transient_heap.as_ref().and_then(unread));
     let fiber_stacks = fiber_stacks::find(image, interpreter, &context.classifier);
     let mn_stacks = mn_stacks::find(image, interpreter, &context.classifier);
+    let pool = PagePool::find(image, interpreter, &heap.pages);
+    let index = pool.index.map(|(at, pages)| (at, Content::new(Form::Words, pages)));
     let slot_index = context.classifier.into_index();
     let mut space = ObjectSpace {
         interpreter: interpreter.clone(),
@@ -114,7 +117,11 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
         fiber_stacks,
         mn_stacks,
         jit_code: jit_code::find(image, interpreter),
-        collector_memory: collector_memory(image, &heap.spaces, transient_heap.as_ref()),
+        collector_memory: collector_memory(image, &heap.spaces, transient_heap.as_ref())
+            .into_iter()
+            .chain(index)
+            .collect(),
+        free_pages: pool.free,
         transient_heap: transient_heap.map(|heap| heap.range),
         collector_address: heap.spaces.first().map(|space| space.list_head),
         old_objects: OldObjects::find(image, &heap.spaces, read.counts.old),

@@ -61,6 +61,11 @@ impl Interpreter {
         self.is_at_least(4, 0)
     }
 
+    /// Heap pages come from a pool for all Ractors (`page_pool` of gc/default/default.c, from 4.1).
+    pub(crate) fn has_page_pool(&self) -> bool {
+        self.is_at_least(4, 1)
+    }
+
     /// Such variables keep slots (from 4.0 on that was not verified).
     pub(crate) fn has_initial_numbers(&self) -> bool {
         self.is_at_least(2, 7) && !self.is_at_least(3, 5)

@@ -18,6 +18,8 @@ pub struct Ruby {
     #[serde(default)]
     pub slot_bytes_empty: u64,
     #[serde(default)]
+    pub page_bytes_free: u64,
+    #[serde(default)]
     pub gc: Gc,
     pub objects: BTreeMap<String, u64>,
     pub classes: Vec<Class>,
@@ -33,6 +35,7 @@ impl Ruby {
             slot_bytes_live: account.slot_bytes_live,
             slot_bytes_free: account.slot_bytes_free,
             slot_bytes_empty: account.slot_bytes_empty,
+            page_bytes_free: account.page_bytes_free,
             gc: Gc::new(account, ledger),
             objects: account.objects.iter().map(|(name, count)| ((*name).into(), *count)).collect(),
             classes: ledger

@@ -95,6 +95,7 @@ impl<'a> Bookings<'a> {
         carved.extend(of(&objects.jit_code, Cause::RubyJit));
         // Small arrays, hashes and structs up to Ruby 3.2.
         carved.extend(of(objects.transient_heap.as_slice(), Cause::RubyMalloc));
+        carved.extend(of(&objects.free_pages, Cause::RubyFreeSlots));
         carved.sort_by_key(|span| span.range.start);
         let mut overlaps = Clashes::default();
         let carved = disjoint(carved, &mut overlaps);

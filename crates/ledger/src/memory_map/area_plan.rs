@@ -49,6 +49,7 @@ pub(crate) fn plans(state: &ProcessState, facts: &Facts) -> Vec<AreaPlan> {
     whole(&space.fiber_stacks, AreaKind::FiberStack);
     whole(&space.jit_code, AreaKind::Jit);
     whole(space.transient_heap.as_slice(), AreaKind::TransientHeap);
+    whole(&space.free_pages, AreaKind::HeapPages);
     claimed.sort_by_key(|plan| plan.range.start);
     // The ledger reports memory that is claimed twice.
     claimed.dedup_by(|next, last| next.range.start < last.range.end);

@@ -23,6 +23,7 @@ pub(crate) fn areas(
     claimed.extend(heap.extents.iter().map(|extent| extent.range.clone()));
     claimed.extend(space.pages.iter().map(|page| page.range.clone()));
     claimed.extend(modules.iter().map(|module| module.range.clone()));
+    claimed.extend(space.free_pages.iter().cloned());
     claimed.extend(space.fiber_stacks.iter().cloned());
     claimed.extend(space.transient_heap.iter().cloned());
     claimed.extend(space.jit_code.iter().cloned());

@@ -124,7 +124,8 @@ pub(crate) fn free_slots(report: &Report) -> String {
             Count(initial)
         );
     }
-    if ruby.slot_bytes_empty > ruby.slot_bytes_free / 2 {
+    let empty = ruby.slot_bytes_empty.saturating_add(ruby.page_bytes_free);
+    if empty > ruby.slot_bytes_free.saturating_add(ruby.page_bytes_free) / 2 {
         return "most of them are on pages without an object, which the GC keeps for new objects"
             .into();
     }
