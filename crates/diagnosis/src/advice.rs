@@ -11,7 +11,7 @@ use ledger::{
 };
 
 pub use slots::keeps_most_free_slots;
-use slots::{compact, keep_fewer_free_slots, unset_initial_slots};
+use slots::{compact, free_pages, keep_fewer_free_slots, unset_initial_slots};
 pub use stacks::keeps_native_threads;
 use stacks::{
     disable_thread_caches, end_fibers, end_thread, recurse_less, run_fewer_fibers,
@@ -70,7 +70,12 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
         (&[Cause::MallocCached], vec![disable_thread_caches(ledger)]),
         (
             &[Cause::RubyFreeSlots],
-            vec![unset_initial_slots(ledger), keep_fewer_free_slots(ledger), compact(ledger)],
+            vec![
+                unset_initial_slots(ledger),
+                keep_fewer_free_slots(ledger),
+                free_pages(ledger),
+                compact(ledger),
+            ],
         ),
         (
             &[RubyLiveSlots, RubyMalloc],
@@ -131,7 +136,9 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         Action::AutoTrim | Action::DecayInBackground => sum(&[MallocUnreturned]),
         Action::PreloadJemalloc { .. } => sum(&[MallocUnreturned, MallocFragmented]),
         Action::LimitArenas { kept_bytes } => *kept_bytes,
-        Action::UnsetInitialSlots { .. } | Action::Compact => sum(&[Cause::RubyFreeSlots]),
+        Action::UnsetInitialSlots { .. } | Action::FreePages | Action::Compact => {
+            sum(&[Cause::RubyFreeSlots])
+        }
         Action::EnableGc { garbage_bytes: bytes @ 1.. }
         | Action::AllowFullMark { garbage_bytes: bytes }
         | Action::LimitTable { bytes, .. }

@@ -74,6 +74,8 @@ pub enum Action {
         /// Their names.
         variables: Vec<String>,
     },
+    /// Let Ruby free the heap pages without slots that it keeps.
+    FreePages,
     /// Compact Ruby's heap.
     Compact,
     /// Release the objects of one class.

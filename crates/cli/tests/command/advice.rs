@@ -179,6 +179,33 @@ fn compaction_frees_most_of_the_free_slots() {
     assert!(target.finish());
 }
 
+/// "Few live objects pin many pages", and no step: from Ruby 3.4 on, pages without slots are kept for slots of any size.
+#[test]
+fn a_warmup_frees_pages_without_slots() {
+    let mut target = Target::bare_ruby(
+        "def fill; Array.new(3_000_000) { 's' * 60 }; end
+         def burn(depth); depth == 0 ? 0 : 1 + burn(depth - 1); end
+         fill; burn(500)
+         8.times { GC.start }
+         puts 'ready {}'; $stdout.flush; gets
+         Process.warmup
+         GC.start
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let before = report(target.pid());
+    if before.ruby.as_ref().unwrap().page_bytes_free < 64 << 20 {
+        return testkit::skip("this Ruby keeps no pages without slots");
+    }
+    let step = before.advice.iter().find(|it| it.action == Action::FreePages);
+    assert!(step.is_some(), "{:?}", before.advice);
+    target.tell("warm up");
+    target.next_truth();
+    let after = report(target.pid());
+    let [before, after] = [before, after].map(|report| bytes(&report, "ruby.free_slots"));
+    assert!(after < before * 4 / 5, "{before} {after}");
+    assert!(target.finish());
+}
+
 /// 61 MiB were predicted, and nothing was saved.
 #[test]
 fn compaction_around_pinned_objects_is_not_predicted() {

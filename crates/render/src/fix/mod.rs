@@ -154,6 +154,10 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
         | Action::LimitJit { .. } => {
             vec![Block::new("Where the process's environment is set:", [command.into()])]
         }
+        Action::FreePages => vec![Block::new(
+            "In the program, when it is idle:",
+            ["Process.warmup".into(), "GC.start".into()],
+        )],
         Action::Compact => vec![Block::new(
             "In the program, when it is idle:",
             ["GC.compact".into(), "5.times { GC.start }".into()],
@@ -238,7 +242,7 @@ fn check(action: &Action) -> &'static str {
         Action::CloseFilesInMemory { .. } => {
             "`rbloat report PID` no longer lists the file, and its control group uses less."
         }
-        Action::UnsetInitialSlots { .. } | Action::Compact => {
+        Action::UnsetInitialSlots { .. } | Action::FreePages | Action::Compact => {
             "`rbloat report PID` shows less ruby.free_slots."
         }
         Action::ReleaseObjects { .. } | Action::FreeNative { .. } => {

@@ -165,6 +165,11 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             format!("unset {}", variables.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(" ")),
             "a restart, and more collections while Ruby's heap grows to the size that the program needs.",
         ),
+        Action::FreePages => (
+            "Let Ruby free the heap pages that have no slots now. It keeps them for later, so RSS falls only until the program needs them again.".into(),
+            "Process.warmup, then GC.start".into(),
+            "a pause of the whole process: it collects all garbage and compacts the heap.",
+        ),
         Action::Compact => (
             match report.process.ruby_version.as_deref() {
                 Some(version) if version < "3" => {

@@ -24,6 +24,7 @@ pub(super) fn in_family(advice: &Advice, report: &Report) -> String {
         | Action::Rehash { .. }
         | Action::CopySlices { .. }
         | Action::CopyBuffers { .. }
+        | Action::FreePages
         | Action::Compact => {
             "If this memory is from before the fork, it stays in the others, and pages that change are copied: free it before the fork."
         }

@@ -173,6 +173,8 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             slot_evidence(report),
             if super::gc::keeps_free_slots(report) {
                 "started without these settings, the process should have fewer free slots.".into()
+            } else if report.advice.iter().any(|step| step.action == Action::FreePages) {
+                "Process.warmup, followed by GC.start, should free most of these pages; ordinary load should fill others.".into()
             } else if report.advice.iter().any(|step| step.action == Action::Compact) {
                 "GC.compact, followed by GC.start several times, should free those of these pages whose objects can move; ordinary load should fill \
                  them again."
