@@ -108,6 +108,36 @@ fn syntax_trees_are_released_by_their_nodes() {
     assert!(target.finish());
 }
 
+/// "rbloat knows no setting or command that lowers this", of bytecode that a Hash retains; and, of that in modules of a Hash, to find out
+/// whether it is defined again and again.
+#[test]
+fn bytecode_is_released_by_what_lists_it() {
+    let compiled = "RubyVM::InstructionSequence.compile(text, 'rule')";
+    let refined = "Module.new { refine(String) { class_eval(\"def title(a)\\n#{text}\\nend\") } }";
+    for (code, class) in [(compiled, "RubyVM::InstructionSequence"), (refined, "Module")] {
+        let mut target = Target::bare_ruby(&format!(
+            "module Rules; ALL = {{}}; end
+             text = (0..40).map {{ |k| %(v#{{k}} = 'order #{{k}}'.size + #{{k}}; [v#{{k}}, 'abc'.size].max if v#{{k}} > #{{k}}) }}.join(%(\n))
+             3000.times {{ |i| Rules::ALL[i] = {code} }}
+             GC.start; puts 'ready {{}}'; $stdout.flush; $stdin.gets
+             Rules::ALL.clear; 3.times {{ GC.start }}; puts 'ready {{}}'; $stdout.flush; $stdin.read"
+        ));
+        let report = report(target.pid());
+        let Action::ReleaseObjects { class: of, bytes: saved, path, .. } = &report.advice[0].action
+        else {
+            panic!("{:?}", report.advice)
+        };
+        assert_eq!(of, class);
+        assert!(path.as_ref().unwrap().starts_with("Rules::ALL → Hash → "), "{path:?}");
+        target.tell("clear");
+        target.next_truth();
+        let [before, after] =
+            [&report, &crate::report(target.pid())].map(|it| bytes(it, "ruby.vm"));
+        assert!(after + saved / 2 < before, "{class}: {before} {after} {saved}");
+        assert!(target.finish());
+    }
+}
+
 /// "And also by MailJob → … (letting go of one root is not enough)": both led to one Array, the default of a class_attribute, which need only be
 /// emptied.
 #[test]
