@@ -14,7 +14,9 @@ use ledger::{Cause, InterpreterKind};
 use super::course::{Course, course};
 use blocks::{kept_native, open_blocks};
 pub(super) use changes::Changes;
-use changes::{EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, Part, Sums, largest, least, verdict};
+use changes::{
+    EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, Part, SURE_SECONDS, Sums, largest, least, verdict,
+};
 pub use largest::has_more_objects;
 use largest::{
     Largest, MIN_SHARE, OWNERS_UNKNOWN, blocks_of_largest, is_mostly_garbage, native_owner,
@@ -213,8 +215,10 @@ fn leak(diff: Changes<'_>, sums: &Sums, hours: Option<f64>, least: i64) -> Optio
         Subject::Code => DiffKind::CodeLeak,
         _ => DiffKind::ManagedLeak,
     };
-    let is_sure =
-        diff.points.len() > MIN_SNAPSHOTS && !leak.slows_down(diff) && leak.is_sure_to_last();
+    let is_sure = diff.points.len() > MIN_SNAPSHOTS
+        && diff.seconds >= SURE_SECONDS
+        && !leak.slows_down(diff)
+        && leak.is_sure_to_last();
     let confidence = if is_sure { Confidence::High } else { Confidence::Medium };
     Some(leak.verdict(kind, None, confidence, hours))
 }

@@ -3,7 +3,7 @@
 use formats::{Confidence, DiffKind, DiffVerdict, Doubt, KeptNative, Subject};
 use ledger::Cause;
 
-use super::changes::{Changes, EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, least, verdict};
+use super::changes::{Changes, EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, SURE_SECONDS, least, verdict};
 use super::largest::Largest;
 use super::roots::{ENDED, least_kept};
 use crate::growth::course::{Course, course, slows_down};
@@ -57,6 +57,7 @@ fn verdict_on_owner(diff: Changes<'_>, row: &KeptNative) -> Option<DiffVerdict> 
         (row.latest_bytes as f64 / latest.max(1e-3)) < ENDED * row.bytes.change as f64 / seconds;
     let is_sure = row.cause == Cause::NativeUnreachable
         && times.len() > MIN_SNAPSHOTS
+        && diff.seconds >= SURE_SECONDS
         && !slows_down(&row.bytes, times);
     let (kind, doubt, confidence) = match course(&row.bytes, times) {
         Course::Steady if has_ended => (DiffKind::Growth, Some(Doubt::Uneven), Confidence::Low),

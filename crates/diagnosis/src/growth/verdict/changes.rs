@@ -12,6 +12,8 @@ const MIN_FRACTION: u64 = 100;
 
 /// Snapshots that are closer together do not show that nothing grows.
 pub(super) const MIN_SECONDS: f64 = 10.0;
+/// Whoever watches for less time cannot tell a leak from a cache that fills, with high confidence.
+pub(super) const SURE_SECONDS: f64 = 60.0;
 /// A leak takes as many snapshots, and one more for high confidence.
 pub(super) const MIN_SNAPSHOTS: usize = 3;
 /// The part of the growth of RSS that a leak must explain to be the verdict: one in ten.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use formats::{ClassChange, Confidence, Diff, DiffKind, DiffVerdict, Doubt, KeptChange, Subject};
 
 use super::changes::{
-    Changes, EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, Part, largest, least, verdict,
+    Changes, EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, Part, SURE_SECONDS, largest, least, verdict,
 };
 use super::largest::has_more_objects;
 use crate::growth::course::{Course, course, slows_down};
@@ -81,7 +81,11 @@ fn verdict_on_root(diff: Changes<'_>, row: &KeptChange) -> Option<DiffVerdict> {
         Course::Steady if fills_up(diff, row) => {
             (DiffKind::Growth, Some(Doubt::Unproven), Confidence::Low)
         }
-        Course::Steady if times.len() > MIN_SNAPSHOTS && !slows_down(&row.objects, times) => {
+        Course::Steady
+            if times.len() > MIN_SNAPSHOTS
+                && diff.seconds >= SURE_SECONDS
+                && !slows_down(&row.objects, times) =>
+        {
             (DiffKind::ManagedLeak, None, Confidence::High)
         }
         Course::Steady => (DiffKind::ManagedLeak, None, Confidence::Medium),
