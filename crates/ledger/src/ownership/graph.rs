@@ -20,7 +20,7 @@ use crate::ownership::reader::Reader;
 use crate::ownership::root_memory::{Root, root_sources};
 use crate::ownership::slot_edges::edges_and_contents;
 use crate::ownership::spare::Spare;
-use crate::ownership::structures::{Lists, concurrent_sets, of_structures};
+use crate::ownership::structures::{Lists, OfThreads, concurrent_sets};
 use crate::ownership::threads::StackOwners;
 use crate::pages::{Residents, pages_of};
 
@@ -51,8 +51,8 @@ pub(crate) struct PointerGraph {
     parts: Vec<Adjacency>,
     /// The edges from slots to nodes.
     pub(crate) of_slots: SparseRows<Edge>,
-    /// The structures of threads, ascending, and the blocks with their execution contexts and VM stacks.
-    pub(crate) of_structures: Vec<(u32, u32)>,
+    /// The blocks with the execution contexts and VM stacks of threads.
+    pub(crate) of_threads: OfThreads,
     /// Blocks whose used part is known from their object.
     known: Bits,
     /// The nodes of tables that were recognised after their memory had been read. `corrections` has their edges.
@@ -216,7 +216,7 @@ impl PointerGraph {
         let mut is_corrected = Bits::new(heap.block_count());
         corrected.iter().for_each(|&index| _ = is_corrected.insert(index));
         keyed_values.sort_unstable();
-        let of_structures = of_structures(space, &addresses);
+        let of_threads = OfThreads::find(space, &addresses);
         let mut graph = Self {
             blocks,
             areas: areas.clone(),
@@ -227,7 +227,7 @@ impl PointerGraph {
             parts: parts.into_iter().flatten().collect(),
             spare: Spare::read(image, heap, space, &of_slots),
             of_slots,
-            of_structures,
+            of_threads,
             known,
             corrected,
             is_corrected,

@@ -126,8 +126,8 @@ pub(crate) struct ObjectGraph<'a> {
     named_in_classes: Vec<(u32, u32)>,
     /// The slots of classes that lead from constant to constant, so that they live as long as the program.
     lasting_classes: Bits,
-    /// The slots that refer to more than their words do: to the named roots of a class, to stacks, or to values of which
-    /// they are the keys.
+    /// The slots that refer to more than their words do: to the named roots of a class, to stacks, to memory of a thread whose structure is
+    /// a variable, or to values of which they are the keys.
     with_others: Bits,
     /// The stacks and thread-local variables of threads and fibers, by the slot of these.
     roots_of_objects: Vec<(u32, usize)>,
@@ -160,7 +160,7 @@ impl<'a> ObjectGraph<'a> {
             memory_of_threads.insert(block);
             memory_of_ended_threads.insert(block);
         }
-        for &(_, block) in &pointers.of_structures {
+        for block in pointers.of_threads.blocks() {
             memory_of_threads.insert(block);
         }
         let mut structures = Bits::new(heap.block_count());
@@ -205,6 +205,7 @@ impl<'a> ObjectGraph<'a> {
         named_in_classes.iter().for_each(|&(slot, _)| _ = with_others.insert(slot));
         roots_of_objects.iter().for_each(|&(slot, _)| _ = with_others.insert(slot));
         weak.keys().for_each(|slot| _ = with_others.insert(slot));
+        pointers.of_threads.slots.iter().for_each(|&(slot, _)| _ = with_others.insert(slot));
         let class_of = |slot| class_name(space, slot);
         let names = ObjectNames::new(&pointers.thread_names, code, class_of);
         let class_slots =
@@ -264,7 +265,7 @@ impl<'a> ObjectGraph<'a> {
                 inner.insert(node);
             }
         }
-        for &(structure, _) in &self.pointers.of_structures {
+        for &(structure, _) in &self.pointers.of_threads.structures {
             inner.insert(structure);
         }
         inner

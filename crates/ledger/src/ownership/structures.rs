@@ -7,14 +7,16 @@ use allocator::HeapMap;
 use image::elf::Module;
 use image::{Image, Memory};
 use linux::{Address, length};
-use ruby::{
-    DataType, EndProc, EventHook, MAX_SPECIAL, ObjectSpace, RactorQueue, References, VmStack,
-};
+use ruby::{DataType, EndProc, EventHook, MAX_SPECIAL, ObjectSpace, RactorQueue, References};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::bits::Bits;
 use crate::ownership::graph::PointerGraph;
 
+/// The bytes of an `rb_thread_t` (vm_core.h) up to its Ractor: its links in a list, and its object.
+const THREAD_BYTES: u64 = 64;
+/// The bytes of a T_DATA object behind its class (`struct RTypedData`).
+const DATA_BYTES: u64 = 24;
 /// Bytes of variables that are read at a time.
 const READ_BYTES: usize = 64 << 10;
 
@@ -189,7 +191,8 @@ impl Finder<'_> {
     }
 
     /// The Ractors that run, each of which refers to the next one in the list of the VM. The main one is the first to whose beginning the
-    /// structure of the VM refers (`main_ractor` of `rb_vm_t`).
+    /// structure of the VM refers (`main_ractor` of `rb_vm_t`). From 4.1 on that structure is a variable, and so is that of the main
+    /// thread, which refers to its Ractor.
     fn running_ractors(&self) -> RunningRactors {
         let mut objects = HashMap::new();
         for slot in self.objects_of(DataType::is_ractor) {
@@ -201,9 +204,20 @@ impl Finder<'_> {
         let vms: Vec<u32> = self.structures_of(DataType::is_vm).collect();
         let of_vm = vms.iter().flat_map(|&vm| self.graph.edges(vm));
         let mut exact = of_vm.clone().filter(|edge| !edge.is_uncertain());
+        let variable = self.main_ractor_in_variables();
         let main = exact.find_map(|edge| objects.get(&edge.to())).copied();
+        let main = main.or(variable.map(|(slot, _)| slot));
         let mut found = RunningRactors { main, ..RunningRactors::default() };
         let mut waiting: Vec<u32> = of_vm.map(|edge| edge.to()).collect();
+        if let Some((_, structure)) = variable {
+            let words = self.words(structure, RactorQueue::MAX_RACTOR_BYTES);
+            waiting.extend(words.into_iter().filter_map(|word| {
+                match self.addresses.at(Address(word)) {
+                    Referent::Block { number, .. } => Some(number),
+                    _ => None,
+                }
+            }));
+        }
         while let Some(structure) = waiting.pop() {
             let Some(&slot) = objects.get(&structure) else { continue };
             if found.structures.insert(structure) {
@@ -212,6 +226,24 @@ impl Finder<'_> {
             }
         }
         found
+    }
+
+    /// The slot of the main Ractor and its structure, if that is a variable: the structure of the main thread, another variable, refers to
+    /// it (`ractor` of `rb_thread_t`), and so does the object.
+    fn main_ractor_in_variables(&self) -> Option<(u32, Address)> {
+        let is_variable = |at: Address| !matches!(self.addresses.at(at), Referent::Block { .. });
+        let structures = self.space.vm_stacks.iter().map(|stack| stack.structure);
+        let threads = structures.filter(|at| is_variable(*at));
+        let words: Vec<u64> = threads.flat_map(|at| self.words(at, THREAD_BYTES)).collect();
+        let mut ractors = self.objects_of(DataType::is_ractor);
+        ractors.find_map(|slot| {
+            let object = self.space.slot_address(slot as usize)?;
+            let its = self.words(object.offset(16), DATA_BYTES).into_iter();
+            let at = its
+                .map(Address)
+                .find(|at| words.contains(&at.0) && at.0 != 0 && is_variable(*at))?;
+            (self.words(at, 8).len() == 1).then_some((slot, at))
+        })
     }
 
     /// The threads whose list is in the structure of a Ractor that has ended.
@@ -304,19 +336,39 @@ fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
 }
 
-/// The structures of threads, and the blocks with their execution contexts and VM stacks.
-pub(crate) fn of_structures(space: &ObjectSpace, addresses: &AddressIndex<'_>) -> Vec<(u32, u32)> {
-    let block_at = |address: Address| match addresses.at(address) {
-        Referent::Block { number, .. } => Some(number),
-        _ => None,
-    };
-    let of_stack = |stack: &VmStack| {
-        let structure = block_at(stack.structure);
-        [stack.context, stack.start].map(|at| structure.zip(block_at(at)))
-    };
-    let mut found: Vec<_> = space.vm_stacks.iter().flat_map(of_stack).flatten().collect();
-    found.sort_unstable();
-    found
+/// The blocks with the execution contexts and VM stacks of threads.
+#[derive(Debug, Default)]
+pub(crate) struct OfThreads {
+    /// By the structure of the thread, ascending.
+    pub(crate) structures: Vec<(u32, u32)>,
+    /// By the slot of the Thread object, if its structure is a variable of the interpreter: that of the main thread is, from 4.1 on.
+    pub(crate) slots: Vec<(u32, u32)>,
+}
+
+impl OfThreads {
+    pub(crate) fn find(space: &ObjectSpace, addresses: &AddressIndex<'_>) -> Self {
+        let block_at = |address: Address| match addresses.at(address) {
+            Referent::Block { number, .. } => Some(number),
+            _ => None,
+        };
+        let mut found = Self::default();
+        for stack in &space.vm_stacks {
+            for block in [stack.context, stack.start].into_iter().filter_map(block_at) {
+                match block_at(stack.structure) {
+                    Some(structure) => found.structures.push((structure, block)),
+                    None => found.slots.push((stack.thread, block)),
+                }
+            }
+        }
+        found.structures.sort_unstable();
+        found.slots.sort_unstable();
+        found
+    }
+
+    /// All of these blocks.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = u32> + '_ {
+        self.structures.iter().chain(&self.slots).map(|it| it.1)
+    }
 }
 
 /// The blocks that sets of symbols and deduplicated strings refer to.

@@ -112,6 +112,9 @@ impl ObjectGraph<'_> {
             return;
         }
         if has_others {
+            for block in values_of(&self.pointers.of_threads.slots, slot) {
+                each(self.memory(block), Level::Named);
+            }
             for index in values_of(&self.roots_of_objects, slot) {
                 each(self.memory(self.pointers.root(index)), level_of(self.pointers.roots[index]));
             }
@@ -146,7 +149,7 @@ impl ObjectGraph<'_> {
         if self.pointers.lists.has_entry(node) {
             return;
         }
-        for block in values_of(&self.pointers.of_structures, node) {
+        for block in values_of(&self.pointers.of_threads.structures, node) {
             each(self.memory(block), Level::Named);
         }
         if !self.pointers.is_inner(node) {
