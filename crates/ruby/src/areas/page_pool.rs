@@ -5,6 +5,7 @@ use std::ops::Range;
 use image::{Image, Memory};
 use linux::Address;
 
+use crate::address_classifier::is_private;
 use crate::interpreter::Interpreter;
 use crate::model::heap_page::HeapPage;
 use crate::word::words;
@@ -15,7 +16,9 @@ const PAGE_BYTES: u64 = 64 << 10;
 const STRUCTURE_BYTES: usize = 512;
 /// `struct page_arena`: the next one, the beginning and the size of its pages.
 const ARENA_BYTES: usize = 24;
-/// More arenas of 2 MiB than there are in the largest process: 4 TiB.
+/// `PAGE_POOL_ARENA_SIZE` is 2 MiB.
+const MAX_ARENA_BYTES: u64 = 64 << 20;
+/// More arenas than there are in the largest process: 4 TiB.
 const MAX_ARENAS: usize = 2 << 20;
 
 /// The pool of heap pages.
@@ -76,8 +79,13 @@ fn arenas(image: &Image<'_>, first: Address, new: Range<u64>) -> Option<Vec<Rang
         let mut words = words(&bytes);
         let [behind, start, size] = [words.next()?, words.next()?, words.next()?];
         let end = start.checked_add(size)?;
-        let is_arena = start.is_multiple_of(PAGE_BYTES) && size.is_multiple_of(PAGE_BYTES);
-        if !is_arena || size == 0 || found.len() == MAX_ARENAS {
+        let is_mapped = |at: u64| image.state.mappings.find(Address(at)).is_some_and(is_private);
+        let is_arena = start.is_multiple_of(PAGE_BYTES)
+            && size.is_multiple_of(PAGE_BYTES)
+            && (PAGE_BYTES..=MAX_ARENA_BYTES).contains(&size)
+            && is_mapped(start)
+            && is_mapped(end - 1);
+        if !is_arena || found.len() == MAX_ARENAS {
             return None;
         }
         let end = if end == new.end && new.start >= start { new.start } else { end };
@@ -86,7 +94,7 @@ fn arenas(image: &Image<'_>, first: Address, new: Range<u64>) -> Option<Vec<Rang
     }
     found.sort_by_key(|range| range.start);
     let are_apart = found.windows(2).all(|pair| pair[0].end <= pair[1].start);
-    are_apart.then_some(found)
+    (are_apart && !found.is_empty()).then_some(found)
 }
 
 /// The parts of these arenas that no page has; `None` if a page does not lie in one.

@@ -114,7 +114,9 @@ fn syntax_trees_are_released_by_their_nodes() {
 fn bytecode_is_released_by_what_lists_it() {
     let compiled = "RubyVM::InstructionSequence.compile(text, 'rule')";
     let refined = "Module.new { refine(String) { class_eval(\"def title(a)\\n#{text}\\nend\") } }";
-    for (code, class) in [(compiled, "RubyVM::InstructionSequence"), (refined, "Module")] {
+    for (code, class) in
+        [(compiled, "RubyVM::InstructionSequence"), (refined, "Module or Refinement")]
+    {
         let mut target = Target::bare_ruby(&format!(
             "module Rules; ALL = {{}}; end
              text = (0..40).map {{ |k| %(v#{{k}} = 'order #{{k}}'.size + #{{k}}; [v#{{k}}, 'abc'.size].max if v#{{k}} > #{{k}}) }}.join(%(\n))
@@ -127,7 +129,7 @@ fn bytecode_is_released_by_what_lists_it() {
         else {
             panic!("{:?}", report.advice)
         };
-        assert_eq!(of, class);
+        assert!(class.contains(of.as_str()), "{of}");
         assert!(path.as_ref().unwrap().starts_with("Rules::ALL → Hash → "), "{path:?}");
         target.tell("clear");
         target.next_truth();
