@@ -6,8 +6,8 @@ use std::cmp::Reverse;
 use formats::{Action, Advice, LargeGem, Report};
 use image::Origin;
 use ledger::{
-    ArenaAccount, CONTAINERS, Cause, InterpreterAccount, InterpreterKind, Ledger, OwnerAccount,
-    OwnerKind, Retainer, SpareAccount, SpareKind, percent,
+    ArenaAccount, Cause, InterpreterAccount, InterpreterKind, Ledger, OwnerAccount, OwnerKind,
+    Retainer, SpareAccount, SpareKind, percent,
 };
 
 pub use slots::keeps_most_free_slots;
@@ -18,7 +18,7 @@ use stacks::{
     run_fewer_threads, vm_stack_is_larger,
 };
 
-use crate::path::{ARROW, class_of, class_of_hidden, is_hidden, root_of};
+use crate::path::{ARROW, class_of_hidden, is_hidden, root_of};
 use crate::verdict::{MIN_WASTE_BYTES, has_all_arenas, is_of_extensions};
 
 /// The least saving that is worth a step, in bytes, and as a share of RSS in percent. [`MIN_WASTE_BYTES`] are worth one at any
@@ -415,7 +415,10 @@ fn against_interpreter(ledger: &Ledger, is_verdict: bool) -> Vec<Option<Advice>>
             };
             let are_most = 2 * classes.as_ref().map_or(0, bytes) > ledger.causes[Cause::RubyVm];
             let load_less = if are_most { None } else { load_less_code(ledger) };
-            vec![release_users(ledger), define_code_once(ledger), classes, load_less]
+            // What else has most of the bytecode, such as a router with its blocks, is the program itself.
+            let is_compiled = |it: &Advice| matches!(&it.action, Action::ReleaseObjects { class, .. } if class.starts_with("RubyVM::"));
+            let users = release_users(ledger).filter(is_compiled);
+            vec![users, define_code_once(ledger), classes, load_less]
         }
         _ => vec![
             limit_table(ledger),
@@ -462,7 +465,7 @@ fn define_code_once(ledger: &Ledger) -> Option<Advice> {
 }
 
 /// Objects of the program that retain most of a kind of the interpreter's objects: syntax trees belong to their nodes, bytecode to a list
-/// of modules or of compiled scripts. The code that a program consists of belongs to classes and modules with names.
+/// of compiled scripts.
 fn release_users(ledger: &Ledger) -> Option<Advice> {
     let hidden = ledger.owners.iter().filter(|owner| {
         owner.cause == Cause::RubyVm
@@ -471,14 +474,8 @@ fn release_users(ledger: &Ledger) -> Option<Advice> {
     });
     let hidden = hidden.max_by_key(|owner| owner.weight_bytes())?;
     let most = retaining_most(hidden)?;
-    let path = most.path.as_deref()?;
-    let is_listed =
-        path.split(ARROW).nth(1).is_some_and(|step| CONTAINERS.contains(&class_of(step)));
-    let is_of_program = match class_of_hidden(path)? {
-        "Class" => false,
-        "Module" => is_listed,
-        _ => !path.starts_with('('),
-    };
+    let is_of_program =
+        class_of_hidden(most.path.as_deref()?).is_some_and(|class| class != "Class");
     (is_of_program && is_main(ledger, most.bytes))
         .then(|| step(release_objects(hidden, Some(most))))
 }

@@ -149,6 +149,8 @@ pub struct RubyAccount {
     pub slot_bytes_empty: u64,
     /// The bytes of heap pages that have no slots now, resident or not: Ruby keeps them for slots of any size (from 3.4 on).
     pub page_bytes_free: u64,
+    /// The number of Ractor objects, also of Ractors that have ended.
+    pub ractors: u64,
     /// The state of the garbage collector; `None` if it is unknown.
     pub collector: Option<Collector>,
     /// The environment variables that make the collector keep slots, with the number of slots.
@@ -439,6 +441,8 @@ impl RubyAccount {
             Some((name.clone(), space.interpreter.initial_slots(name, value)?))
         };
         let empty = space.pages.iter().filter(is_empty);
+        let is_ractor =
+            |it: &(u32, _)| space.data_type_of(it.0).is_some_and(ruby::DataType::is_ractor);
         // Room for slots of any size.
         let pages = space.pages.iter().filter(|page| page.slot_bytes == 0);
         let ranges = pages.map(|page| &page.range).chain(&space.free_pages);
@@ -454,6 +458,7 @@ impl RubyAccount {
                 .map(|page| page.slots.len() as u64 * u64::from(page.slot_bytes))
                 .sum(),
             page_bytes_free: ranges.map(linux::length).sum(),
+            ractors: space.data_objects.iter().filter(is_ractor).count() as u64,
             collector,
             initial_slots: process.environment.iter().flatten().filter_map(initial_slots).collect(),
             objects: space.counts(),

@@ -42,12 +42,12 @@ pub fn keeps_most_free_slots(initial_slots: u64, free_slots: u64) -> bool {
     initial_slots > free_slots / 2
 }
 
-/// Ruby keeps pages without slots for those to come, whatever part of its slots is free. `Process.warmup` frees them, and from 4.1 on the
-/// next collection returns them.
+/// Ruby keeps pages without slots for those to come, whatever part of its slots is free. `Process.warmup` frees them, and the next
+/// full collection returns them, unless there are several Ractors (`gc_sweep_finish` of 4.1).
 pub(super) fn free_pages(ledger: &Ledger) -> Option<Advice> {
     let ruby = ledger.ruby.as_ref()?;
     let bytes = ruby.page_bytes_free.min(ledger.causes[Cause::RubyFreeSlots]);
-    is_worth(ledger, bytes).then(|| step(Action::FreePages))
+    (ruby.ractors <= 1 && is_worth(ledger, bytes)).then(|| step(Action::FreePages))
 }
 
 /// Compaction only moves objects: the GC frees empty pages as long as more slots are free than it keeps.

@@ -18,8 +18,8 @@ const STRUCTURE_BYTES: usize = 512;
 const ARENA_BYTES: usize = 24;
 /// `PAGE_POOL_ARENA_SIZE` is 2 MiB.
 const MAX_ARENA_BYTES: u64 = 64 << 20;
-/// More arenas than there are in the largest process: 4 TiB.
-const MAX_ARENAS: usize = 2 << 20;
+/// Words that lead to no arena are tried, too.
+const SPARE_ARENAS: u64 = 1 << 16;
 
 /// The pool of heap pages.
 #[derive(Debug, Default)]
@@ -42,11 +42,18 @@ impl PagePool {
         };
         let structures =
             interpreter.variable_words(image).map(|it| Address(it.1)).filter(|at| is_memory(*at));
-        structures.into_iter().find_map(|at| Self::at(image, at, pages)).unwrap_or_default()
+        // No list may make the search endless, nor may many.
+        let private = image.state.mappings.iter().filter(|it| is_private(it));
+        let bytes: u64 = private.map(|it| linux::length(&it.range)).sum();
+        let mut budget = bytes / PAGE_BYTES + SPARE_ARENAS;
+        let mut found = structures
+            .into_iter()
+            .map_while(|at| (budget > 0).then(|| Self::at(image, at, pages, &mut budget)));
+        found.find_map(|it| it).unwrap_or_default()
     }
 
-    /// The pool in the structure at this address, if all of the pages lie in its arenas.
-    fn at(image: &Image<'_>, at: Address, pages: &[HeapPage]) -> Option<Self> {
+    /// The pool in the structure at this address, if all of the pages lie in its arenas, and it has no others.
+    fn at(image: &Image<'_>, at: Address, pages: &[HeapPage], budget: &mut u64) -> Option<Self> {
         let mut bytes = [0; STRUCTURE_BYTES];
         let read = image.read(at, &mut bytes);
         let words: Vec<u64> = words(&bytes[..read]).collect();
@@ -56,7 +63,7 @@ impl PagePool {
             let is_end = cursor <= end && end.is_multiple_of(PAGE_BYTES) && end - cursor < 1 << 32;
             let is_cursor = cursor.is_multiple_of(PAGE_BYTES) && (current == 0 || cursor != 0);
             (first != 0 && is_end && is_cursor)
-                .then(|| arenas(image, Address(first), cursor..end))
+                .then(|| arenas(image, Address(first), cursor..end, budget))
                 .flatten()
         })?;
         let free = without(&arenas, pages)?;
@@ -64,16 +71,22 @@ impl PagePool {
             let [at, count, room] = it.try_into().ok()?;
             let is_index = count == pages.len() as u64 && room >= count && at != 0;
             (is_index && image.read_u64(Address(at)).is_ok()).then_some((Address(at), count))
-        });
-        Some(Self { free, index })
+        })?;
+        Some(Self { free, index: Some(index) })
     }
 }
 
 /// The pages of all arenas of a list, ascending; without those that were never in use, if they lie at the end of an arena.
-fn arenas(image: &Image<'_>, first: Address, new: Range<u64>) -> Option<Vec<Range<Address>>> {
+fn arenas(
+    image: &Image<'_>,
+    first: Address,
+    new: Range<u64>,
+    budget: &mut u64,
+) -> Option<Vec<Range<Address>>> {
     let mut found = Vec::new();
     let mut next = first;
     while next.0 != 0 {
+        *budget = budget.checked_sub(1)?;
         let mut bytes = [0; ARENA_BYTES];
         image.read_exact(next, &mut bytes).ok()?;
         let mut words = words(&bytes);
@@ -85,7 +98,7 @@ fn arenas(image: &Image<'_>, first: Address, new: Range<u64>) -> Option<Vec<Rang
             && (PAGE_BYTES..=MAX_ARENA_BYTES).contains(&size)
             && is_mapped(start)
             && is_mapped(end - 1);
-        if !is_arena || found.len() == MAX_ARENAS {
+        if !is_arena {
             return None;
         }
         let end = if end == new.end && new.start >= start { new.start } else { end };
