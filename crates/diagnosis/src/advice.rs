@@ -1,15 +1,17 @@
+mod interpreter;
 mod slots;
 mod stacks;
 
 use std::cmp::Reverse;
 
-use formats::{Action, Advice, LargeGem, Report};
+use formats::{Action, Advice, Report};
 use image::Origin;
 use ledger::{
-    ArenaAccount, Cause, InterpreterAccount, InterpreterKind, Ledger, OwnerAccount, OwnerKind,
-    Retainer, SpareAccount, SpareKind, percent,
+    ArenaAccount, Cause, InterpreterKind, Ledger, OwnerAccount, OwnerKind, Retainer, SpareAccount,
+    SpareKind, percent,
 };
 
+use interpreter::{against_interpreter, size_of};
 pub use slots::keeps_most_free_slots;
 use slots::{compact, free_pages, keep_fewer_free_slots, unset_initial_slots};
 pub use stacks::keeps_native_threads;
@@ -18,7 +20,7 @@ use stacks::{
     run_fewer_threads, vm_stack_is_larger,
 };
 
-use crate::path::{ARROW, class_of_hidden, is_hidden, root_of};
+use crate::path::{class_of_hidden, is_hidden, root_of};
 use crate::verdict::{MIN_WASTE_BYTES, has_all_arenas, is_of_extensions};
 
 /// The least saving that is worth a step, in bytes, and as a share of RSS in percent. [`MIN_WASTE_BYTES`] are worth one at any
@@ -32,9 +34,6 @@ const MIN_MAIN_SHARE: f64 = 25.0;
 const OF_THREADS: &str = "(threads) → ";
 /// The name of the thread of the gem's AutoTrim.
 const AUTO_TRIM_THREAD: &str = "rbloat-trim";
-/// The least bytecode of a gem that is worth loading later, in bytes and in percent of RSS.
-const MIN_CODE_BYTES: u64 = 4 << 20;
-const MIN_CODE_SHARE: f64 = 2.0;
 /// The variables that set how many bytes the program allocates between two collections, with the largest number that Ruby lets
 /// them grow to by default (`GC_MALLOC_LIMIT_MAX` and `GC_OLDMALLOC_LIMIT_MAX` of gc.c; the same from 2.7 to 4.0).
 const MALLOC_LIMITS: [(&str, u64); 4] = [
@@ -45,8 +44,6 @@ const MALLOC_LIMITS: [(&str, u64); 4] = [
 ];
 /// The least part of the freed memory that must leave RSS for a saving to be named, in percent.
 const RETURNED_PERCENT: u64 = 90;
-/// Gems that are named, at most.
-const MAX_GEMS: usize = 3;
 
 /// Returns the steps that a user can take: those against `cause`, the verdict's, come first, then those against the
 /// largest amount of memory. Of several steps against the same memory, those come first whose effect lasts.
@@ -392,124 +389,6 @@ fn raises(value: &str, most: u64) -> bool {
     value[..end].parse::<u64>().is_ok_and(|number| number.saturating_mul(unit) > most)
 }
 
-/// The steps against the interpreter's memory. The first one is against its largest part if this is the verdict's memory. Otherwise its
-/// classes and gems are what a program needs.
-fn against_interpreter(ledger: &Ledger, is_verdict: bool) -> Vec<Option<Advice>> {
-    use InterpreterKind::{Bytecode, Classes, Methods, VmStacks};
-    let kinds = ledger.interpreter.iter().flat_map(|it| &it.kinds);
-    let largest = kinds.max_by_key(|part| part.size.resident_bytes).map(|part| part.kind);
-    let recurse_less = recurse_less(ledger).filter(|_| vm_stack_is_larger(ledger));
-    if !is_verdict {
-        return vec![limit_table(ledger), define_code_once(ledger), recurse_less];
-    }
-    let mut steps = match largest {
-        Some(Classes) => {
-            vec![release_classes(ledger), define_code_once(ledger), load_less_code(ledger)]
-        }
-        Some(Bytecode | Methods) => {
-            let classes = release_classes(ledger);
-            // Most methods may be those that a gem defines for the classes while the program runs.
-            let bytes = |it: &Advice| match it.action {
-                Action::ReleaseObjects { bytes, .. } => bytes,
-                _ => 0,
-            };
-            let are_most = 2 * classes.as_ref().map_or(0, bytes) > ledger.causes[Cause::RubyVm];
-            let load_less = if are_most { None } else { load_less_code(ledger) };
-            // What else has most of the bytecode, such as a router with its blocks, is the program itself.
-            let is_compiled = |it: &Advice| matches!(&it.action, Action::ReleaseObjects { class, .. } if class.starts_with("RubyVM::"));
-            let users = release_users(ledger).filter(is_compiled);
-            vec![users, define_code_once(ledger), classes, load_less]
-        }
-        _ => vec![
-            limit_table(ledger),
-            release_users(ledger),
-            release_classes(ledger),
-            define_code_once(ledger),
-        ],
-    };
-    steps.insert(if largest == Some(VmStacks) { 0 } else { steps.len() }, recurse_less);
-    steps
-}
-
-/// The tables that grow with what the program does, and not with its code.
-fn limit_table(ledger: &Ledger) -> Option<Advice> {
-    use InterpreterKind::{Finalizers, GenericVariables, ObjectIds};
-    let interpreter = ledger.interpreter.as_ref()?;
-    // Of symbols and deduplicated strings, only those that the table of symbols retains can be fewer.
-    let tables = [ObjectIds, GenericVariables, Finalizers];
-    let table = tables.into_iter().max_by_key(|table| size_of(interpreter, *table))?;
-    let bytes = size_of(interpreter, table);
-    // The same step with the entries counts more.
-    let is_there = release(ledger)
-        .is_some_and(|it| matches!(it.action, Action::LimitTable { table: of, .. } if of == table));
-    (is_worth(ledger, bytes) && !is_there).then(|| step(Action::LimitTable { table, bytes }))
-}
-
-fn size_of(interpreter: &InterpreterAccount, kind: InterpreterKind) -> u64 {
-    let parts = interpreter.kinds.iter().filter(|part| part.kind == kind);
-    parts.map(|part| part.size.resident_bytes).sum()
-}
-
-/// Bytecode of one name that takes so much was probably compiled many times: a file with 16 MiB of it would have some 50,000 lines.
-fn define_code_once(ledger: &Ledger) -> Option<Advice> {
-    let files = ledger.interpreter.as_ref()?.files.as_ref()?;
-    let largest = files.iter().find(|file| file.path.is_some())?;
-    let bytes = largest.size.weight_bytes();
-    is_main(ledger, bytes).then(|| {
-        step(Action::DefineCodeOnce {
-            path: largest.path.clone().unwrap_or_default(),
-            iseqs: largest.size.objects,
-            bytes,
-        })
-    })
-}
-
-/// Objects of the program that retain most of a kind of the interpreter's objects: syntax trees belong to their nodes, bytecode to a list
-/// of compiled scripts.
-fn release_users(ledger: &Ledger) -> Option<Advice> {
-    let hidden = ledger.owners.iter().filter(|owner| {
-        owner.cause == Cause::RubyVm
-            && owner.kind == OwnerKind::Internal
-            && !owner.retainers.is_empty()
-    });
-    let hidden = hidden.max_by_key(|owner| owner.weight_bytes())?;
-    let most = retaining_most(hidden)?;
-    let is_of_program =
-        class_of_hidden(most.path.as_deref()?).is_some_and(|class| class != "Class");
-    (is_of_program && is_main(ledger, most.bytes))
-        .then(|| step(release_objects(hidden, Some(most))))
-}
-
-/// Classes and modules are objects whose memory is the interpreter's.
-fn release_classes(ledger: &Ledger) -> Option<Advice> {
-    let mut classes = ledger.owners.iter().filter(|owner| owner.cause == Cause::RubyVm);
-    let class = classes.find(|owner| ["Class", "Module"].contains(&owner.name.as_str()))?;
-    // Most of their tables refer to nothing, so that they are not among the bytes of a root.
-    let most = retaining_most(class);
-    // Classes that a program creates have their methods, with the bytecode, which a gem may have defined for them.
-    let of_code = most.map_or(0, |most| code_of_root(ledger, class, most));
-    let bytes = class.weight_bytes().saturating_add(of_code);
-    is_main(ledger, bytes).then(|| match release_objects(class, most) {
-        Action::ReleaseObjects { class, path, are_garbage, garbage_bytes, .. } if of_code > 0 => {
-            step(Action::ReleaseObjects { class, bytes, path, are_garbage, garbage_bytes })
-        }
-        action => step(action),
-    })
-}
-
-/// The bytes of the interpreter's other objects that the root with most of the classes retains through classes.
-fn code_of_root(ledger: &Ledger, class: &OwnerAccount, most: &Retainer) -> u64 {
-    let Some(root) = most.path.as_deref().map(root_of) else { return 0 };
-    let others = ledger.owners.iter().filter(|owner| owner.cause == Cause::RubyVm);
-    let retainers = others.filter(|it| it.name != class.name).flat_map(|it| &it.retainers);
-    let is_through_class = |path: &str| {
-        let mut steps = path.split(ARROW);
-        steps.next() == Some(root) && steps.any(|step| step.starts_with("Class"))
-    };
-    let of_root = retainers.filter(|it| it.path.as_deref().is_some_and(is_through_class));
-    of_root.fold(0, |sum: u64, it| sum.saturating_add(it.bytes))
-}
-
 /// The root that retains more than half of an owner's objects: one that retains the smaller part does not explain them.
 fn retaining_most(owner: &OwnerAccount) -> Option<&Retainer> {
     owner.retainers.iter().find(|retainer| retainer.objects > owner.objects / 2)
@@ -616,16 +495,6 @@ fn find_mapper(ledger: &Ledger) -> Option<Advice> {
     // Otherwise it may be malloc's or Ruby's.
     let is_read = ledger.ruby.is_some() && has_all_arenas(ledger);
     (is_read && is_main(ledger, ledger.causes[Cause::Unknown])).then(|| step(Action::FindMapper))
-}
-
-fn load_less_code(ledger: &Ledger) -> Option<Advice> {
-    let gems = ledger.interpreter.as_ref()?.gems()?.into_iter().filter(|it| it.gem.is_gem());
-    let gems = gems.map(|it| LargeGem { bytes: it.size.weight_bytes(), gem: it.gem.name });
-    let is_large = |gem: &LargeGem| {
-        gem.bytes >= MIN_CODE_BYTES && percent(gem.bytes, ledger.rss_bytes) >= MIN_CODE_SHARE
-    };
-    let gems: Vec<LargeGem> = gems.filter(is_large).take(MAX_GEMS).collect();
-    (!gems.is_empty()).then(|| step(Action::LoadLessCode { gems }))
 }
 
 /// From 3.4 on YJIT's limit is for code and tables together, before only for code. Beside 8 MiB of code there were 20 MiB of tables.

@@ -147,8 +147,27 @@ fn threads(image: &Image<'_>, space: &ObjectSpace) -> Vec<(u32, Address)> {
 
 /// The structure of a running thread that this Thread object refers to among the interpreter's variables.
 fn structure_in_variables(image: &Image<'_>, space: &ObjectSpace, slot: u32) -> Option<Address> {
+    variables_of(image, space, slot).into_iter().find(|at| is_in_list(image, *at))
+}
+
+/// The slot of the main Ractor and its structure, if that is a variable of the interpreter (`_main_ractor` in ractor.c, from 4.1 on). It
+/// begins with a reference to the object.
+#[must_use]
+pub fn main_ractor_in_variables(image: &Image<'_>, space: &ObjectSpace) -> Option<(u32, Address)> {
+    let is_ractor = |slot: &u32| space.data_type_of(*slot).is_some_and(DataType::is_ractor);
+    space.data_objects.iter().map(|(slot, _)| slot).filter(is_ractor).find_map(|slot| {
+        let object = space.slot_address(slot as usize)?;
+        let refers_back = |at: &Address| image.read_address(*at) == Ok(object);
+        Some((slot, variables_of(image, space, slot).into_iter().find(refers_back)?))
+    })
+}
+
+/// The addresses of the interpreter's variables among the words of the T_DATA object in this slot.
+fn variables_of(image: &Image<'_>, space: &ObjectSpace, slot: u32) -> Vec<Address> {
     let mut bytes = [0; DATA_BYTES];
-    image.read_exact(space.slot_address(slot as usize)?, &mut bytes).ok()?;
-    let mut words = words(&bytes).map(Address);
-    words.find(|at| space.interpreter.is_variable(*at) && is_in_list(image, *at))
+    let object = space.slot_address(slot as usize);
+    if object.is_none_or(|at| image.read_exact(at, &mut bytes).is_err()) {
+        return Vec::new();
+    }
+    words(&bytes).map(Address).filter(|at| space.interpreter.is_variable(*at)).collect()
 }

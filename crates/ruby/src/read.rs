@@ -102,7 +102,8 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
     let fiber_stacks = fiber_stacks::find(image, interpreter, &context.classifier);
     let mn_stacks = mn_stacks::find(image, interpreter, &context.classifier);
     let pool = PagePool::find(image, interpreter, &heap.pages);
-    let index = pool.index.map(|(at, pages)| (at, Content::new(Form::Words, pages)));
+    let page_count = heap.pages.len() as u64;
+    let index = pool.iter().map(|it| (it.index, Content::new(Form::Words, page_count)));
     let slot_index = context.classifier.into_index();
     let mut space = ObjectSpace {
         interpreter: interpreter.clone(),
@@ -121,7 +122,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
             .into_iter()
             .chain(index)
             .collect(),
-        free_pages: pool.free,
+        free_pages: pool.map(|it| it.free).unwrap_or_default(),
         transient_heap: transient_heap.map(|heap| heap.range),
         collector_address: heap.spaces.first().map(|space| space.list_head),
         old_objects: OldObjects::find(image, &heap.spaces, read.counts.old),

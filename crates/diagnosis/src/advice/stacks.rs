@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use formats::{Action, Advice, OtherThreads, ThreadStarter};
 use ledger::{Cause, Gem, InterpreterKind, Ledger, Libc};
 
-use super::{OF_THREADS, is_main, is_worth, retaining_most, size_of, step};
+use super::interpreter::size_of;
+use super::{OF_THREADS, is_main, is_worth, retaining_most, step};
 
 /// Threads started by one block that are more than a pool has.
 const MANY_THREADS: u64 = 64;

@@ -126,8 +126,8 @@ pub(crate) struct ObjectGraph<'a> {
     named_in_classes: Vec<(u32, u32)>,
     /// The slots of classes that lead from constant to constant, so that they live as long as the program.
     lasting_classes: Bits,
-    /// The slots that refer to more than their words do: to the named roots of a class, to stacks, to memory of a thread whose structure is
-    /// a variable, or to values of which they are the keys.
+    /// The slots that refer to more than their words do: to the named roots of a class, to stacks and other memory of a thread, or to the
+    /// values of which they are the keys.
     with_others: Bits,
     /// The stacks and thread-local variables of threads and fibers, by the slot of these.
     roots_of_objects: Vec<(u32, usize)>,
@@ -202,10 +202,10 @@ impl<'a> ObjectGraph<'a> {
             objects.filter_map(|(index, object)| Some(((*object)?, index))).collect();
         roots_of_objects.sort_unstable();
         let mut with_others = Bits::new(slots);
-        named_in_classes.iter().for_each(|&(slot, _)| _ = with_others.insert(slot));
+        let of_threads = pointers.of_threads.slots.iter().map(|it| it.0);
+        let others = named_in_classes.iter().map(|it| it.0).chain(of_threads).chain(weak.keys());
+        others.for_each(|slot| _ = with_others.insert(slot));
         roots_of_objects.iter().for_each(|&(slot, _)| _ = with_others.insert(slot));
-        weak.keys().for_each(|slot| _ = with_others.insert(slot));
-        pointers.of_threads.slots.iter().for_each(|&(slot, _)| _ = with_others.insert(slot));
         let class_of = |slot| class_name(space, slot);
         let names = ObjectNames::new(&pointers.thread_names, code, class_of);
         let class_slots =

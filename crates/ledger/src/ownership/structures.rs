@@ -13,10 +13,6 @@ use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::bits::Bits;
 use crate::ownership::graph::PointerGraph;
 
-/// The bytes of an `rb_thread_t` (vm_core.h) up to its Ractor: its links in a list, and its object.
-const THREAD_BYTES: u64 = 64;
-/// The bytes of a T_DATA object behind its class (`struct RTypedData`).
-const DATA_BYTES: u64 = 24;
 /// Bytes of variables that are read at a time.
 const READ_BYTES: usize = 64 << 10;
 
@@ -191,8 +187,7 @@ impl Finder<'_> {
     }
 
     /// The Ractors that run, each of which refers to the next one in the list of the VM. The main one is the first to whose beginning the
-    /// structure of the VM refers (`main_ractor` of `rb_vm_t`). From 4.1 on that structure is a variable, and so is that of the main
-    /// thread, which refers to its Ractor.
+    /// structure of the VM refers (`main_ractor` of `rb_vm_t`). From 4.1 on both structures are variables.
     fn running_ractors(&self) -> RunningRactors {
         let mut objects = HashMap::new();
         for slot in self.objects_of(DataType::is_ractor) {
@@ -204,19 +199,14 @@ impl Finder<'_> {
         let vms: Vec<u32> = self.structures_of(DataType::is_vm).collect();
         let of_vm = vms.iter().flat_map(|&vm| self.graph.edges(vm));
         let mut exact = of_vm.clone().filter(|edge| !edge.is_uncertain());
-        let variable = self.main_ractor_in_variables();
+        let variable = ruby::main_ractor_in_variables(self.image, self.space);
         let main = exact.find_map(|edge| objects.get(&edge.to())).copied();
         let main = main.or(variable.map(|(slot, _)| slot));
         let mut found = RunningRactors { main, ..RunningRactors::default() };
         let mut waiting: Vec<u32> = of_vm.map(|edge| edge.to()).collect();
         if let Some((_, structure)) = variable {
             let words = self.words(structure, RactorQueue::MAX_RACTOR_BYTES);
-            waiting.extend(words.into_iter().filter_map(|word| {
-                match self.addresses.at(Address(word)) {
-                    Referent::Block { number, .. } => Some(number),
-                    _ => None,
-                }
-            }));
+            waiting.extend(words.into_iter().filter_map(|word| self.block_around(Address(word))));
         }
         while let Some(structure) = waiting.pop() {
             let Some(&slot) = objects.get(&structure) else { continue };
@@ -228,32 +218,13 @@ impl Finder<'_> {
         found
     }
 
-    /// The slot of the main Ractor and its structure, if that is a variable: the structure of the main thread, another variable, refers to
-    /// it (`ractor` of `rb_thread_t`), and so does the object.
-    fn main_ractor_in_variables(&self) -> Option<(u32, Address)> {
-        let is_variable = |at: Address| !matches!(self.addresses.at(at), Referent::Block { .. });
-        let structures = self.space.vm_stacks.iter().map(|stack| stack.structure);
-        let threads = structures.filter(|at| is_variable(*at));
-        let words: Vec<u64> = threads.flat_map(|at| self.words(at, THREAD_BYTES)).collect();
-        let mut ractors = self.objects_of(DataType::is_ractor);
-        ractors.find_map(|slot| {
-            let object = self.space.slot_address(slot as usize)?;
-            let its = self.words(object.offset(16), DATA_BYTES).into_iter();
-            let at = its
-                .map(Address)
-                .find(|at| words.contains(&at.0) && at.0 != 0 && is_variable(*at))?;
-            (self.words(at, 8).len() == 1).then_some((slot, at))
-        })
-    }
-
     /// The threads whose list is in the structure of a Ractor that has ended.
     fn threads_of_ended_ractors(&self, running: &RunningRactors) -> Vec<u32> {
         let ractors: HashSet<u32> = self.structures_of(DataType::is_ractor).collect();
-        let is_of_ended = |list: Address| match self.addresses.at(list) {
-            Referent::Block { number, .. } => {
+        let is_of_ended = |list: Address| {
+            self.block_around(list).is_some_and(|number| {
                 ractors.contains(&number) && !running.structures.contains(&number)
-            }
-            _ => false,
+            })
         };
         let threads = self.space.stackless_threads.iter();
         let of_ended = threads.filter(|(_, list)| running.main.is_some() && is_of_ended(*list));
@@ -293,6 +264,14 @@ impl Finder<'_> {
 
     fn is_of(&self, slot: u32, is_type: IsType) -> bool {
         self.space.data_type_of(slot).is_some_and(is_type)
+    }
+
+    /// The block that has this address.
+    fn block_around(&self, at: Address) -> Option<u32> {
+        match self.addresses.at(at) {
+            Referent::Block { number, .. } => Some(number),
+            _ => None,
+        }
     }
 
     /// The block that begins at `at`, and its first words, if it has the size of a structure of these bytes.

@@ -22,37 +22,36 @@ const MAX_ARENA_BYTES: u64 = 64 << 20;
 const SPARE_ARENAS: u64 = 1 << 16;
 
 /// The pool of heap pages.
-#[derive(Debug, Default)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PagePool {
     /// The memory of pages that no object space has, ascending.
     pub(crate) free: Vec<Range<Address>>,
-    /// The array of all pages of all object spaces, and their number.
-    pub(crate) index: Option<(Address, u64)>,
+    /// The array of all pages of all object spaces.
+    pub(crate) index: Address,
 }
 
 impl PagePool {
-    /// The pool to which all of these pages belong, ascending; an empty one if the release has none, or it was not found.
-    pub(crate) fn find(image: &Image<'_>, interpreter: &Interpreter, pages: &[HeapPage]) -> Self {
+    /// The pool to which all of these pages, ascending, belong; `None` if the release has none, or it was not found.
+    pub(crate) fn find(
+        image: &Image<'_>,
+        interpreter: &Interpreter,
+        pages: &[HeapPage],
+    ) -> Option<Self> {
         if !interpreter.has_page_pool() {
-            return Self::default();
+            return None;
         }
-        let is_memory = |at: Address| {
-            at.is_aligned(8)
-                && image.state.mappings.find(at).is_some_and(|it| it.is_private_anonymous())
-        };
-        let structures =
-            interpreter.variable_words(image).map(|it| Address(it.1)).filter(|at| is_memory(*at));
-        // No list may make the search endless, nor may many.
-        let private = image.state.mappings.iter().filter(|it| is_private(it));
+        let mappings = &image.state.mappings;
+        let private = mappings.iter().filter(|it| is_private(it));
         let bytes: u64 = private.map(|it| linux::length(&it.range)).sum();
         let mut budget = bytes / PAGE_BYTES + SPARE_ARENAS;
-        let mut found = structures
-            .into_iter()
-            .map_while(|at| (budget > 0).then(|| Self::at(image, at, pages, &mut budget)));
-        found.find_map(|it| it).unwrap_or_default()
+        let structures = interpreter.variable_words(image).map(|it| Address(it.1));
+        structures
+            .filter(|at| at.is_aligned(8) && mappings.find(*at).is_some_and(is_private))
+            .find_map(|at| Self::at(image, at, pages, &mut budget))
     }
 
-    /// The pool in the structure at this address, if all of the pages lie in its arenas, and it has no others.
+    /// The pool in the structure at this address, if all of the pages lie in its arenas, and it has no others. Each arena that is tried is
+    /// taken from `budget`: a list may be a circle, and many words may lead to one.
     fn at(image: &Image<'_>, at: Address, pages: &[HeapPage], budget: &mut u64) -> Option<Self> {
         let mut bytes = [0; STRUCTURE_BYTES];
         let read = image.read(at, &mut bytes);
@@ -70,9 +69,9 @@ impl PagePool {
         let index = words.windows(3).find_map(|it| {
             let [at, count, room] = it.try_into().ok()?;
             let is_index = count == pages.len() as u64 && room >= count && at != 0;
-            (is_index && image.read_u64(Address(at)).is_ok()).then_some((Address(at), count))
+            (is_index && image.read_u64(Address(at)).is_ok()).then_some(Address(at))
         })?;
-        Some(Self { free, index: Some(index) })
+        Some(Self { free, index })
     }
 }
 
@@ -83,6 +82,7 @@ fn arenas(
     new: Range<u64>,
     budget: &mut u64,
 ) -> Option<Vec<Range<Address>>> {
+    let is_mapped = |at: u64| image.state.mappings.find(Address(at)).is_some_and(is_private);
     let mut found = Vec::new();
     let mut next = first;
     while next.0 != 0 {
@@ -92,7 +92,6 @@ fn arenas(
         let mut words = words(&bytes);
         let [behind, start, size] = [words.next()?, words.next()?, words.next()?];
         let end = start.checked_add(size)?;
-        let is_mapped = |at: u64| image.state.mappings.find(Address(at)).is_some_and(is_private);
         let is_arena = start.is_multiple_of(PAGE_BYTES)
             && size.is_multiple_of(PAGE_BYTES)
             && (PAGE_BYTES..=MAX_ARENA_BYTES).contains(&size)
@@ -134,7 +133,51 @@ fn without(arenas: &[Range<Address>], pages: &[HeapPage]) -> Option<Vec<Range<Ad
 
 #[cfg(test)]
 mod tests {
+    use testkit::SyntheticMemory;
+
     use super::*;
+
+    /// The image of a process with an arena of four pages, and the address of its pool. The arena's list goes on at `behind`.
+    fn with_pool(behind: impl Fn(u64) -> u64) -> (Image<'static>, Address) {
+        const POOL: u64 = 0x5555_0000_0000;
+        const ARENA: u64 = POOL + 0x400;
+        const START: u64 = 0x7f00_0000_0000;
+        let mut memory = SyntheticMemory::default();
+        memory.map(POOL, 0x1000);
+        memory.map(START, 4 * PAGE_BYTES);
+        let end = START + 4 * PAGE_BYTES;
+        // The list, the first page that was never in use, the end of the arena, and the arena; then the index.
+        let pool = [ARENA, end - PAGE_BYTES, end, ARENA, 0, POOL + 0x800, 1, 8];
+        let arena = [behind(ARENA), START, 4 * PAGE_BYTES];
+        for (at, words) in [(POOL + 0x10, &pool[..]), (ARENA, &arena)] {
+            (0..).zip(words).for_each(|(index, word)| memory.write_u64(at + 8 * index, *word));
+        }
+        (memory.image(), Address(POOL))
+    }
+
+    #[test]
+    fn a_pool_has_the_pages_of_all_spaces_and_no_others() {
+        let (image, pool) = with_pool(|_| 0);
+        let start = 0x7f00_0000_0000;
+        let own = page(start + PAGE_BYTES);
+        let read = |pages: &[HeapPage]| PagePool::at(&image, pool, pages, &mut 100);
+        let free = [start..start + PAGE_BYTES, start + 2 * PAGE_BYTES..start + 3 * PAGE_BYTES];
+        let free = free.map(|it| Address(it.start)..Address(it.end)).to_vec();
+        assert_eq!(
+            read(std::slice::from_ref(&own)),
+            Some(PagePool { free, index: Address(pool.0 + 0x800) })
+        );
+        // The index has one page.
+        assert_eq!(read(&[own, page(start + 2 * PAGE_BYTES)]), None);
+    }
+
+    #[test]
+    fn arenas_in_a_circle_end_with_the_budget() {
+        let (image, pool) = with_pool(|own| own);
+        let mut budget = 1000;
+        assert_eq!(PagePool::at(&image, pool, &[], &mut budget), None);
+        assert_eq!(budget, 0);
+    }
 
     fn page(start: u64) -> HeapPage {
         let range = Address(start)..Address(start + PAGE_BYTES);

@@ -12,7 +12,7 @@ const MIN_FRACTION: u64 = 100;
 
 /// Snapshots that are closer together do not show that nothing grows.
 pub(super) const MIN_SECONDS: f64 = 10.0;
-/// Whoever watches for less time cannot tell a leak from a cache that fills, with high confidence.
+/// A leak needs this time for high confidence: in less, a cache that fills looks the same. It is no proof.
 pub(super) const SURE_SECONDS: f64 = 60.0;
 /// A leak takes as many snapshots, and one more for high confidence.
 pub(super) const MIN_SNAPSHOTS: usize = 3;

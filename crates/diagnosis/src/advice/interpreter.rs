@@ -1,0 +1,149 @@
+//! Steps against the interpreter's memory: classes, code and tables.
+
+use formats::{Action, Advice, LargeGem};
+use ledger::{
+    Cause, InterpreterAccount, InterpreterKind, Ledger, OwnerAccount, OwnerKind, Retainer, percent,
+};
+
+use super::stacks::{recurse_less, vm_stack_is_larger};
+use super::{is_main, is_worth, release, release_objects, retaining_most, step};
+use crate::path::{ARROW, class_of_hidden, root_of};
+
+/// The least bytecode of a gem that is worth loading later, in bytes and in percent of RSS.
+const MIN_CODE_BYTES: u64 = 4 << 20;
+const MIN_CODE_SHARE: f64 = 2.0;
+/// Gems that are named, at most.
+const MAX_GEMS: usize = 3;
+
+/// The steps against the interpreter's memory. The first one is against its largest part if this is the verdict's memory. Otherwise its
+/// classes and gems are what a program needs.
+pub(super) fn against_interpreter(ledger: &Ledger, is_verdict: bool) -> Vec<Option<Advice>> {
+    use InterpreterKind::{Bytecode, Classes, Methods, VmStacks};
+    let kinds = ledger.interpreter.iter().flat_map(|it| &it.kinds);
+    let largest = kinds.max_by_key(|part| part.size.resident_bytes).map(|part| part.kind);
+    let recurse_less = recurse_less(ledger).filter(|_| vm_stack_is_larger(ledger));
+    if !is_verdict {
+        return vec![limit_table(ledger), define_code_once(ledger), recurse_less];
+    }
+    let mut steps = match largest {
+        Some(Classes) => {
+            vec![release_classes(ledger), define_code_once(ledger), load_less_code(ledger)]
+        }
+        Some(Bytecode | Methods) => {
+            let classes = release_classes(ledger);
+            // Most methods may be those that a gem defines for the classes while the program runs.
+            let bytes = |it: &Advice| match it.action {
+                Action::ReleaseObjects { bytes, .. } => bytes,
+                _ => 0,
+            };
+            let are_most = 2 * classes.as_ref().map_or(0, bytes) > ledger.causes[Cause::RubyVm];
+            let load_less = if are_most { None } else { load_less_code(ledger) };
+            vec![release_scripts(ledger), define_code_once(ledger), classes, load_less]
+        }
+        _ => vec![
+            limit_table(ledger),
+            release_users(ledger),
+            release_classes(ledger),
+            define_code_once(ledger),
+        ],
+    };
+    steps.insert(if largest == Some(VmStacks) { 0 } else { steps.len() }, recurse_less);
+    steps
+}
+
+/// The tables that grow with what the program does, and not with its code.
+fn limit_table(ledger: &Ledger) -> Option<Advice> {
+    use InterpreterKind::{Finalizers, GenericVariables, ObjectIds};
+    let interpreter = ledger.interpreter.as_ref()?;
+    // Of symbols and deduplicated strings, only those that the table of symbols retains can be fewer.
+    let tables = [ObjectIds, GenericVariables, Finalizers];
+    let table = tables.into_iter().max_by_key(|table| size_of(interpreter, *table))?;
+    let bytes = size_of(interpreter, table);
+    // The same step with the entries counts more.
+    let is_there = release(ledger)
+        .is_some_and(|it| matches!(it.action, Action::LimitTable { table: of, .. } if of == table));
+    (is_worth(ledger, bytes) && !is_there).then(|| step(Action::LimitTable { table, bytes }))
+}
+
+pub(super) fn size_of(interpreter: &InterpreterAccount, kind: InterpreterKind) -> u64 {
+    let parts = interpreter.kinds.iter().filter(|part| part.kind == kind);
+    parts.map(|part| part.size.resident_bytes).sum()
+}
+
+/// Bytecode of one name that takes so much was probably compiled many times: a file with 16 MiB of it would have some 50,000 lines.
+fn define_code_once(ledger: &Ledger) -> Option<Advice> {
+    let files = ledger.interpreter.as_ref()?.files.as_ref()?;
+    let largest = files.iter().find(|file| file.path.is_some())?;
+    let bytes = largest.size.weight_bytes();
+    is_main(ledger, bytes).then(|| {
+        step(Action::DefineCodeOnce {
+            path: largest.path.clone().unwrap_or_default(),
+            iseqs: largest.size.objects,
+            bytes,
+        })
+    })
+}
+
+/// The compiled scripts that a program keeps. Other objects with most of the bytecode, such as a router with its blocks, are the program
+/// itself.
+fn release_scripts(ledger: &Ledger) -> Option<Advice> {
+    release_users(ledger).filter(|it| match &it.action {
+        Action::ReleaseObjects { class, .. } => class.starts_with("RubyVM::"),
+        _ => false,
+    })
+}
+
+/// Objects of the program that retain most of a kind of the interpreter's objects: syntax trees belong to their nodes.
+fn release_users(ledger: &Ledger) -> Option<Advice> {
+    let hidden = ledger.owners.iter().filter(|owner| {
+        owner.cause == Cause::RubyVm
+            && owner.kind == OwnerKind::Internal
+            && !owner.retainers.is_empty()
+    });
+    let hidden = hidden.max_by_key(|owner| owner.weight_bytes())?;
+    let most = retaining_most(hidden)?;
+    let is_of_program =
+        class_of_hidden(most.path.as_deref()?).is_some_and(|class| class != "Class");
+    (is_of_program && is_main(ledger, most.bytes))
+        .then(|| step(release_objects(hidden, Some(most))))
+}
+
+/// Classes and modules are objects whose memory is the interpreter's.
+fn release_classes(ledger: &Ledger) -> Option<Advice> {
+    let mut classes = ledger.owners.iter().filter(|owner| owner.cause == Cause::RubyVm);
+    let class = classes.find(|owner| ["Class", "Module"].contains(&owner.name.as_str()))?;
+    // Most of their tables refer to nothing, so that they are not among the bytes of a root.
+    let most = retaining_most(class);
+    // Classes that a program creates have their methods, with the bytecode, which a gem may have defined for them.
+    let of_code = most.map_or(0, |most| code_of_root(ledger, class, most));
+    let bytes = class.weight_bytes().saturating_add(of_code);
+    is_main(ledger, bytes).then(|| match release_objects(class, most) {
+        Action::ReleaseObjects { class, path, are_garbage, garbage_bytes, .. } if of_code > 0 => {
+            step(Action::ReleaseObjects { class, bytes, path, are_garbage, garbage_bytes })
+        }
+        action => step(action),
+    })
+}
+
+/// The bytes of the interpreter's other objects that the root with most of the classes retains through classes.
+fn code_of_root(ledger: &Ledger, class: &OwnerAccount, most: &Retainer) -> u64 {
+    let Some(root) = most.path.as_deref().map(root_of) else { return 0 };
+    let others = ledger.owners.iter().filter(|owner| owner.cause == Cause::RubyVm);
+    let retainers = others.filter(|it| it.name != class.name).flat_map(|it| &it.retainers);
+    let is_through_class = |path: &str| {
+        let mut steps = path.split(ARROW);
+        steps.next() == Some(root) && steps.any(|step| step.starts_with("Class"))
+    };
+    let of_root = retainers.filter(|it| it.path.as_deref().is_some_and(is_through_class));
+    of_root.fold(0, |sum: u64, it| sum.saturating_add(it.bytes))
+}
+
+fn load_less_code(ledger: &Ledger) -> Option<Advice> {
+    let gems = ledger.interpreter.as_ref()?.gems()?.into_iter().filter(|it| it.gem.is_gem());
+    let gems = gems.map(|it| LargeGem { bytes: it.size.weight_bytes(), gem: it.gem.name });
+    let is_large = |gem: &LargeGem| {
+        gem.bytes >= MIN_CODE_BYTES && percent(gem.bytes, ledger.rss_bytes) >= MIN_CODE_SHARE
+    };
+    let gems: Vec<LargeGem> = gems.filter(is_large).take(MAX_GEMS).collect();
+    (!gems.is_empty()).then(|| step(Action::LoadLessCode { gems }))
+}
