@@ -1,12 +1,11 @@
 //! Steps against the interpreter's memory: classes, code and tables.
 
 use formats::{Action, Advice, LargeGem};
-use ledger::{
-    Cause, InterpreterAccount, InterpreterKind, Ledger, OwnerAccount, OwnerKind, Retainer, percent,
-};
+use ledger::{Cause, InterpreterKind, Ledger, OwnerAccount, OwnerKind, Retainer, percent};
 
+use super::objects::{release, release_objects, retaining_most};
 use super::stacks::{recurse_less, vm_stack_is_larger};
-use super::{is_main, is_worth, release, release_objects, retaining_most, step};
+use super::worth::{is_main, is_worth, step};
 use crate::path::{ARROW, class_of_hidden, root_of};
 
 /// The least bytecode of a gem that is worth loading later, in bytes and in percent of RSS.
@@ -57,17 +56,12 @@ fn limit_table(ledger: &Ledger) -> Option<Advice> {
     let interpreter = ledger.interpreter.as_ref()?;
     // Of symbols and deduplicated strings, only those that the table of symbols retains can be fewer.
     let tables = [ObjectIds, GenericVariables, Finalizers];
-    let table = tables.into_iter().max_by_key(|table| size_of(interpreter, *table))?;
-    let bytes = size_of(interpreter, table);
+    let table = tables.into_iter().max_by_key(|table| interpreter.resident_bytes(*table))?;
+    let bytes = interpreter.resident_bytes(table);
     // The same step with the entries counts more.
     let is_there = release(ledger)
         .is_some_and(|it| matches!(it.action, Action::LimitTable { table: of, .. } if of == table));
     (is_worth(ledger, bytes) && !is_there).then(|| step(Action::LimitTable { table, bytes }))
-}
-
-pub(super) fn size_of(interpreter: &InterpreterAccount, kind: InterpreterKind) -> u64 {
-    let parts = interpreter.kinds.iter().filter(|part| part.kind == kind);
-    parts.map(|part| part.size.resident_bytes).sum()
 }
 
 /// Bytecode of one name that takes so much was probably compiled many times: a file with 16 MiB of it would have some 50,000 lines.

@@ -3,7 +3,7 @@
 use formats::{Action, Advice};
 use ledger::{Cause, Ledger, RubyAccount};
 
-use super::{is_worth, step};
+use super::worth::{is_worth, step};
 
 /// The variables for the least and the greatest part of all slots that the GC keeps free, with their defaults (gc.c, from 3.4 on
 /// gc/default/default.c; the same from 2.7 to 3.4). The greatest one must be above the least one.

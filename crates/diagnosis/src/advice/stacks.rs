@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use formats::{Action, Advice, OtherThreads, ThreadStarter};
 use ledger::{Cause, Gem, InterpreterKind, Ledger, Libc};
 
-use super::interpreter::size_of;
-use super::{OF_THREADS, is_main, is_worth, retaining_most, step};
+use super::objects::retaining_most;
+use super::worth::{is_main, is_worth, step};
 
+/// How the paths begin of objects that running threads retain.
+pub(super) const OF_THREADS: &str = "(threads) → ";
 /// Threads started by one block that are more than a pool has.
 const MANY_THREADS: u64 = 64;
 
@@ -118,7 +120,7 @@ pub(super) fn end_thread(ledger: &Ledger) -> Option<Advice> {
 /// The bytes of the main thread's VM stack, and of its other stack as far as no call uses them. Both keep the pages of a deep recursion.
 fn main_stacks(ledger: &Ledger) -> (u64, u64) {
     let vm_stack =
-        ledger.interpreter.as_ref().map_or(0, |it| size_of(it, InterpreterKind::VmStacks));
+        ledger.interpreter.as_ref().map_or(0, |it| it.resident_bytes(InterpreterKind::VmStacks));
     (vm_stack, ledger.kept_stacks.main_bytes)
 }
 

@@ -151,6 +151,13 @@ impl InterpreterAccount {
         Self { kinds: kinds.map(|(kind, &size)| KindAccount { kind, size }).collect(), files }
     }
 
+    /// The resident bytes of one kind.
+    #[must_use]
+    pub fn resident_bytes(&self, kind: InterpreterKind) -> u64 {
+        let parts = self.kinds.iter().filter(|part| part.kind == kind);
+        parts.map(|part| part.size.resident_bytes).sum()
+    }
+
     /// The bytecode by gem, largest first; `None` if files are unknown.
     #[must_use]
     pub fn gems(&self) -> Option<Vec<GemAccount>> {

@@ -1,0 +1,188 @@
+//! Steps against objects, and against the room that they do not use.
+
+use std::cmp::Reverse;
+
+use formats::{Action, Advice};
+use ledger::{
+    Cause, InterpreterKind, Ledger, OwnerAccount, OwnerKind, Retainer, SpareAccount, SpareKind,
+};
+
+use super::worth::{is_main, is_worth, step};
+use crate::path::{class_of_hidden, is_hidden, root_of};
+use crate::verdict::is_of_extensions;
+
+/// The variables that set how many bytes the program allocates between two collections, with the largest number that Ruby lets
+/// them grow to by default (`GC_MALLOC_LIMIT_MAX` and `GC_OLDMALLOC_LIMIT_MAX` of gc.c; the same from 2.7 to 4.0).
+const MALLOC_LIMITS: [(&str, u64); 4] = [
+    ("RUBY_GC_MALLOC_LIMIT", 32 << 20),
+    ("RUBY_GC_MALLOC_LIMIT_MAX", 32 << 20),
+    ("RUBY_GC_OLDMALLOC_LIMIT", 128 << 20),
+    ("RUBY_GC_OLDMALLOC_LIMIT_MAX", 128 << 20),
+];
+/// The least part of the freed memory that must leave RSS for a saving to be named, in percent.
+const RETURNED_PERCENT: u64 = 90;
+
+/// The garbage among the objects of the classes that hold most.
+pub(super) fn garbage_bytes(ledger: &Ledger) -> u64 {
+    ledger.owners.iter().map(garbage_of).fold(0, u64::saturating_add)
+}
+
+/// The garbage among the objects of a class. A part of it may not be resident.
+pub(super) fn garbage_of(class: &OwnerAccount) -> u64 {
+    let garbage = class.retainers.iter().filter(|it| it.path.is_none());
+    let bytes = garbage.map(|it| it.bytes).fold(0, u64::saturating_add);
+    bytes.min(class.bytes_with_singleton_classes())
+}
+
+pub(super) fn release(ledger: &Ledger) -> Option<Advice> {
+    let bytes = ledger.sum(&[Cause::RubyLiveSlots, Cause::RubyMalloc]);
+    let class = ledger.managed().max_by_key(|class| {
+        // The first one of several.
+        (class.bytes_with_singleton_classes(), Reverse(&class.name))
+    })?;
+    release_of(ledger, class, retaining_most_bytes(class)).filter(|_| is_main(ledger, bytes))
+}
+
+/// The step against the objects of a class, of which `most` retains most.
+fn release_of(ledger: &Ledger, class: &OwnerAccount, most: Option<&Retainer>) -> Option<Advice> {
+    if let Some(step) = table_of(ledger, class, most) {
+        return Some(step);
+    }
+    // No program can release hidden objects to which only memory of C extensions leads.
+    let path = most.and_then(|it| it.path.as_deref());
+    if class.kind == OwnerKind::Internal && path.is_some_and(is_of_extensions) {
+        return None;
+    }
+    // The step against their room is better.
+    let has_spare = ledger.spare.iter().any(|it| it.saved_bytes() > class.weight_bytes() / 2);
+    (!has_spare).then(|| step(release_objects(class, most)))
+}
+
+/// The step against the class with most live objects, if most of the memory of the largest class is garbage.
+pub(super) fn release_beside_garbage(ledger: &Ledger) -> Option<Advice> {
+    let is_garbage = release(ledger)
+        .is_some_and(|it| matches!(it.action, Action::ReleaseObjects { are_garbage: true, .. }));
+    let live = |class: &OwnerAccount| {
+        class.bytes_with_singleton_classes().saturating_sub(garbage_of(class))
+    };
+    let retained = ledger.managed().filter_map(|class| {
+        let most = retaining_most_bytes(class).filter(|it| it.path.is_some())?;
+        Some((class, most))
+    });
+    let (class, most) = retained.max_by_key(|(class, _)| (live(class), Reverse(&class.name)))?;
+    let is_large = is_garbage && is_worth(ledger, live(class));
+    release_of(ledger, class, Some(most)).filter(|_| is_large)
+}
+
+/// The step against a table of the interpreter if most objects of a class are its entries, which programs cannot release.
+fn table_of(ledger: &Ledger, class: &OwnerAccount, most: Option<&Retainer>) -> Option<Advice> {
+    let most = most?;
+    let table = match root_of(most.path.as_deref()?) {
+        "(symbols)" => InterpreterKind::Symbols,
+        "(finalizers)" if is_hidden(&class.name) => InterpreterKind::Finalizers,
+        _ => return None,
+    };
+    let own = ledger.interpreter.as_ref().map_or(0, |it| it.resident_bytes(table));
+    let bytes = most.bytes.min(class.weight_bytes()) + own;
+    Some(step(Action::LimitTable { table, bytes }))
+}
+
+/// The root that retains most of the bytes of a class, or of its objects. Of two like it, one may have more bytes by chance.
+pub(super) fn retaining_most_bytes(class: &OwnerAccount) -> Option<&Retainer> {
+    let most = class.weight_bytes() / 100 * 51;
+    let by_bytes = class.retainers.first().filter(|it| it.bytes > most);
+    by_bytes.or_else(|| retaining_most(class))
+}
+
+/// Settings that let garbage stay, if most of the memory of the largest class is garbage. The GC counts no slots for them.
+pub(super) fn unset_malloc_limits(ledger: &Ledger) -> Option<Advice> {
+    let bytes = ledger.sum(&[Cause::RubyLiveSlots, Cause::RubyMalloc]);
+    let is_garbage = |class: &OwnerAccount| {
+        let is_malloced = class.weight_bytes() > 2 * class.slot_bytes;
+        is_malloced && retaining_most_bytes(class).is_some_and(|retainer| retainer.path.is_none())
+    };
+    let largest = ledger.managed().next()?;
+    let settings = MALLOC_LIMITS.iter().filter_map(|&(name, most)| {
+        let value = ledger.process.variable(name)?;
+        raises(value, most).then(|| name.to_owned())
+    });
+    let variables: Vec<String> = settings.collect();
+    (!variables.is_empty() && is_main(ledger, bytes) && is_garbage(largest))
+        .then(|| step(Action::UnsetMallocLimits { variables }))
+}
+
+/// Returns true if the value of a variable is a number above `most`. Ruby reads a number and a unit (`get_envparam_size` of gc.c).
+fn raises(value: &str, most: u64) -> bool {
+    let end = value.find(|it: char| !it.is_ascii_digit()).unwrap_or(value.len());
+    let unit = match &value[end..] {
+        "" => 1,
+        "k" | "K" => 1 << 10,
+        "m" | "M" => 1 << 20,
+        "g" | "G" => 1 << 30,
+        _ => return false,
+    };
+    value[..end].parse::<u64>().is_ok_and(|number| number.saturating_mul(unit) > most)
+}
+
+/// The root that retains more than half of an owner's objects: one that retains the smaller part does not explain them.
+pub(super) fn retaining_most(owner: &OwnerAccount) -> Option<&Retainer> {
+    owner.retainers.iter().find(|retainer| retainer.objects > owner.objects / 2)
+}
+
+pub(super) fn release_objects(class: &OwnerAccount, most: Option<&Retainer>) -> Action {
+    let path = most.and_then(|retainer| retainer.path.clone());
+    let hidden = path.as_deref().filter(|_| class.kind == OwnerKind::Internal);
+    // The class of the objects that use the hidden ones.
+    let user = hidden.and_then(class_of_hidden);
+    Action::ReleaseObjects {
+        class: user.unwrap_or(&class.name).to_owned(),
+        bytes: match most.filter(|_| user.is_some()) {
+            Some(most) => most.bytes.min(class.weight_bytes()),
+            None => class.bytes_with_singleton_classes(),
+        },
+        path,
+        are_garbage: most.is_some_and(|retainer| retainer.path.is_none()),
+        garbage_bytes: garbage_of(class),
+    }
+}
+
+pub(super) fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Advice> {
+    let (bytes, path) = (spare.saved_bytes(), spare.path.clone());
+    let action = match spare.kind {
+        SpareKind::Hashes => Action::Rehash {
+            hashes: spare.objects,
+            entries: spare.used,
+            capacity: spare.room,
+            bytes,
+            path,
+        },
+        SpareKind::Arrays | SpareKind::SlicedArrays | SpareKind::Buffers => Action::CopyBuffers {
+            class: if spare.kind == SpareKind::Buffers { "String" } else { "Array" }.into(),
+            objects: spare.users,
+            used_bytes: spare.used,
+            room_bytes: spare.room,
+            elements_bytes: spare.elements_bytes,
+            bytes,
+            path,
+        },
+        SpareKind::Strings => Action::CopySlices {
+            slices: spare.users,
+            used_bytes: spare.used,
+            strings: spare.objects,
+            bytes,
+            path,
+        },
+    };
+    // A freed mapping leaves RSS at once. Other memory stays in malloc's lists, and whether its pages return depends on the blocks
+    // beside it.
+    let returns = spare.mapped_bytes >= bytes / 100 * RETURNED_PERCENT;
+    // What is in use is allocated again. The room of a new table is the next power of two.
+    let again = match spare.kind {
+        SpareKind::Hashes => spare.used.checked_next_power_of_two().unwrap_or(spare.room),
+        _ => spare.used,
+    };
+    let part = again as f64 / spare.room.max(1) as f64;
+    let saved = (spare.mapped_bytes as f64 * (1.0 - part).max(0.0)) as u64;
+    let saves_bytes = returns.then_some(saved);
+    is_worth(ledger, bytes).then_some(Advice { action, saves_bytes })
+}
