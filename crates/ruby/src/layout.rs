@@ -21,5 +21,6 @@ pub(crate) mod object_layouts;
 pub(crate) mod page_descriptor;
 pub(crate) mod page_finder;
 pub(crate) mod regexp;
+pub(crate) mod set_table;
 pub(crate) mod shape_tree;
 pub(crate) mod st_table;

@@ -56,9 +56,9 @@ pub struct ObjectSpace {
     pub transient_heap: Option<Range<Address>>,
     /// The memory of heap pages that Ruby has freed and keeps, or has mapped and not used yet, ascending (from 4.1 on).
     pub free_pages: Vec<Range<Address>>,
-    /// Malloc'ed memory of the garbage collector of which only a part is in use: the array of pages, and the stack of
-    /// objects to mark. For each its address and content.
-    pub collector_memory: Vec<(Address, Content)>,
+    /// Malloc'ed memory of which only a part is in use: the collector's array of pages and stack of objects to mark, and the tables
+    /// of Sets (from 4.0 on; empty unless everything was read). For each its address and content.
+    pub contents: Vec<(Address, Content)>,
     /// The collector's number of old objects; `None` if it could not be derived.
     pub old_objects: Option<OldObjects>,
     /// An address inside the collector's structure (`rb_objspace_t`), the head of a list of its pages. Of several Ractors with a

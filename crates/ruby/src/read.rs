@@ -15,7 +15,7 @@ use crate::interpreter::{self, Interpreter};
 use crate::layout::bitmaps::Bitmaps;
 use crate::layout::context::{Basics, Context};
 use crate::layout::heap_layout::{HeapLayout, SpaceMembers};
-use crate::layout::page_finder;
+use crate::layout::{page_finder, set_table};
 use crate::model::content::{Content, Form};
 use crate::model::depth::Depth;
 use crate::object_space::ObjectSpace;
@@ -118,7 +118,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
         fiber_stacks,
         mn_stacks,
         jit_code: jit_code::find(image, interpreter),
-        collector_memory: collector_memory(image, &heap.spaces, transient_heap.as_ref())
+        contents: collector_memory(image, &heap.spaces, transient_heap.as_ref())
             .into_iter()
             .chain(index)
             .collect(),
@@ -144,6 +144,8 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
         backtrace::threads_without_stack(image, &space);
     if depth == Depth::Graph {
         space.iseqs = code_paths::iseqs(&space);
+        let of_sets = set_table::entries(image, &space);
+        space.contents.extend(of_sets);
     }
     Ok(space)
 }

@@ -61,8 +61,7 @@ fn as_truth(space: &ObjectSpace) -> RubyTruth {
 }
 
 fn page_arrays(space: &ObjectSpace) -> Vec<(u64, u64)> {
-    let known =
-        space.collector_memory.iter().filter_map(|&(at, content)| Some((at, content.known()?.1)));
+    let known = space.contents.iter().filter_map(|&(at, content)| Some((at, content.known()?.1)));
     let mut arrays: Vec<_> = known.map(|(at, words)| (at.0, words * 8)).collect();
     arrays.sort_unstable();
     arrays

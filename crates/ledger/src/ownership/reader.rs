@@ -113,12 +113,15 @@ impl<'a> Reader<'a> {
                     }
                 });
             }
-            Form::Entries => {
+            Form::Entries | Form::Members => {
+                let entry_words = if form == Form::Entries { 3 } else { 2 };
                 let mut is_deleted = false;
-                self.read_with(&used, |into, at, word| match (at - memory.start) / 8 % 3 {
-                    0 => is_deleted = word == u64::MAX,
-                    _ if is_deleted => {}
-                    _ => into.take(word, false),
+                self.read_with(&used, |into, at, word| {
+                    match (at - memory.start) / 8 % entry_words {
+                        0 => is_deleted = word == u64::MAX,
+                        _ if is_deleted => {}
+                        _ => into.take(word, false),
+                    }
                 });
             }
         }

@@ -48,7 +48,7 @@ pub(crate) fn edges_and_contents(
         }
         Some(edge.number())
     });
-    for &(address, content) in space.collector_memory.iter().chain(of_bytecode) {
+    for &(address, content) in space.contents.iter().chain(of_bytecode) {
         if let Some(block) = addresses.block_at(address) {
             note(block, content);
         }

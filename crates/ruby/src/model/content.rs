@@ -1,7 +1,7 @@
 /// The part of malloc'ed memory that its object uses, and the use. Words behind that part, and words of memory without
 /// references, are left over from earlier owners.
 ///
-/// Four bytes, since there are millions: the two highest bits are the form, the others a number of
+/// Four bytes, since there are millions: the three highest bits are the form, the others a number of
 /// words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content(u32);
@@ -17,6 +17,8 @@ pub enum Form {
     /// Entries of a hash table (`st_table_entry`): each a hash, a key and a value. Entries whose
     /// hash is all ones were deleted (`RESERVED_HASH_VAL` in st.c).
     Entries,
+    /// Entries of a Set (`set_table_entry` in st.c, from 4.0 on): each a hash and a key, deleted ones as above.
+    Members,
     /// The variables of a block that outlived its method (`rb_env_t`). The word at [`Form::OUTER`] before the end is the
     /// tagged address of the outer block's variables, if there is an outer block.
     Environment,
@@ -35,10 +37,8 @@ const DELETED_KEYS: [u64; 2] = [0x24, 0x34];
 /// The most pairs of a small hash (`RHASH_AR_TABLE_MAX_SIZE`).
 const MAX_PAIRS: u64 = 8;
 const PAIRS: u32 = u32::MAX - 100;
-const FORM_SHIFT: u32 = 30;
-const WORDS_MASK: u32 = (1 << FORM_SHIFT) - 1;
-/// The highest numbers of the last form stand for other content.
-const MAX_WORDS: u64 = (PAIRS & WORDS_MASK) as u64 - 1;
+const FORM_SHIFT: u32 = 29;
+const MAX_WORDS: u64 = (1 << FORM_SHIFT) - 1;
 
 impl Content {
     /// Nothing is known of it.
@@ -78,6 +78,7 @@ impl Content {
             Form::Values => 1,
             Form::Entries => 2,
             Form::Environment => 3,
+            Form::Members => 4,
         };
         Self(form << FORM_SHIFT | words as u32)
     }
@@ -124,10 +125,11 @@ impl Content {
             0 => Form::Words,
             1 => Form::Values,
             2 => Form::Entries,
-            _ if self.0 < PAIRS => Form::Environment,
+            3 => Form::Environment,
+            4 => Form::Members,
             _ => return None,
         };
-        Some((form, u64::from(self.0 & WORDS_MASK)))
+        Some((form, u64::from(self.0) & MAX_WORDS))
     }
 
     /// The words up to the last one in use; `None` if that is unknown.
@@ -159,7 +161,7 @@ mod tests {
         assert_eq!([Content::UNKNOWN, Content::NO_OBJECTS].map(Content::used_words), [None; 2]);
         let used = [Content::MARK_STACK, Content::REGEXP, Content::BYTES];
         assert_eq!(used.map(Content::used_words), [Some(501), Some(53), Some(0)]);
-        for form in [Form::Words, Form::Values, Form::Entries, Form::Environment] {
+        for form in [Form::Words, Form::Values, Form::Entries, Form::Environment, Form::Members] {
             for words in [0, 1, 7, MAX_WORDS] {
                 assert_eq!(Content::new(form, words).known(), Some((form, words)));
             }

@@ -61,6 +61,12 @@ impl DataType {
         self.name.as_deref() == Some("ractor")
     }
 
+    /// Returns true for Sets that Ruby has written in C (set.c, from 4.0 on).
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.name.as_deref() == Some("set")
+    }
+
     /// Returns true for mutexes (thread_sync.c).
     #[must_use]
     pub fn is_mutex(&self) -> bool {
