@@ -61,6 +61,16 @@ impl Interpreter {
         self.is_at_least(4, 0)
     }
 
+    /// The main object and the lists of `require` are members of boxes (`rb_box_t` of internal/box.h, from 4.0).
+    pub(crate) fn has_boxes(&self) -> bool {
+        self.is_at_least(4, 0)
+    }
+
+    /// The length of the longest path to load from is among those lists (`expanded_load_path_maxlen`, from 4.1).
+    pub(crate) fn has_length_of_load_path(&self) -> bool {
+        self.is_at_least(4, 1)
+    }
+
     /// Heap pages come from a pool for all Ractors (`page_pool` of gc/default/default.c, from 4.1).
     pub(crate) fn has_page_pool(&self) -> bool {
         self.is_at_least(4, 1)
