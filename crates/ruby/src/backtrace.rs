@@ -150,12 +150,16 @@ fn structure_in_variables(image: &Image<'_>, space: &ObjectSpace, slot: u32) -> 
     variables_of(image, space, slot).into_iter().find(|at| is_in_list(image, *at))
 }
 
-/// The slot of the main Ractor and its structure, if that is a variable of the interpreter (`_main_ractor` in ractor.c, from 4.1 on). It
-/// begins with a reference to the object.
+/// The slot of the object of a type whose structure is a variable of the interpreter, and the structure: from 4.1 on those of the VM and of
+/// the main Ractor are (`_vm` in vm.c, `_main_ractor` in ractor.c). They begin with a reference to the object.
 #[must_use]
-pub fn main_ractor_in_variables(image: &Image<'_>, space: &ObjectSpace) -> Option<(u32, Address)> {
-    let is_ractor = |slot: &u32| space.data_type_of(*slot).is_some_and(DataType::is_ractor);
-    space.data_objects.iter().map(|(slot, _)| slot).filter(is_ractor).find_map(|slot| {
+pub fn object_in_variables(
+    image: &Image<'_>,
+    space: &ObjectSpace,
+    is_type: impl Fn(&DataType) -> bool,
+) -> Option<(u32, Address)> {
+    let is_it = |slot: &u32| space.data_type_of(*slot).is_some_and(&is_type);
+    space.data_objects.iter().map(|(slot, _)| slot).filter(is_it).find_map(|slot| {
         let object = space.slot_address(slot as usize)?;
         let refers_back = |at: &Address| image.read_address(*at) == Ok(object);
         Some((slot, variables_of(image, space, slot).into_iter().find(refers_back)?))

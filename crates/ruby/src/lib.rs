@@ -62,7 +62,7 @@ pub use allocation::{
 pub use areas::mn_stacks::MnStack;
 pub use backtrace::{
     ContextPath, CopiedStack, NoStack, RunningStack, RunningStacks, backtraces, closures,
-    main_ractor_in_variables, map_backtraces,
+    map_backtraces, object_in_variables,
 };
 pub use code_paths::{code_paths, memory_of_bytecode};
 pub use collector::Collector;

@@ -16,6 +16,9 @@ use crate::ownership::graph::PointerGraph;
 /// Bytes of variables that are read at a time.
 const READ_BYTES: usize = 64 << 10;
 
+/// The part of the VM's structure (`rb_vm_t`) that has the handlers of signals, at most.
+const MAX_VM_BYTES: u64 = 4 << 10;
+
 /// Lists of the interpreter whose entries retain objects. Nothing else refers to the entries, so words elsewhere that have their
 /// addresses are old.
 #[derive(Debug, Default)]
@@ -182,8 +185,17 @@ impl Finder<'_> {
 
     /// The procs to which the structure of the VM itself refers (`trap_list` of `rb_vm_t`).
     fn signal_handlers(&self) -> Vec<u32> {
-        let slots = self.structures_of(DataType::is_vm).flat_map(|block| self.graph.slots(block));
-        slots.map(|edge| edge.to()).filter(|&slot| self.is_of(slot, DataType::is_proc)).collect()
+        let in_memory = self.structures_of(DataType::is_vm).flat_map(|it| self.graph.slots(it));
+        let in_memory = in_memory.map(|edge| edge.to());
+        let variable = ruby::object_in_variables(self.image, self.space, DataType::is_vm);
+        let words = variable.map_or(Vec::new(), |(_, vm)| self.words(vm, MAX_VM_BYTES));
+        let in_variable =
+            words.into_iter().filter_map(|word| match self.addresses.at(Address(word)) {
+                Referent::Slot(slot) => Some(slot),
+                _ => None,
+            });
+        let slots = in_memory.chain(in_variable);
+        slots.filter(|&slot| self.is_of(slot, DataType::is_proc)).collect()
     }
 
     /// The Ractors that run, each of which refers to the next one in the list of the VM. The main one is the first to whose beginning the
@@ -199,7 +211,7 @@ impl Finder<'_> {
         let vms: Vec<u32> = self.structures_of(DataType::is_vm).collect();
         let of_vm = vms.iter().flat_map(|&vm| self.graph.edges(vm));
         let mut exact = of_vm.clone().filter(|edge| !edge.is_uncertain());
-        let variable = ruby::main_ractor_in_variables(self.image, self.space);
+        let variable = ruby::object_in_variables(self.image, self.space, DataType::is_ractor);
         let main = exact.find_map(|edge| objects.get(&edge.to())).copied();
         let main = main.or(variable.map(|(slot, _)| slot));
         let mut found = RunningRactors { main, ..RunningRactors::default() };
