@@ -318,7 +318,8 @@ impl RubyHeap {
         self.imemos.insert(own, name.to_owned());
         if name == "iseq" {
             let label = self.string("label");
-            for (offset, word) in [(64, label), (184, own)] {
+            // The number of instructions is in the upper half of the first word.
+            for (offset, word) in [(0, 1 << 32), (64, label), (184, own)] {
                 self.memory.push((memory + offset, word.to_le_bytes().to_vec()));
             }
         }

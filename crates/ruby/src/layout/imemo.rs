@@ -204,8 +204,13 @@ impl Verifier<'_> {
     /// only some of them do, or nothing is known of the type.
     fn look_like(&self, samples: &[Sample], number: usize, it: ImemoType) -> Option<bool> {
         let (mut likes, mut count) = (0, 0);
-        // A cached failure to find a method is a method entry without a definition, and looks like nothing.
-        let is_empty = |sample: &&Sample| it == Ment && sample.words[2] == 0;
+        // A cached failure to find a method is a method entry without a definition, and looks like nothing. Nor does bytecode without
+        // instructions: newer releases make such a dummy for each file that they load (`rb_iseq_alloc_with_dummy_path` in iseq.c).
+        let is_empty = |sample: &&Sample| match it {
+            Ment => sample.words[2] == 0,
+            Iseq => word(&self.read::<8>(Address(sample.words[2])), 0) >> 32 == 0,
+            _ => false,
+        };
         for sample in samples.iter().filter(|sample| !is_empty(sample)) {
             likes += usize::from(self.looks_like(sample, number, it)?);
             count += 1;

@@ -151,6 +151,19 @@ fn garbage_before_live_objects_casts_no_doubt_on_their_types() {
     assert_eq!(read(&heap).unwrap().len(), iseqs.len());
 }
 
+/// Before its first collection Ruby 4.1 has nearly as many dummies as bytecode, and the types of all internal objects were in doubt.
+#[test]
+fn bytecode_without_instructions_casts_no_doubt_on_its_type() {
+    let mut heap = heap_of(RubyRelease::V4_1);
+    let path = heap.path("<internal:kernel>");
+    (0..40).for_each(|_| _ = heap.dummy_iseq(path));
+    let iseqs = compile(&mut heap, &[path], 64);
+    let (image, _) = heap.image();
+    let space = ruby::read(&image).unwrap();
+    assert!(!space.findings.contains(&Finding::InternalTypesUnknown), "{:?}", space.findings);
+    assert!(read(&heap).unwrap().len() >= iseqs.len());
+}
+
 /// Twelve marked method entries without a definition (cached failures to find a method) used to make rbloat doubt the
 /// types of all internal objects.
 #[test]

@@ -1,6 +1,6 @@
 //! Bytecode, and the paths that it was compiled from (`rb_iseq_location_t` in vm_core.h).
 
-use super::{NOT_EMBEDDED, RubyHeap, T_STRING, Word};
+use super::{NOT_EMBEDDED, RubyHeap, T_IMEMO, T_STRING, Word};
 
 const T_ARRAY: u8 = 7;
 const FROZEN: u64 = 1 << 11;
@@ -34,9 +34,16 @@ impl RubyHeap {
     pub fn iseq(&mut self, path: u64, memory: u64, offset: u64) -> u64 {
         let number = self.layout.imemo_number("iseq");
         let own = self.imemo_as("iseq", number, memory);
-        // The number of instructions is in the upper half of the first word.
-        self.memory.push((memory, (1_u64 << 32).to_le_bytes().to_vec()));
         self.write_location(path, memory, offset);
+        own
+    }
+
+    /// Adds an iseq with a label and no instructions, as Ruby makes them for files that it loads.
+    pub fn dummy_iseq(&mut self, path: u64) -> u64 {
+        let (number, memory) = (self.layout.imemo_number("iseq"), self.malloc(400));
+        let own = self.put(T_IMEMO, u64::from(number) << 12, 0, vec![Word::Pointer(memory)]);
+        self.imemos.insert(own, "iseq".to_owned());
+        self.write_location(path, memory, Self::ISEQ_LOCATION);
         own
     }
 
