@@ -8,11 +8,18 @@ use crate::address_classifier::AddressClassifier;
 use crate::interpreter::Landmark;
 use crate::layout::object::Object;
 use crate::model::slot::{Slot, SlotType};
+use crate::word::words;
 
 /// More ancestors than a class has.
 pub(crate) const MAX_ANCESTORS: usize = 512;
 /// The first bytes of a class, among which the pointer to its superclass is searched for.
 const SEARCHED_BYTES: u64 = 128;
+/// The least size of slots that have the whole structure of a class (from 3.3 on).
+const CLASS_BYTES: usize = 160;
+/// The words of the smallest structure of a class that is in its slot.
+const MIN_WORDS: usize = 18;
+/// With fewer classes it is not known which words classes use.
+const MIN_LANDMARKS: usize = 8;
 /// `FL_SINGLETON` is FL_USER0 up to 3.3, FL_USER1 from 3.4 on (include/ruby/internal/fl_type.h).
 const SINGLETON_FLAGS: [u64; 2] = [1 << 12, 1 << 13];
 /// The words of a moved object that may have its new address (`struct RMoved` in gc.c): the second
@@ -26,6 +33,8 @@ pub(crate) struct ClassLayout {
     superclass: Option<usize>,
     /// The flag of singleton classes; 0 if it is unknown.
     singleton: u64,
+    /// The words of a class that may refer to objects.
+    pub(crate) words: usize,
 }
 
 /// A class, or an entry in the list of a class's ancestors.
@@ -61,7 +70,11 @@ impl ClassLayout {
                         && singleton.and_then(|singleton| has_flag(singleton, flag)) == Ok(true)
                 })
         });
-        Self { superclass: superclass.map(|at| at as usize / 8), singleton: singleton.unwrap_or(0) }
+        Self {
+            superclass: superclass.map(|at| at as usize / 8),
+            singleton: singleton.unwrap_or(0),
+            words: words_in_use(image, landmarks).unwrap_or(usize::MAX),
+        }
     }
 
     /// The ancestor that an object in `slot` is; `None` for objects that are not classes.
@@ -87,6 +100,20 @@ impl ClassLayout {
     }
 }
 
+/// The words of a class up to the last one that any of the `landmarks` uses. Ruby makes these first, in memory that nothing has used
+/// before. In the slots of later classes the words behind their structure may be left over from other objects (from 4.1 on, where the
+/// structure is smaller than its slot).
+fn words_in_use(image: &impl Memory, landmarks: &[Landmark]) -> Option<usize> {
+    let mut most = MIN_WORDS;
+    for landmark in landmarks {
+        let mut bytes = [0; CLASS_BYTES];
+        image.read_exact(landmark.class, &mut bytes).ok()?;
+        let used = words(&bytes).collect::<Vec<_>>().iter().rposition(|word| *word != 0);
+        most = most.max(used.map_or(0, |last| last + 1));
+    }
+    (landmarks.len() >= MIN_LANDMARKS).then_some(most)
+}
+
 fn type_at(image: &Image<'_>, at: Address) -> Option<SlotType> {
     Some(SlotType::of_flags(image.read_u64(at).ok()?))
 }
@@ -106,4 +133,38 @@ fn descends(image: &Image<'_>, at: u64, from: Address, to: Address) -> bool {
         class = superclass;
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Classes of 160 bytes, one after another.
+    struct Classes(Vec<u8>);
+
+    impl Memory for Classes {
+        fn read(&self, at: Address, into: &mut [u8]) -> usize {
+            let from = self.0.get(at.0 as usize..).unwrap_or_default();
+            let bytes = from.len().min(into.len());
+            into[..bytes].copy_from_slice(&from[..bytes]);
+            bytes
+        }
+    }
+
+    fn landmarks(count: usize) -> Vec<Landmark> {
+        let at = |number| Address((number * CLASS_BYTES) as u64);
+        (0..count).map(|number| Landmark { class: at(number), name: "Object" }).collect()
+    }
+
+    /// A later class, in the slot of an object that has gone, had words behind its structure: "String → Class → Proc → Worker".
+    #[test]
+    fn words_that_no_class_of_ruby_itself_uses_are_behind_the_structure() {
+        let mut bytes = vec![0; 10 * CLASS_BYTES];
+        bytes[8..9].fill(1);
+        bytes[3 * CLASS_BYTES + 18 * 8] = 1;
+        let classes = Classes(bytes);
+        assert_eq!(words_in_use(&classes, &landmarks(10)), Some(19));
+        assert_eq!(words_in_use(&classes, &landmarks(7)), None, "the interpreter is starting");
+        assert_eq!(words_in_use(&classes, &landmarks(11)), None, "one cannot be read");
+    }
 }

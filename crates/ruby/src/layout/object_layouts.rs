@@ -127,6 +127,8 @@ pub(crate) struct ObjectLayouts<'a> {
     table_layout: TableLayout,
     /// The number of `imemo_constcache`.
     constant_cache: u8,
+    /// The words of a class that may refer to objects.
+    class_words: usize,
     agreements: [Agreement; 32],
     is_refuted: [bool; 32],
 }
@@ -140,6 +142,7 @@ impl<'a> ObjectLayouts<'a> {
             fields_of_structs: basics.interpreter.fields_of_structs(),
             table_layout: basics.interpreter.table_layout(),
             constant_cache: imemo::constant_cache(basics.interpreter),
+            class_words: basics.class_layout.words,
             agreements: Default::default(),
             is_refuted: Default::default(),
         }
@@ -154,6 +157,7 @@ impl<'a> ObjectLayouts<'a> {
             fields_of_structs: self.fields_of_structs,
             table_layout: self.table_layout,
             constant_cache: self.constant_cache,
+            class_words: self.class_words,
             agreements: Default::default(),
             is_refuted: self.is_refuted,
         }
@@ -212,7 +216,13 @@ impl<'a> ObjectLayouts<'a> {
         }
         let first = if object.kind.has_no_class() { 1 } else { 2 };
         let content = content_of(object.kind);
-        object.words_from(first).for_each(|word| each(ObjectWord::Any(word, content)));
+        let is_class = matches!(object.kind, SlotType::CLASS | SlotType::MODULE | SlotType::ICLASS);
+        let used = if is_class { self.class_words } else { usize::MAX };
+        for (number, word) in (first..).zip(object.words_from(first)) {
+            if number < used || classifier.slot_at(word).is_none() {
+                each(ObjectWord::Any(word, content));
+            }
+        }
     }
 
     /// Calls `each` with the words of an object that are in use. Returns true if the object agrees
