@@ -108,7 +108,7 @@ impl Observer {
         let intervals = Intervals { search: SEARCH_EVERY.min(every), sample: every, exact: every };
         Self {
             rubies: Rubies::new(intervals, group, complain),
-            capture,
+            capture: CaptureOptions { max_own_bytes: Some(max_memory), ..capture },
             started: Instant::now(),
             causes_every,
             owners_every,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use formats::{Capture, CaptureMethod, NoCopy, Unread};
-use image::{Image, ProcessState, Target, Thawed};
+use image::{Copied, Image, ProcessState, Target, Thawed};
 use inferior::{EndedCopy, ForkPlan, ForkedCopy, MemoryLimits, Refusal};
 use ledger::{Analyses, Facts};
 use linux::on_a_thread_of_its_own;
@@ -28,13 +28,18 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 const MARKING_ATTEMPTS: u32 = 3;
 const BETWEEN_MARKING_ATTEMPTS: Duration = Duration::from_millis(500);
 
-/// The time of the walks during a freeze: per resident GiB without and with owners, per heap of malloc's arenas, per
+/// The time of the walks during a freeze: of the smallest process, per resident GiB without and with owners, per heap of malloc's arenas, per
 /// thread, and per mapping. Measured on processes with up to 4,000 threads, 15,000 mappings and 300 arenas.
+const WALK: Duration = Duration::from_millis(30);
 const WALK_PER_GIB: Duration = Duration::from_millis(140);
 const WALK_PER_GIB_WITH_OWNERS: Duration = Duration::from_millis(260);
 const WALK_PER_HEAP: Duration = Duration::from_micros(50);
 const WALK_PER_THREAD: Duration = Duration::from_micros(350);
 const WALK_PER_MAPPING: Duration = Duration::from_micros(4);
+
+/// The time of a copy of memory during a freeze, per GiB, and the most bytes that are copied.
+const COPY_PER_GIB: Duration = Duration::from_millis(450);
+const MAX_COPY_BYTES: u64 = 512 << 20;
 
 /// The longest wait for another tracer before each further attempt: the largest pause of another rbloat.
 const MAX_WAIT_FOR_TRACER: Duration = max_pause::LARGEST;
@@ -147,8 +152,8 @@ pub(crate) fn read_image<T: Send>(
         let found = read(forked.image());
         Ok(Attempt { is_incomplete: found.is_err(), found: Ok(found), pause: forked.end()?.pause })
     };
-    let freeze = |copy_is_slow| {
-        let (found, thawed) = examination.while_frozen(copy_is_slow, &read)?;
+    let freeze = |freeze| {
+        let (found, thawed) = examination.while_frozen(freeze, &read)?;
         // Another freeze takes as long as one that had too little time.
         let is_incomplete = found.as_ref().is_ok_and(Result::is_err);
         Ok(Attempt { is_incomplete, found, pause: thawed.pause })
@@ -188,17 +193,26 @@ struct Examination<'a> {
 /// A way to read a process.
 enum Way {
     Fork(ForkPlan),
-    Freeze {
-        /// True if a copy could be made, but would take too long.
-        copy_is_slow: bool,
-        no_copy: Option<NoCopy>,
-    },
+    Freeze(Freeze),
+}
+
+/// The circumstances of a freeze.
+#[derive(Debug, Clone, Copy, Default)]
+struct Freeze {
+    /// True if a copy could be made, but would take too long.
+    copy_is_slow: bool,
+    /// True if the process computes: no copy could be made, and nobody waits for an answer of a thread that waits.
+    computes: bool,
+    no_copy: Option<NoCopy>,
 }
 
 impl Way {
     fn instead_of_copy(refusal: &Refusal) -> Self {
-        let copy_is_slow = matches!(refusal, Refusal::Slow { .. });
-        Self::Freeze { copy_is_slow, no_copy: no_copy(refusal) }
+        Self::Freeze(Freeze {
+            copy_is_slow: matches!(refusal, Refusal::Slow { .. }),
+            computes: matches!(refusal, Refusal::NoSafePoint),
+            no_copy: no_copy(refusal),
+        })
     }
 }
 
@@ -248,7 +262,7 @@ impl<'a> Examination<'a> {
 
     fn capture(&self, started: Instant) -> Result<Captured, Error> {
         let Done { found, reason, no_copy, began, pause } =
-            self.repeat(|plan| self.fork(plan), |copy_is_slow| self.freeze(copy_is_slow))?;
+            self.repeat(|plan| self.fork(plan), |freeze| self.freeze(freeze))?;
         let elapsed = started.elapsed();
         let capture = Capture::new(found.method, reason, began, pause, elapsed, found.copied_bytes)
             .with_unread(found.unread)
@@ -256,12 +270,11 @@ impl<'a> Examination<'a> {
         Ok(found.captured(capture))
     }
 
-    /// Reads the process by `fork` if a copy can be made, else by `freeze`, which takes true if only the pause of a copy would be
-    /// too long, until that succeeds. Both return what they found.
+    /// Reads the process by `fork` if a copy can be made, else by `freeze`, until that succeeds. Both return what they found.
     fn repeat<T: Send>(
         &self,
         fork: impl Fn(&ForkPlan) -> Result<Attempt<T>, Error> + Sync,
-        freeze: impl Fn(bool) -> Result<Attempt<T>, Error>,
+        freeze: impl Fn(Freeze) -> Result<Attempt<T>, Error>,
     ) -> Result<Done<T>, Error> {
         let (mut way, mut reason) = self.choose()?;
         let mut pause = Duration::ZERO;
@@ -271,7 +284,7 @@ impl<'a> Examination<'a> {
             let began = SystemTime::now();
             let result = match &way {
                 Way::Fork(plan) => on_a_thread_of_its_own(|| fork(plan)),
-                Way::Freeze { copy_is_slow, .. } => freeze(*copy_is_slow),
+                Way::Freeze(how) => freeze(*how),
             };
             let may_try_again = attempt < MAX_ATTEMPTS;
             attempt += 1;
@@ -286,7 +299,7 @@ impl<'a> Examination<'a> {
                     }
                     if !done.is_incomplete || !may_try_again || is_too_long {
                         let no_copy = match way {
-                            Way::Freeze { no_copy, .. } => no_copy,
+                            Way::Freeze(how) => how.no_copy,
                             Way::Fork(_) => None,
                         };
                         return Ok(Done { found: done.found, reason, no_copy, began, pause });
@@ -302,9 +315,7 @@ impl<'a> Examination<'a> {
                         Error::CallRefused { refusal, .. } => {
                             (Way::instead_of_copy(&refusal), not_copied(&refusal))
                         }
-                        error => {
-                            (Way::Freeze { copy_is_slow: false, no_copy: None }, error.to_string())
-                        }
+                        error => (Way::Freeze(Freeze::default()), error.to_string()),
                     };
                     attempt = 1;
                 }
@@ -324,8 +335,7 @@ impl<'a> Examination<'a> {
     /// The way to try first, and the reason for the choice.
     fn choose(&self) -> Result<(Way, String), Error> {
         if self.how.mode == CaptureMode::Freeze {
-            let way = Way::Freeze { copy_is_slow: false, no_copy: None };
-            return Ok((way, "as requested".into()));
+            return Ok((Way::Freeze(Freeze::default()), "as requested".into()));
         }
         let max_pause = self.max_pause;
         let plan = self.limits.as_ref().map_err(Refusal::clone).and_then(|limits| {
@@ -371,9 +381,9 @@ impl<'a> Examination<'a> {
         Ok(reading.attempt(pause))
     }
 
-    fn freeze(&self, copy_is_slow: bool) -> Result<Attempt<Reading>, Error> {
+    fn freeze(&self, freeze: Freeze) -> Result<Attempt<Reading>, Error> {
         let (facts, Thawed { state, pause, .. }) =
-            self.while_frozen(copy_is_slow, |image| Facts::begin(image, self.owners))?;
+            self.while_frozen(freeze, |image| Facts::begin(image, self.owners))?;
         let reading = match facts {
             Ok(facts) => Reading::new(facts.resolved(), state),
             Err(unread) => {
@@ -385,21 +395,59 @@ impl<'a> Examination<'a> {
         Ok(reading.attempt(pause))
     }
 
-    /// Returns what `read` finds in the paused process, if that is possible in time, or else the time that it would take.
+    /// Returns what `read` finds in the paused process, or in a copy of what the process may change, which takes a shorter pause; if
+    /// neither is possible in time, the time that it would take.
     fn while_frozen<T>(
         &self,
-        copy_is_slow: bool,
+        freeze: Freeze,
         read: impl FnOnce(&Image<'_>) -> T,
     ) -> Result<(Result<T, Unread>, Thawed), Error> {
-        let frozen = image::freeze_target(self.target, self.max_pause)?;
-        let expected = self.expected_walk();
+        let max_pause = match self.how.max_pause {
+            None if freeze.computes => max_pause::default_for_computing(&self.factors),
+            _ => self.max_pause,
+        };
+        let room = self.room_for_memory();
+        let frozen = image::freeze_target(self.target, max_pause)?;
+        let room = room.filter(|room| frozen.changeable_bytes() <= room.len() as u64);
+        let copy = room.as_ref().map(|_| self.expected_copy(frozen.changeable_bytes()));
+        let walk = self.expected_walk();
+        let expected = copy.map_or(walk, |copy| copy.min(walk));
+        let time_left = frozen.time_left();
         // The deadline is for wrong estimates. If the estimate already exceeds it, do not begin.
-        let has_time = frozen.time_left().is_none_or(|left| expected <= left);
-        let found = has_time.then(|| read(frozen.image()));
-        let thawed = frozen.thaw()?;
+        let (found, thawed) = match room.filter(|_| time_left.is_some() && copy == Some(expected)) {
+            _ if time_left.is_some_and(|left| left < expected) => (None, frozen.thaw()?),
+            Some(room) => {
+                let Copied { image, pause, expired } = frozen.copy(room)?;
+                let found = (!expired).then(|| read(&image));
+                (found, Thawed { state: image.state, pause, expired })
+            }
+            None => {
+                let found = read(frozen.image());
+                (Some(found), frozen.thaw()?)
+            }
+        };
         let found = found.filter(|_| !thawed.expired);
-        let unread = || max_pause::unread(&self.factors, self.max_pause, expected, copy_is_slow);
+        let unread = || max_pause::unread(&self.factors, max_pause, expected, freeze.copy_is_slow);
         Ok((found.ok_or_else(unread), thawed))
+    }
+
+    /// Memory for a copy of what the target may change: if it is small, and if there is room for it beside rbloat's own. All of its
+    /// pages are written, so that they are resident before the target is paused.
+    fn room_for_memory(&self) -> Option<Vec<u8>> {
+        let bytes = self.factors.resident_bytes;
+        let room = self.limits.as_ref().map_or_else(
+            |_| MemoryLimits::default().own_room_bytes(),
+            MemoryLimits::own_room_bytes,
+        );
+        let own_bytes = self.own_bytes.saturating_add(bytes);
+        let fits = [room, self.how.max_own_bytes].iter().flatten().all(|most| own_bytes < *most);
+        (fits && bytes <= MAX_COPY_BYTES).then(|| vec![1; bytes as usize])
+    }
+
+    /// The expected time of a copy of the target's memory.
+    fn expected_copy(&self, bytes: u64) -> Duration {
+        let gib = bytes as f64 / (1_u64 << 30) as f64;
+        COPY_PER_GIB.mul_f64(gib).mul_f64(self.factors.slowdown())
     }
 
     /// The expected time of the walks during a freeze.
@@ -408,7 +456,8 @@ impl<'a> Examination<'a> {
         let gib = factors.resident_bytes as f64 / (1_u64 << 30) as f64;
         let per_gib = if self.owners { WALK_PER_GIB_WITH_OWNERS } else { WALK_PER_GIB };
         let heaps = allocator::count_heaps(&self.target.image().state.mappings) as f64;
-        let walk = per_gib.mul_f64(gib)
+        let walk = WALK
+            + per_gib.mul_f64(gib)
             + WALK_PER_HEAP.mul_f64(heaps)
             + WALK_PER_THREAD.mul_f64(factors.threads as f64)
             + WALK_PER_MAPPING.mul_f64(factors.mappings as f64);

@@ -10,6 +10,7 @@ use linux::PauseFactors;
 const CONSTANT: Duration = Duration::from_millis(50);
 const PER_GIB: Duration = Duration::from_millis(25);
 pub(crate) const LARGEST: Duration = Duration::from_millis(500);
+const COMPUTING: Duration = Duration::from_millis(250);
 
 /// The limit that a refusal suggests is this multiple of the expected pause, in steps of 100 ms.
 const SPARE: u32 = 2;
@@ -21,6 +22,12 @@ pub(crate) fn default_for(factors: &PauseFactors) -> Duration {
     let gib = factors.resident_bytes as f64 / (1_u64 << 30) as f64;
     let limit = CONSTANT + PER_GIB.mul_f64(gib);
     limit.mul_f64(factors.slowdown()).min(LARGEST)
+}
+
+/// Returns the limit for a process that only computes, unless the user sets one: no thread of it waits for a request, and it can be read
+/// only while it is paused.
+pub(crate) fn default_for_computing(factors: &PauseFactors) -> Duration {
+    COMPUTING.mul_f64(factors.slowdown()).min(LARGEST).max(default_for(factors))
 }
 
 /// Returns the shortest pause in which the memory could have been read, if the walks of a freeze take `walk`.
@@ -79,6 +86,16 @@ mod tests {
             assert!(it.fork() < default_for(&it), "{gib} GiB");
         }
         assert_eq!(default_for(&factors(20 * GIB, 3.0, false)), LARGEST);
+    }
+
+    /// `ruby -e 'loop {}'`, which has 13 MiB, was not read in 50 ms.
+    #[test]
+    fn a_process_that_computes_may_be_paused_for_longer() {
+        let limit = |gib, load, urgent| default_for_computing(&factors(gib * GIB, load, urgent));
+        assert_eq!(limit(0, 1.0, true), COMPUTING);
+        assert_eq!(limit(0, 3.0, true), COMPUTING);
+        assert_eq!(limit(0, 3.0, false), LARGEST);
+        assert_eq!(limit(30, 1.0, true), LARGEST);
     }
 
     #[test]

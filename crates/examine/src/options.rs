@@ -13,6 +13,8 @@ pub struct CaptureOptions {
     pub mode: CaptureMode,
     /// The longest pause of the process; `None` for a limit by its size.
     pub max_pause: Option<Duration>,
+    /// The most memory of its own that rbloat may use for a shorter pause, in bytes; `None` for as much as there is room for.
+    pub max_own_bytes: Option<u64>,
     /// The sandbox of the analysis.
     pub sandbox: SandboxOptions,
 }

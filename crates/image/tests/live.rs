@@ -179,6 +179,44 @@ fn a_program_that_was_replaced_by_an_exec_is_not_read() {
     }
 }
 
+/// A process that computes was read while it was paused, which took 50 ms for the smallest one.
+#[test]
+fn a_copy_has_what_the_process_has_changed_since() {
+    let mut target = Target::bare_ruby(
+        "require 'fiddle'
+         text = 'before, ' * 400_000
+         puts %({\"at\": #{Fiddle::Pointer[text].to_i}}).prepend('ready '); $stdout.flush
+         $stdin.gets
+         text.bytesize.times { |at| text.setbyte(at, 0x58) if at % 4096 == 0 }
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let (at, bytes) = (Address(target.number("at")), 3_200_000);
+    let frozen = freeze(target.pid(), PATIENCE).unwrap();
+    let room = frozen.changeable_bytes();
+    assert!(room >= bytes && room <= target.rss_bytes());
+    let before = frozen.image().read_u64(at);
+    let copied = frozen.copy(vec![1; room as usize]).unwrap();
+    assert!(!copied.expired);
+    target.tell("");
+    target.next_truth();
+    let live = freeze(target.pid(), PATIENCE).unwrap();
+    let mut text = vec![0; bytes as usize];
+    live.image().read_exact(at, &mut text).unwrap();
+    assert_eq!(text[..8], *b"Xefore, ");
+    live.thaw().unwrap();
+    copied.image.read_exact(at, &mut text).unwrap();
+    assert!(text.chunks(8).all(|part| part == b"before, "));
+    assert_eq!((copied.image.read_u64(at), before.is_ok()), (before, true));
+    // The symbols of libraries come from their files.
+    let modules = elf::modules(&copied.image);
+    assert!(
+        modules
+            .iter()
+            .any(|it| it.symbol(&copied.image, "rb_cObject").is_ok_and(|it| it.is_some()))
+    );
+    assert!(target.finish());
+}
+
 #[test]
 fn what_cannot_be_looked_at_is_named() {
     let of = |pid| freeze(pid, PATIENCE).map(drop).unwrap_err();

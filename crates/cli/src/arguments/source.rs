@@ -93,7 +93,8 @@ impl CaptureArguments {
             CaptureMode::Fork => examine::CaptureMode::Fork,
             CaptureMode::Freeze => examine::CaptureMode::Freeze,
         };
-        CaptureOptions { mode, max_pause: self.max_pause, sandbox: self.sandbox.options() }
+        let sandbox = self.sandbox.options();
+        CaptureOptions { mode, max_pause: self.max_pause, max_own_bytes: None, sandbox }
     }
 }
 

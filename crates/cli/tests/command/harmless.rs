@@ -339,6 +339,18 @@ fn once_it_stops(mut command: Command) -> Output {
     outputs.find(|output| output.status.code() != Some(5)).expect("its threads stop in time")
 }
 
+/// `ruby -e 'loop {}'` was not read: no thread of it can make a forked copy, and the walks took longer than the limit.
+#[test]
+fn a_process_that_only_computes_is_read_by_default() {
+    let target =
+        Target::bare_ruby("puts 'ready {}'; $stdout.flush; loop { $count = $count.to_i + 1 }");
+    let report = crate::report(target.pid());
+    assert_eq!((report.capture.unread, report.capture.method), (None, CaptureMethod::Freeze));
+    assert!(report.ruby.is_some() && report.malloc.is_some());
+    let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();
+    assert_eq!(sum, report.process.rss_bytes);
+}
+
 /// A freeze used to end when the walks were done, even if that took seconds on a busy machine.
 #[test]
 fn a_freeze_ends_at_its_deadline() {

@@ -6,8 +6,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use linux::{BlockedSignals, Error, PageScope, WantedVariables, check};
+use linux::{BlockedSignals, Error, PageScope, WantedVariables, check, length};
 
+use super::copied::{CopiedMemory, changeable};
 use super::{LiveMemory, StoppedProcess, Target};
 use crate::{Image, ProcessState};
 
@@ -28,6 +29,16 @@ pub struct Thawed {
     /// The pause, from the first thread's stop to the last one's release.
     pub pause: Duration,
     /// True if the deadline ended the pause. Later reads returned nothing, so the results may be incomplete.
+    pub expired: bool,
+}
+
+/// A copy of what the target could change, made while it was stopped.
+pub struct Copied {
+    /// The image of that instant. Files that the target maps, but cannot write to, are read from them.
+    pub image: Image<'static>,
+    /// As of [`Thawed`].
+    pub pause: Duration,
+    /// True if the deadline came before the end of the copy, which is worthless then.
     pub expired: bool,
 }
 
@@ -128,6 +139,24 @@ impl Frozen {
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         self.tracer.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+
+    /// The bytes that the target may change once it continues, which [`Frozen::copy`] has room for.
+    #[must_use]
+    pub fn changeable_bytes(&self) -> u64 {
+        changeable(&self.image.state).map(|range| length(&range)).sum()
+    }
+
+    /// Copies what the target may change into `room`, which has at least [`Frozen::changeable_bytes`], and releases the target. A
+    /// `room` whose pages are resident makes the pause shorter.
+    ///
+    /// # Errors
+    /// As [`Frozen::thaw`], and if the memory cannot be opened.
+    pub fn copy(self, room: Vec<u8>) -> Result<Copied, Error> {
+        let live = LiveMemory::open(self.image.state.process.pid)?;
+        let memory = CopiedMemory::of(&self.image, room, live);
+        let Thawed { state, pause, expired } = self.thaw()?;
+        Ok(Copied { image: Image::new(state, memory), pause, expired })
     }
 
     /// Releases the target.

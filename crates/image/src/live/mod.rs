@@ -3,12 +3,13 @@
 //! A [`Target`] is a process that is examined. [`StoppedProcess`] and [`LiveMemory`] are the parts of which the crate `inferior` makes
 //! images of forked copies.
 
+mod copied;
 mod frozen;
 mod memory;
 mod stopped;
 mod target;
 
-pub use frozen::{Frozen, Thawed, freeze, freeze_target};
+pub use frozen::{Copied, Frozen, Thawed, freeze, freeze_target};
 pub use memory::LiveMemory;
 pub use stopped::StoppedProcess;
 pub use target::{Target, look};
