@@ -52,10 +52,10 @@ pub(super) fn against_interpreter(ledger: &Ledger, is_verdict: bool) -> Vec<Opti
 
 /// The tables that grow with what the program does, and not with its code.
 fn limit_table(ledger: &Ledger) -> Option<Advice> {
-    use InterpreterKind::{Finalizers, GenericVariables, ObjectIds};
+    use InterpreterKind::{Finalizers, GcProfile, GenericVariables, ObjectIds};
     let interpreter = ledger.interpreter.as_ref()?;
     // Of symbols and deduplicated strings, only those that the table of symbols retains can be fewer.
-    let tables = [ObjectIds, GenericVariables, Finalizers];
+    let tables = [ObjectIds, GenericVariables, Finalizers, GcProfile];
     let table = tables.into_iter().max_by_key(|table| interpreter.resident_bytes(*table))?;
     let bytes = interpreter.resident_bytes(table);
     // The same step with the entries counts more.

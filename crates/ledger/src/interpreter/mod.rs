@@ -26,6 +26,8 @@ pub enum InterpreterKind {
     GenericVariables,
     /// The table of finalizers.
     Finalizers,
+    /// The records of GC::Profiler, one for each collection.
+    GcProfile,
     /// VM stacks from malloc: that of the main thread.
     VmStacks,
     /// All other memory of the interpreter.
@@ -34,7 +36,7 @@ pub enum InterpreterKind {
 
 impl InterpreterKind {
     /// All kinds, in display order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Bytecode,
         Self::Methods,
         Self::Caches,
@@ -43,6 +45,7 @@ impl InterpreterKind {
         Self::ObjectIds,
         Self::GenericVariables,
         Self::Finalizers,
+        Self::GcProfile,
         Self::VmStacks,
         Self::Other,
     ];
@@ -59,6 +62,7 @@ impl InterpreterKind {
             Self::ObjectIds => "object_ids",
             Self::GenericVariables => "generic_variables",
             Self::Finalizers => "finalizers",
+            Self::GcProfile => "gc_profile",
             Self::VmStacks => "vm_stacks",
             Self::Other => "other",
         }

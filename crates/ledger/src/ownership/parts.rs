@@ -215,6 +215,7 @@ fn kinds_of_tables(
         }
         kinds.insert(header, kind);
     }
+    kinds.extend(graph.lists.gc_records.map(|block| (block, InterpreterKind::GcProfile)));
     kinds
 }
 

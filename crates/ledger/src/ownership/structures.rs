@@ -7,7 +7,9 @@ use allocator::HeapMap;
 use image::elf::Module;
 use image::{Image, Memory};
 use linux::{Address, length};
-use ruby::{DataType, EndProc, EventHook, MAX_SPECIAL, ObjectSpace, RactorQueue, References};
+use ruby::{
+    DataType, EndProc, EventHook, GcRecords, MAX_SPECIAL, ObjectSpace, RactorQueue, References,
+};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::bits::Bits;
@@ -31,6 +33,8 @@ pub(crate) struct Lists {
     pub(crate) signal_handlers: Vec<u32>,
     /// The blocks with the messages that Ractors have not received yet.
     pub(crate) ractor_queues: Vec<u32>,
+    /// The block with the records of GC::Profiler.
+    pub(crate) gc_records: Option<u32>,
     /// The Ractors that run.
     pub(crate) ractors: RunningRactors,
     /// The slots of the Thread objects whose threads have ended.
@@ -65,6 +69,7 @@ impl Lists {
                 .structures_of(DataType::is_ractor)
                 .flat_map(|it| finder.ractor_queues(it))
                 .collect(),
+            gc_records: finder.gc_records(),
             ractors,
             ended_threads: space.ended_threads.iter().copied().chain(of_ended_ractors).collect(),
             entries,
@@ -257,6 +262,21 @@ impl Finder<'_> {
         let queue = RactorQueue::from_words(words.try_into().ok()?)?;
         let number = self.addresses.block_at(queue.messages)?;
         queue.usable_bytes().contains(&self.heap.usable_bytes(number)).then_some(number)
+    }
+
+    /// The block with the records of GC::Profiler, to which the object space refers.
+    fn gc_records(&self) -> Option<u32> {
+        let space = self.heap.block_around(self.space.collector_address?)?;
+        let usable = self.heap.header.usable(space);
+        let words = self.words(usable.start, length(&usable).min(GcRecords::MAX_SPACE_BYTES));
+        words.windows(GcRecords::WORDS).find_map(|words| {
+            let found = GcRecords::from_words(words.try_into().ok()?)?;
+            let number = self.addresses.block_at(found.records)?;
+            let is_within =
+                found.current.0 == 0 || self.block_around(found.current) == Some(number);
+            let bytes = self.heap.usable_bytes(number);
+            (is_within && found.usable_bytes().contains(&bytes)).then_some(number)
+        })
     }
 
     /// The objects of this type.

@@ -526,6 +526,12 @@ fn limit_table(table: InterpreterKind, size: Size) -> (String, &'static str) {
             ),
             "a method that closes, and ObjectSpace.undefine_finalizer in it",
         ),
+        InterpreterKind::GcProfile => (
+            format!(
+                "Clear the records of GC::Profiler, which take {size}: once it is enabled, it keeps one of each collection."
+            ),
+            "GC::Profiler.clear at times, or GC::Profiler.disable and then clear; GC.stat has totals",
+        ),
         InterpreterKind::Bytecode
         | InterpreterKind::Methods
         | InterpreterKind::Caches

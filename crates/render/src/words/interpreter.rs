@@ -15,8 +15,9 @@ pub const fn interpreter_kind(kind: InterpreterKind) -> &'static str {
             "the table of instance variables of strings, arrays and the like"
         }
         InterpreterKind::Finalizers => "the table of finalizers",
+        InterpreterKind::GcProfile => "the records of GC::Profiler",
         InterpreterKind::VmStacks => "the VM stack of the main thread",
-        InterpreterKind::Other => "the virtual machine, the GC's records, and other tables",
+        InterpreterKind::Other => "the virtual machine, environments of blocks, and other tables",
     }
 }
 

@@ -464,7 +464,7 @@ fn records_of_the_gc_that_grow_are_no_code() {
     let of_gc = growth(&growing(InterpreterKind::Other));
     assert_eq!(of_gc.verdict.doubt, Some(Doubt::Unproven), "{:?}", of_gc.verdict);
     let words = diff_verdict(&of_gc).summary;
-    assert!(words.contains("most of it the virtual machine, the GC's records"), "{words}");
+    assert!(words.contains("most of it the virtual machine, environments"), "{words}");
     assert!(!words.contains("loads code"), "{words}");
     let of_code = growth(&growing(InterpreterKind::Methods));
     assert_eq!(of_code.verdict.doubt, Some(Doubt::CodeIsLoaded), "{:?}", of_code.verdict);

@@ -84,6 +84,40 @@ impl RactorQueue {
     }
 }
 
+/// The records of GC::Profiler: members of `rb_objspace_t` (gc.c, from 3.4 on gc/default/default.c; `profile.records` and what follows it).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GcRecords {
+    /// Their address.
+    pub records: Address,
+    /// The record that is being written; 0 if the profiler is disabled.
+    pub current: Address,
+    /// The number of records that there is room for.
+    room: u64,
+}
+
+impl GcRecords {
+    /// The words of these members.
+    pub const WORDS: usize = 4;
+    /// The part of an object space that has them, at most, in bytes.
+    pub const MAX_SPACE_BYTES: u64 = 16 << 10;
+    /// The least and the largest size of a record (`gc_profile_record`), in bytes.
+    const RECORD_BYTES: [u64; 2] = [48, 512];
+
+    /// The records to which these words refer; `None` if their numbers contradict each other.
+    #[must_use]
+    pub fn from_words([records, current, next, room]: [u64; Self::WORDS]) -> Option<Self> {
+        let is_one = records != 0 && room > 0 && next <= room && room <= u64::from(u32::MAX);
+        is_one.then_some(Self { records: Address(records), current: Address(current), room })
+    }
+
+    /// The sizes of the block with the records, in bytes.
+    #[must_use]
+    pub fn usable_bytes(self) -> RangeInclusive<u64> {
+        let [least, most] = Self::RECORD_BYTES.map(|bytes| bytes * self.room);
+        least..=most
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +129,16 @@ mod tests {
         for head in [1, 8 << 32 | 8, 0] {
             assert_eq!(EventHook::from_words([head, 0x1000, 0x2000]), None, "{head:#x}");
         }
+    }
+
+    #[test]
+    fn records_of_collections_fit_their_block() {
+        let records = |next, room| GcRecords::from_words([0x1000, 0x1080, next, room]);
+        let sizes = records(99, 100).unwrap().usable_bytes();
+        let fits = [4799, 4800, 51_200, 51_201].map(|bytes| sizes.contains(&bytes));
+        assert_eq!(fits, [false, true, true, false]);
+        assert_eq!([records(101, 100), records(0, 0), records(0, 1 << 32)], [None; 3]);
+        assert_eq!(GcRecords::from_words([0, 0, 0, 100]), None);
     }
 
     #[test]

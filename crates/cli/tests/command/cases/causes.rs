@@ -94,7 +94,7 @@ fn deduplicated_strings_are_no_reason_for_fewer_symbols() {
     assert!(target.finish());
 }
 
-/// "the virtual machine, the GC's records, and other tables" were syntax trees.
+/// "the virtual machine, environments of blocks, and other tables" were syntax trees.
 #[test]
 fn memory_of_no_kind_of_its_own_has_its_owner() {
     let target = Target::bare_ruby(
@@ -371,5 +371,24 @@ fn variables_of_classes_that_nothing_retains_are_garbage() {
     // The variables of the class that the constant names are its data.
     let live = strings.objects - garbage;
     assert!(live >= 12_000, "{:?}", strings.kept_by);
+    assert!(target.finish());
+}
+
+/// GC::Profiler, left on, keeps a record of each collection. They were "of no kind of their own", and no step said how to free them.
+#[test]
+fn the_records_of_the_gc_profiler_have_a_kind() {
+    let target = Target::bare_ruby(
+        "GC::Profiler.enable
+         60_000.times { GC.start(full_mark: false, immediate_sweep: false) }
+         puts %(ready {\"version\": \"#{RUBY_VERSION}\"}); $stdout.flush; $stdin.read",
+    );
+    if target.truth["version"].as_str().unwrap() >= "4.1" {
+        return testkit::skip("GC::Profiler keeps some thousand records from 4.1 on");
+    }
+    let report = report(target.pid());
+    let kinds = &report.interpreter.as_ref().unwrap().kinds;
+    let bytes = |kind| kinds.iter().find(|part| part.kind == kind).unwrap().resident_bytes;
+    assert!(bytes(InterpreterKind::GcProfile) >= 60_000 * 48, "{kinds:?}");
+    assert!(bytes(InterpreterKind::Other) < 1 << 20, "{kinds:?}");
     assert!(target.finish());
 }

@@ -105,10 +105,10 @@ pub(super) fn largest_code(diff: &Diff) -> Option<&CodeChange> {
 
 /// The table of the interpreter with most of the growth that the verdict is about; `None` if code or nothing has it.
 pub(super) fn table_that_grew(diff: &Diff) -> Option<InterpreterKind> {
-    use InterpreterKind::{Finalizers, GenericVariables, ObjectIds, Other, Symbols};
+    use InterpreterKind::{Finalizers, GcProfile, GenericVariables, ObjectIds, Other, Symbols};
     let largest = diff.interpreter.iter().max_by_key(|it| it.bytes.change)?;
-    let is_table =
-        [ObjectIds, GenericVariables, Finalizers, Symbols, Other].contains(&largest.kind);
+    let is_table = [ObjectIds, GenericVariables, Finalizers, GcProfile, Symbols, Other]
+        .contains(&largest.kind);
     (is_table && 2 * largest.bytes.change > diff.verdict.bytes).then_some(largest.kind)
 }
 
