@@ -8,6 +8,7 @@ pub(crate) mod class_names;
 pub(crate) mod class_structures;
 pub(crate) mod constant_path;
 pub(crate) mod context;
+pub(crate) mod embedded;
 pub(crate) mod heap_layout;
 pub(crate) mod imemo;
 pub(crate) mod interpreter_lists;

@@ -3,7 +3,7 @@ mod data_types;
 pub(crate) mod references;
 pub(crate) mod slots;
 
-use image::Image;
+use image::{Image, Window};
 use linux::Address;
 
 use crate::areas::page_pool::PagePool;
@@ -17,6 +17,7 @@ use crate::layout::context::{Basics, Context};
 use crate::layout::heap_layout::{HeapLayout, SpaceMembers};
 use crate::layout::{page_finder, set_table};
 use crate::model::content::{Content, Form};
+use crate::model::data_type::DataType;
 use crate::model::depth::Depth;
 use crate::object_space::ObjectSpace;
 use crate::old_objects::OldObjects;
@@ -26,6 +27,8 @@ use crate::{backtrace, code_paths};
 
 /// The sizes of heap pages that are tried, as powers of two: 16 KiB up to 3.1, 64 KiB since.
 pub(crate) const PAGE_SIZES_LOG2: std::ops::RangeInclusive<u32> = 13..=17;
+/// Bytes of slots with Sets that are read at a time.
+const SETS_BLOCK: usize = 64 << 10;
 
 /// Reads the object space of a stopped process.
 ///
@@ -144,7 +147,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
         backtrace::threads_without_stack(image, &space);
     if depth == Depth::Graph {
         space.iseqs = code_paths::iseqs(&space);
-        let of_sets = set_table::entries(image, &space);
+        let of_sets = contents_of_sets(image, &space);
         space.contents.extend(of_sets);
     }
     Ok(space)
@@ -163,6 +166,19 @@ fn collector_memory(
     let chunks = mark_stack::find(image, spaces).into_iter().map(|at| (at, Content::MARK_STACK));
     let promoted = transient_heap.map(|heap| (heap.promoted, Content::BYTES));
     arrays.chain(chunks).chain(promoted).collect()
+}
+
+/// The memory with the entries of each Set, and how much of it is in use.
+fn contents_of_sets(image: &Image<'_>, space: &ObjectSpace) -> Vec<(Address, Content)> {
+    let layout = space.interpreter.table_layout();
+    let mut window = Window::new(image, SETS_BLOCK);
+    let is_set = |slot: &u32| space.data_type_of(*slot).is_some_and(DataType::is_set);
+    let sets = space.data_objects.iter().map(|(slot, _)| slot).filter(is_set);
+    let entries = sets.filter_map(|slot| {
+        let at = space.slot_address(slot as usize)?;
+        set_table::entries_of(layout, window.bytes(at, set_table::bytes(layout)).ok()?)
+    });
+    entries.collect()
 }
 
 fn unread(transient_heap: &TransientHeap<'_>) -> Option<Finding> {

@@ -14,8 +14,8 @@ use crate::word::words;
 pub(crate) const MAX_ANCESTORS: usize = 512;
 /// The first bytes of a class, among which the pointer to its superclass is searched for.
 const SEARCHED_BYTES: u64 = 128;
-/// The least size of slots that have the whole structure of a class (from 3.3 on).
-const CLASS_BYTES: usize = 160;
+/// The size of slots that have the whole structure of a class (from 3.3 on). Of larger ones it is not known which words are in use.
+pub(crate) const CLASS_BYTES: usize = 160;
 /// The words of the smallest structure of a class that is in its slot.
 const MIN_WORDS: usize = 18;
 /// With fewer classes it is not known which words classes use.
@@ -104,14 +104,16 @@ impl ClassLayout {
 /// before. In the slots of later classes the words behind their structure may be left over from other objects (from 4.1 on, where the
 /// structure is smaller than its slot).
 fn words_in_use(image: &impl Memory, landmarks: &[Landmark]) -> Option<usize> {
-    let mut most = MIN_WORDS;
+    let (mut most, mut count) = (MIN_WORDS, 0);
     for landmark in landmarks {
         let mut bytes = [0; CLASS_BYTES];
-        image.read_exact(landmark.class, &mut bytes).ok()?;
-        let used = words(&bytes).collect::<Vec<_>>().iter().rposition(|word| *word != 0);
-        most = most.max(used.map_or(0, |last| last + 1));
+        if image.read_exact(landmark.class, &mut bytes).is_ok() {
+            let used = words(&bytes).collect::<Vec<_>>().iter().rposition(|word| *word != 0);
+            most = most.max(used.map_or(0, |last| last + 1));
+            count += 1;
+        }
     }
-    (landmarks.len() >= MIN_LANDMARKS).then_some(most)
+    (count >= MIN_LANDMARKS).then_some(most)
 }
 
 fn type_at(image: &Image<'_>, at: Address) -> Option<SlotType> {
@@ -165,6 +167,6 @@ mod tests {
         let classes = Classes(bytes);
         assert_eq!(words_in_use(&classes, &landmarks(10)), Some(19));
         assert_eq!(words_in_use(&classes, &landmarks(7)), None, "the interpreter is starting");
-        assert_eq!(words_in_use(&classes, &landmarks(11)), None, "one cannot be read");
+        assert_eq!(words_in_use(&classes, &landmarks(11)), Some(19), "one cannot be read");
     }
 }

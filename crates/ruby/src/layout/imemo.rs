@@ -208,7 +208,10 @@ impl Verifier<'_> {
         // instructions: newer releases make such a dummy for each file that they load (`rb_iseq_alloc_with_dummy_path` in iseq.c).
         let is_empty = |sample: &&Sample| match it {
             Ment => sample.words[2] == 0,
-            Iseq => word(&self.read::<8>(Address(sample.words[2])), 0) >> 32 == 0,
+            Iseq => {
+                let head = self.read::<8>(Address(sample.words[2]));
+                head.len() == 8 && word(&head, 0) >> 32 == 0
+            }
             _ => false,
         };
         for sample in samples.iter().filter(|sample| !is_empty(sample)) {

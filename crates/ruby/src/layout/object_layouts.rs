@@ -9,7 +9,9 @@ use image::Image;
 
 use crate::address_classifier::{AddressClassifier, Place};
 use crate::finding::Finding;
+use crate::layout::class_layout::CLASS_BYTES;
 use crate::layout::context::Basics;
+use crate::layout::embedded::Embedded;
 use crate::layout::imemo;
 use crate::layout::object::Object;
 use crate::layout::regexp::{self, REGEXP_BYTES};
@@ -129,6 +131,7 @@ pub(crate) struct ObjectLayouts<'a> {
     constant_cache: u8,
     /// The words of a class that may refer to objects.
     class_words: usize,
+    embedded: Embedded<'a>,
     agreements: [Agreement; 32],
     is_refuted: [bool; 32],
 }
@@ -143,6 +146,7 @@ impl<'a> ObjectLayouts<'a> {
             table_layout: basics.interpreter.table_layout(),
             constant_cache: imemo::constant_cache(basics.interpreter),
             class_words: basics.class_layout.words,
+            embedded: Embedded::new(basics.image, basics.interpreter.table_layout()),
             agreements: Default::default(),
             is_refuted: Default::default(),
         }
@@ -158,6 +162,7 @@ impl<'a> ObjectLayouts<'a> {
             table_layout: self.table_layout,
             constant_cache: self.constant_cache,
             class_words: self.class_words,
+            embedded: self.embedded.for_others(),
             agreements: Default::default(),
             is_refuted: self.is_refuted,
         }
@@ -216,10 +221,15 @@ impl<'a> ObjectLayouts<'a> {
         }
         let first = if object.kind.has_no_class() { 1 } else { 2 };
         let content = content_of(object.kind);
-        let is_class = matches!(object.kind, SlotType::CLASS | SlotType::MODULE | SlotType::ICLASS);
-        let used = if is_class { self.class_words } else { usize::MAX };
+        let used = match object.kind {
+            SlotType::CLASS | SlotType::MODULE | SlotType::ICLASS => {
+                Some(self.class_words).filter(|_| object.len() <= CLASS_BYTES / 8)
+            }
+            SlotType::DATA => self.embedded.words_of(object),
+            _ => None,
+        };
         for (number, word) in (first..).zip(object.words_from(first)) {
-            if number < used || classifier.slot_at(word).is_none() {
+            if used.is_none_or(|used| number < used) || classifier.slot_at(word).is_none() {
                 each(ObjectWord::Any(word, content));
             }
         }

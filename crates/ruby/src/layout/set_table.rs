@@ -5,55 +5,40 @@
 //! upper half of the first word. The numbers of the entries (bins) lie behind the entries. The table is in the slot of the Set, behind the
 //! words of its type.
 
-use image::{Image, Window};
 use linux::Address;
 
+use crate::layout::embedded::{IS_EMBEDDED, TYPE_WORD};
 use crate::layout::st_table::TableLayout;
 use crate::model::content::{Content, Form};
-use crate::model::data_type::DataType;
-use crate::object_space::ObjectSpace;
 use crate::word::word;
 
-/// The word of `struct RTypedData` with the type, and its bit for objects that have their structure behind it.
-const TYPE: usize = 3 * 8;
-const IS_EMBEDDED: u64 = 1;
-/// The place of the structure in the slot.
-const TABLE: usize = 4 * 8;
+/// The place of the table in the slot.
+const TABLE: usize = 8 * (TYPE_WORD + 1);
 /// The words of an entry: a hash and a key.
 const ENTRY_WORDS: u64 = 2;
-/// Bytes of slots that are read at a time.
-const BLOCK: usize = 64 << 10;
-
-/// The memory with the entries of each Set, and how much of it is in use.
-pub(crate) fn entries(image: &Image<'_>, space: &ObjectSpace) -> Vec<(Address, Content)> {
-    let layout = space.interpreter.table_layout();
-    let mut window = Window::new(image, BLOCK);
-    let is_set = |slot: &u32| space.data_type_of(*slot).is_some_and(DataType::is_set);
-    let sets = space.data_objects.iter().map(|(slot, _)| slot).filter(is_set);
-    sets.filter_map(|slot| {
-        let at = space.slot_address(slot as usize)?;
-        entries_of(layout, window.bytes(at, TABLE + 8 * words(layout)).ok()?)
-    })
-    .collect()
-}
 
 /// The words of a table.
-fn words(layout: TableLayout) -> usize {
+pub(crate) fn words(layout: TableLayout) -> usize {
     match layout {
         TableLayout::OwnBins => 6,
         TableLayout::BinsBehindEntries => 5,
     }
 }
 
+/// The bytes of a Set's slot up to the end of its table.
+pub(crate) fn bytes(layout: TableLayout) -> usize {
+    TABLE + 8 * words(layout)
+}
+
 /// The memory of a Set's entries; `None` if the slot with these bytes has no table, or its numbers contradict each other.
-fn entries_of(layout: TableLayout, slot: &[u8]) -> Option<(Address, Content)> {
+pub(crate) fn entries_of(layout: TableLayout, slot: &[u8]) -> Option<(Address, Content)> {
     let at = |number: usize| word(slot, TABLE + 8 * number);
     let (first, bound, entries) = match layout {
         TableLayout::OwnBins => (at(3), at(4), at(5)),
         TableLayout::BinsBehindEntries => (at(0) >> 32, at(3), at(4)),
     };
     let (capacity_log2, count) = (at(0) & 0xff, at(2));
-    let is_table = word(slot, TYPE) & IS_EMBEDDED != 0
+    let is_table = word(slot, 8 * TYPE_WORD) & IS_EMBEDDED != 0
         && capacity_log2 < 64
         && bound <= 1 << capacity_log2
         && first.checked_add(count).is_some_and(|end| end <= bound)

@@ -4,17 +4,24 @@
 //! `expanded_load_path`, from 4.1 on the length of the longest of these paths, `loaded_features`, `loaded_features_snapshot`. The VM is in
 //! malloc'ed memory. The first box is a variable; with `RUBY_BOX=1` there are more of them, in malloc'ed memory.
 
+use std::collections::BTreeSet;
+
 use image::Memory;
 use linux::Address;
 
 use crate::model::named_root::{NamedRoot, RootKind};
 use crate::model::slot::SlotType;
 use crate::roots::program::Program;
+use crate::word::words;
 
 /// `rb_vm_t` has them within this many bytes.
 const SEARCHED: usize = 4 << 10;
-/// More boxes than programs have.
+/// More boxes than programs have, and more memory than the variables of an interpreter refer to.
 const MAX_BOXES: usize = 16;
+const MAX_CANDIDATES: usize = 1 << 12;
+/// The number of the main object among the words of a box, and the words from there to the end of the lists.
+const BOX_MEMBERS: usize = 2;
+const MEMBERS_WORDS: usize = IS_ARRAY.len() + 2;
 /// The members, beginning with the main object: an array, or something else.
 const IS_ARRAY: [bool; 6] = [true, true, false, true, true, true];
 /// The number of lists in front of the length of the longest path.
@@ -30,29 +37,50 @@ const NAMES: [(usize, &str, RootKind); 3] = [
 
 /// The roots that are members of the virtual machine or of its boxes; none if they were not found.
 pub(crate) fn read(program: &Program<'_>) -> Vec<NamedRoot> {
-    let image = program.reader.image;
-    let interpreter = &program.space.interpreter;
-    let mut found: Vec<Members> = Vec::new();
-    for (_, words) in interpreter.variables(image) {
-        let boxes = (0..words.len()).filter_map(|place| members(program, &words[place..]));
-        found.extend(boxes.take(MAX_BOXES));
-    }
-    let mappings = &image.state.mappings;
-    let is_memory = |at: Address| {
-        at.is_aligned(8) && mappings.find(at).is_some_and(|it| it.is_private_anonymous())
+    let found = match program.space.interpreter.has_boxes() {
+        true => of_boxes(program),
+        false => of_vm(program).into_iter().collect(),
     };
-    let words = interpreter.variable_words(image).map(|(_, word)| Address(word));
-    let in_memory = words.filter(|&at| is_memory(at)).filter_map(|at| {
+    found.iter().flat_map(|members| NAMES.map(|it| root(it, members))).collect()
+}
+
+/// The members of each box.
+fn of_boxes(program: &Program<'_>) -> BTreeSet<Members> {
+    let image = program.reader.image;
+    let mut found = BTreeSet::new();
+    for (_, words) in program.space.interpreter.variables(image) {
+        found.extend((0..words.len()).filter_map(|place| members(program, &words[place..])));
+    }
+    found.extend(memory_of_variables(program).into_iter().filter_map(|at| {
+        let mut bytes = [0; 8 * (BOX_MEMBERS + MEMBERS_WORDS)];
+        image.read_exact(at, &mut bytes).ok()?;
+        members(program, &words(&bytes).skip(BOX_MEMBERS).collect::<Vec<_>>())
+    }));
+    found.into_iter().take(MAX_BOXES).collect()
+}
+
+/// The members of the virtual machine, to which a variable refers. In most builds it has a name.
+fn of_vm(program: &Program<'_>) -> Option<Members> {
+    let image = program.reader.image;
+    let named = program.space.interpreter.vm(image);
+    let others = || memory_of_variables(program).into_iter().take(MAX_CANDIDATES);
+    named.into_iter().chain(others()).find_map(|at| {
         let mut bytes = vec![0; SEARCHED];
         let read = image.read(at, &mut bytes);
-        let words: Vec<u64> = crate::word::words(bytes.get(..read)?).collect();
+        let words: Vec<u64> = words(bytes.get(..read)?).collect();
         (0..words.len()).find_map(|place| members(program, &words[place..]))
-    });
-    let others = if interpreter.has_boxes() { MAX_BOXES } else { 1 };
-    found.extend(in_memory.take(others));
-    found.sort_unstable();
-    found.dedup();
-    found.iter().flat_map(|members| NAMES.map(|it| root(it, members))).collect()
+    })
+}
+
+/// The addresses of memory to which variables of the interpreter refer, each once.
+fn memory_of_variables(program: &Program<'_>) -> BTreeSet<Address> {
+    let image = program.reader.image;
+    let mappings = &image.state.mappings;
+    let is_memory = |at: &Address| {
+        at.is_aligned(8) && mappings.find(*at).is_some_and(|it| it.is_private_anonymous())
+    };
+    let words = program.space.interpreter.variable_words(image);
+    words.map(|(_, word)| Address(word)).filter(is_memory).collect()
 }
 
 fn root((place, name, kind): (usize, &str, RootKind), members: &Members) -> NamedRoot {
