@@ -279,30 +279,37 @@ fn resident(owner: &Owner, kept: &KeptBy) -> u64 {
 
 /// What holds most of the native memory that no object of Ruby holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NativeHolder {
+pub enum NativeHolder<'a> {
     /// glibc's variables. They keep all values of the environment (`known_values` in stdlib/setenv.c), and also open files and functions
     /// registered with atexit.
     Glibc,
     /// Thread-local variables, of which each thread has its own.
     ThreadLocals,
-    /// Variables of other libraries, or several of these.
+    /// Variables of the library with this name.
+    Library(&'a str),
+    /// Several of these.
     Libraries,
 }
 
 /// Returns what holds most of the memory of a verdict on native memory.
 #[must_use]
-pub fn native_holder(report: &Report) -> NativeHolder {
-    let has_most = |is_it: fn(&str) -> bool, bytes: fn(&Owner) -> u64| {
+pub fn native_holder(report: &Report) -> NativeHolder<'_> {
+    let most = report.verdict.bytes / 2;
+    let owners = || {
         let owners = report.owners.iter().flatten();
-        let owners = owners.filter(|it| it.cause == Some(Cause::NativeGlobal) && is_it(&it.owner));
-        owners.map(bytes).fold(0, u64::saturating_add) > report.verdict.bytes / 2
+        owners.filter(|it| it.cause == Some(Cause::NativeGlobal))
     };
+    let has_most = |is_it: fn(&str) -> bool, bytes: fn(&Owner) -> u64| {
+        let owners = owners().filter(|it| is_it(&it.owner));
+        owners.map(bytes).fold(0, u64::saturating_add) > most
+    };
+    let library = || owners().find(|it| !it.owner.starts_with('(') && it.bytes() > most);
     // What variables of a library lead to, too, does not go with the thread, such as the cache of libvips.
     let own = |it: &Owner| it.exclusive_bytes.min(it.bytes());
     match () {
         () if has_most(is_glibc, Owner::bytes) => NativeHolder::Glibc,
         () if has_most(|owner| owner == THREAD_LOCALS, own) => NativeHolder::ThreadLocals,
-        () => NativeHolder::Libraries,
+        () => library().map_or(NativeHolder::Libraries, |it| NativeHolder::Library(&it.owner)),
     }
 }
 

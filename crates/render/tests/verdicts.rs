@@ -97,6 +97,39 @@ fn memory_to_which_libraries_lead_too_does_not_end_with_threads() {
     assert!(!words::advice(&step, &report).action.contains("Vips"));
 }
 
+/// "By variables of libraries and by threads": the buffers of EventMachine's slow clients were all in one library, which only the evidence
+/// named.
+#[test]
+fn the_library_with_most_of_the_memory_is_named() {
+    let mut report = report_of(Cause::NativeGlobal);
+    let owner = |name: &str, bytes| Owner {
+        owner: name.into(),
+        cause: Some(Cause::NativeGlobal),
+        resident_bytes: Some(bytes),
+        exclusive_bytes: bytes,
+        shared_bytes: 0,
+        slot_bytes: 0,
+        ..report.owners.as_ref().unwrap()[0].clone()
+    };
+    let owners = |bytes| vec![owner("rubyeventmachine.so", bytes), owner("libpq.so.5", 1 << 20)];
+    let (most, half) = (owners(51 << 20), owners(50 << 20));
+    let step = formats::Advice { action: formats::Action::FindNativeUse, saves_bytes: None };
+    report.owners = Some(most);
+    assert!(
+        words::verdict(&report).summary.ends_with("most of it by those of rubyeventmachine.so.")
+    );
+    assert!(
+        words::advice(&step, &report).action.contains(": variables of rubyeventmachine.so hold it")
+    );
+    report.owners = Some(half);
+    assert!(words::verdict(&report).summary.ends_with("not by Ruby objects."));
+    assert!(
+        words::advice(&step, &report)
+            .action
+            .contains(": variables of libraries or threads hold it")
+    );
+}
+
 /// "Call: the close, clear, free or destroy method of each": 240 nodes kept 220 MiB of documents.
 #[test]
 fn what_keeps_a_document_is_its_nodes() {

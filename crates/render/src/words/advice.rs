@@ -310,17 +310,23 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
         ),
         Action::FindNativeUse => (
             format!(
-                "Find the code that fills this memory: variables of libraries or threads hold it, not Ruby objects, so the GC cannot \
-                 free it. While it grows, `rbloat who` names the line that calls the library. {}",
+                "Find the code that fills this memory: {} hold it, not Ruby objects, so the GC cannot free it. While it grows, \
+                 `rbloat who` names the line that calls the library. {}",
+                match native_holder(report) {
+                    NativeHolder::Library(name) => format!("variables of {name}"),
+                    _ => "variables of libraries or threads".to_owned(),
+                },
                 match native_holder(report) {
                     NativeHolder::Glibc => {
                         "Old values of ENV are freed by a restart only: assign to it less often."
                     }
                     NativeHolder::ThreadLocals => "Each thread has its own: run fewer threads, or let them end.",
-                    NativeHolder::Libraries if has_libvips(report) => {
+                    NativeHolder::Library(_) | NativeHolder::Libraries if has_libvips(report) => {
                         "Empty what it fills, or close it: `Vips.cache_set_max(0)` empties libvips' cache of operations."
                     }
-                    NativeHolder::Libraries => "Empty what it fills, or close it.",
+                    NativeHolder::Library(_) | NativeHolder::Libraries => {
+                        "Empty what it fills, or close it."
+                    }
                 }
             ),
             format!("rbloat who {process}"),

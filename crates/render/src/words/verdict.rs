@@ -244,23 +244,29 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             "freeing or closing these objects should lower the memory in use.".into(),
         ),
         Cause::NativeGlobal => {
-            let (holder, check) = match native_holder(report) {
-                NativeHolder::Glibc => (
-                    "most of it by the C library, which for example keeps every value that ENV has had.",
+            let holder = native_holder(report);
+            let who = match holder {
+                NativeHolder::Glibc => {
+                    "most of it by the C library, which for example keeps every value that ENV has had.".into()
+                }
+                NativeHolder::ThreadLocals => {
+                    "most of it by thread-local variables: each thread has its own.".into()
+                }
+                NativeHolder::Library(name) => format!("most of it by those of {name}."),
+                NativeHolder::Libraries => "not by Ruby objects.".to_owned(),
+            };
+            let check = match holder {
+                NativeHolder::Glibc => {
                     "if these are old values of ENV, `rbloat who` names the code that assigns to it while this grows. Only a restart \
-                     frees them.",
-                ),
-                NativeHolder::ThreadLocals => (
-                    "most of it by thread-local variables: each thread has its own.",
-                    "native.global should fall when threads end.",
-                ),
-                NativeHolder::Libraries => (
-                    "not by Ruby objects.",
-                    "emptying the library's caches, followed by malloc_trim, should lower RSS.",
-                ),
+                     frees them."
+                }
+                NativeHolder::ThreadLocals => "native.global should fall when threads end.",
+                NativeHolder::Library(_) | NativeHolder::Libraries => {
+                    "emptying the library's caches, followed by malloc_trim, should lower RSS."
+                }
             };
             let sentence = format!(
-                "{size} of native memory are held by variables of libraries and by threads, {holder}"
+                "{size} of native memory are held by variables of libraries and by threads, {who}"
             );
             (sentence, owned(Cause::NativeGlobal), check.into())
         }
