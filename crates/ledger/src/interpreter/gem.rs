@@ -109,8 +109,9 @@ fn is_of_ruby(folders: &[&str]) -> bool {
     folders.windows(3).any(|it| it[0] == "ruby" && is_release(it[1]))
 }
 
-/// Returns true for the name of a folder of one Ruby release: `3.1.0`.
+/// Returns true for the name of a folder of one Ruby release: `3.1.0`, and `4.1.0+4` of one in development.
 fn is_release(folder: &str) -> bool {
+    let folder = folder.split_once('+').map_or(folder, |(release, _)| release);
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_digit());
     folder.split('.').count() == 3 && folder.split('.').all(is_number)
 }
@@ -156,6 +157,8 @@ mod tests {
             ),
             ("/usr/lib/ruby/3.1.0/set.rb", "(standard library)", None),
             ("/opt/ruby/lib/ruby/3.4.0/x86_64-linux/rbconfig.rb", "(standard library)", None),
+            ("/opt/ruby/lib/ruby/4.1.0+4/json.rb", "(standard library)", None),
+            ("/opt/ruby/lib/ruby/site_ruby/4.1.0+4/fiddle/import.rb", "fiddle", None),
             ("<internal:kernel>", "(internal)", None),
             ("(eval)", "(eval)", None),
             ("(eval at /app/a.rb:3)", "(eval)", None),
