@@ -1,11 +1,14 @@
 //! Objects that wrap C structures, and their types.
 
 use linux::Address;
-use testkit::{RubyHeap, RubyRelease, SyntheticMemory};
-
-use ruby::Finding;
+use ruby::{Content, Finding, Form};
+use testkit::{RubyHeap, RubyRelease, SyntheticMemory, Word};
 
 use super::{assert_read, lively};
+
+/// `T_DATA` and `T_MODULE`.
+const DATA: u8 = 12;
+const MODULE: u8 = 3;
 
 /// A heap with objects that wrap C structures.
 fn with_data(release: RubyRelease) -> (RubyHeap, u64) {
@@ -76,5 +79,69 @@ fn types_that_contradict_what_is_known_are_left_out_and_said_to_be() {
             assert!(space.classes.iter().all(|class| class.data_type.is_none()));
             assert!(space.findings.contains(&Finding::DataTypesUnknown), "{release:?}");
         }
+    }
+}
+
+/// Behind the table in the slot of a Set, behind a table of method caches, and behind the structure of a class, words that earlier objects
+/// had left retained others.
+#[test]
+fn words_behind_structures_in_slots_refer_to_nothing() {
+    for (release, set_words) in [(RubyRelease::V4_0, 6), (RubyRelease::V4_1, 5)] {
+        let (mut heap, _) = with_data(release);
+        let [kept, stale] = ["kept", "stale"].map(|text| heap.string(text));
+        let object = heap.object_class();
+        let refers = |heap: &mut RubyHeap, kind, head: &[Word], own: usize, behind: usize| {
+            let zeros = std::iter::repeat_n(Word::Value(0), own - 1);
+            let left = std::iter::repeat_n(Word::Value(stale), behind);
+            let words = head.iter().copied().chain([Word::Value(kept)]).chain(zeros).chain(left);
+            let words: Vec<Word> = words.collect();
+            heap.slot(kind, 0, object, &words)
+        };
+        let typed = |heap: &mut RubyHeap, name| {
+            let own = heap.data_type(name, true) | 1;
+            [Word::Value(0), Word::Value(own)]
+        };
+        let (set, table) = (typed(&mut heap, "set"), typed(&mut heap, "VM/cc_table"));
+        let other = typed(&mut heap, "other");
+        let objects = [
+            (refers(&mut heap, DATA, &set, set_words, 3), false),
+            (refers(&mut heap, DATA, &table, 3, 3), false),
+            (refers(&mut heap, DATA, &other, 3, 3), true),
+            // The structure of a class fills its slot up to 4.0.
+            (refers(&mut heap, MODULE, &[], 16, 2), release == RubyRelease::V4_0),
+        ];
+        let (image, _) = heap.image();
+        let space = ruby::read(&image).unwrap();
+        let slot = |at| space.slot_at(Address(at)).unwrap();
+        for (at, refers_to_stale) in objects {
+            let refers = |to| space.links.of(slot(at)).contains(&slot(to));
+            assert_eq!(
+                [refers(kept), refers(stale)],
+                [true, refers_to_stale],
+                "{release:?}, {at:#x}"
+            );
+        }
+    }
+}
+
+/// A Set retained elements that had been deleted, and what its memory had had before.
+#[test]
+fn the_memory_of_a_set_is_in_use_up_to_its_bound() {
+    for (release, table) in [
+        (RubyRelease::V4_0, [0x0504, 0x10_0000, 5, 2, 9]),
+        (RubyRelease::V4_1, [2 << 32 | 0x0504, 0x10_0000, 5, 9, 0]),
+    ] {
+        let (mut heap, _) = with_data(release);
+        let (object, of_type) = (heap.object_class(), heap.data_type("set", true) | 1);
+        let entries = heap.malloc(16 * 16);
+        let numbers = if release == RubyRelease::V4_0 { 5 } else { 4 };
+        let table = table[..numbers].iter().map(|it| Word::Value(*it));
+        let words = [Word::Value(0), Word::Value(of_type)].into_iter().chain(table);
+        let words: Vec<Word> = words.chain([Word::Pointer(entries)]).collect();
+        heap.slot(DATA, 0, object, &words);
+        let (image, _) = heap.image();
+        let space = ruby::read(&image).unwrap();
+        let content = Content::new(Form::Members, 18);
+        assert!(space.contents.contains(&(Address(entries), content)), "{:?}", space.contents);
     }
 }
