@@ -335,6 +335,10 @@ mod tests {
     }
 
     fn certain_of(version: &str, bytes: u64, words: &[u64]) -> Vec<bool> {
+        certain_with(version, Content::UNKNOWN, bytes, words)
+    }
+
+    fn certain_with(version: &str, content: Content, bytes: u64, words: &[u64]) -> Vec<bool> {
         let mut heap = MallocHeap::new(GlibcRelease::V2_36, 1);
         let [other, block] = [104, bytes].map(|bytes| heap.malloc(0, bytes));
         let mut memory = SyntheticMemory::default();
@@ -351,7 +355,7 @@ mod tests {
         space.interpreter.version = version.to_owned();
         let addresses = AddressIndex::new(&heap, &space, &[]);
         let mut reader = Reader::new(&image, &heap, &addresses, &[], 0, LIMITS);
-        reader.read_block(heap.block_around(Address(block)).unwrap(), Content::UNKNOWN);
+        reader.read_block(heap.block_around(Address(block)).unwrap(), content);
         reader.into.end_node();
         let (parts, _) = reader.finish();
         Adjacency::edges(&parts, 0).iter().map(|edge| !edge.is_uncertain()).collect()
@@ -369,6 +373,22 @@ mod tests {
         assert_eq!(certain(40, &[0, 0, 0, OTHER, 0x30]), [false]);
         let none = [5 << 32 | 4, 2, OTHER, OTHER, 0x30];
         assert_eq!(certain(40, &none), [true]);
+    }
+
+    /// A hash may look like an address, and deleted entries keep their keys.
+    #[test]
+    fn entries_of_tables_and_of_sets_refer_to_what_was_not_deleted() {
+        let edges = |form, words: &[u64]| {
+            let content = Content::new(form, words.len() as u64);
+            certain_with("4.0.0", content, 8 * words.len() as u64, words).len()
+        };
+        let deleted = u64::MAX;
+        assert_eq!(edges(Form::Members, &[OTHER, 1, 7, 1]), 0);
+        assert_eq!(edges(Form::Members, &[7, OTHER, 8, 1]), 1);
+        assert_eq!(edges(Form::Members, &[7, 1, deleted, OTHER, 8, 1]), 0);
+        assert_eq!(edges(Form::Entries, &[OTHER, 1, 1, 7, 1, 1]), 0);
+        assert_eq!(edges(Form::Entries, &[7, 1, 1, 8, 1, OTHER]), 1);
+        assert_eq!(edges(Form::Entries, &[7, 1, 1, deleted, OTHER, OTHER]), 0);
     }
 
     /// Behind the name of a constant in bytecode, an earlier owner's word retained a thread.
