@@ -71,9 +71,9 @@ pub(crate) struct CaptureArguments {
     pub(crate) capture: CaptureMode,
     /// The longest pause of the process: 50ms, 2s
     ///
-    /// The default is 50 ms, and 25 ms more for each GiB of the process, but at most 500 ms. A freeze that reaches this limit resumes the process at once, and the report is incomplete. A forked copy is made
-    /// only if it is expected to take less. The process may be paused up to four times, if its heap is being changed at
-    /// that instant.
+    /// The default is 50 ms, and 25 ms more for each GiB of the process, but at most 500 ms; for a process that only computes, at least
+    /// 250 ms. A freeze that reaches this limit resumes the process at once, and the report is incomplete. A forked copy is made only if it
+    /// is expected to take less. The process may be paused up to four times, if its heap is being changed at that instant.
     #[arg(
         long,
         value_name = "TIME",
