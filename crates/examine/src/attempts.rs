@@ -201,7 +201,7 @@ enum Way {
 struct Freeze {
     /// True if a copy could be made, but would take too long.
     copy_is_slow: bool,
-    /// True if the process computes: no copy could be made, and nobody waits for an answer of a thread that waits.
+    /// True if no copy could be made because every thread computes.
     computes: bool,
     no_copy: Option<NoCopy>,
 }
@@ -408,23 +408,23 @@ impl<'a> Examination<'a> {
         };
         let room = self.room_for_memory();
         let frozen = image::freeze_target(self.target, max_pause)?;
-        let room = room.filter(|room| frozen.changeable_bytes() <= room.len() as u64);
-        let copy = room.as_ref().map(|_| self.expected_copy(frozen.changeable_bytes()));
-        let walk = self.expected_walk();
-        let expected = copy.map_or(walk, |copy| copy.min(walk));
-        let time_left = frozen.time_left();
+        let (walk, time_left) = (self.expected_walk(), frozen.time_left());
+        let bytes = frozen.changeable_bytes();
+        let copy = self.expected_copy(bytes);
+        // A process that was stopped before has no deadline, so that a copy would only take memory.
+        let copies =
+            |room: &Vec<u8>| time_left.is_some() && bytes <= room.len() as u64 && copy <= walk;
+        let room = room.filter(copies);
+        let expected = if room.is_some() { copy } else { walk };
         // The deadline is for wrong estimates. If the estimate already exceeds it, do not begin.
-        let (found, thawed) = match room.filter(|_| time_left.is_some() && copy == Some(expected)) {
-            _ if time_left.is_some_and(|left| left < expected) => (None, frozen.thaw()?),
-            Some(room) => {
-                let Copied { image, pause, expired } = frozen.copy(room)?;
-                let found = (!expired).then(|| read(&image));
-                (found, Thawed { state: image.state, pause, expired })
-            }
-            None => {
-                let found = read(frozen.image());
-                (Some(found), frozen.thaw()?)
-            }
+        let (found, thawed) = if time_left.is_some_and(|left| left < expected) {
+            (None, frozen.thaw()?)
+        } else if let Some(room) = room {
+            let Copied { image, pause, expired } = frozen.copy(room)?;
+            let found = (!expired).then(|| read(&image));
+            (found, Thawed { state: image.state, pause, expired })
+        } else {
+            (Some(read(frozen.image())), frozen.thaw()?)
         };
         let found = found.filter(|_| !thawed.expired);
         let unread = || max_pause::unread(&self.factors, max_pause, expected, freeze.copy_is_slow);

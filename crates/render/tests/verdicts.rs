@@ -43,19 +43,24 @@ fn most_native_memory_is_held_by_a_class_only_if_it_has_more_than_half() {
     assert_eq!(native(50).summary, format!("{held}, the largest part of them {rest}"));
 }
 
+/// Native memory, some of it exclusive and some shared, that variables hold.
+fn of_variables(report: &Report, name: &str, [exclusive_bytes, shared_bytes]: [u64; 2]) -> Owner {
+    Owner {
+        owner: name.into(),
+        cause: Some(Cause::NativeGlobal),
+        resident_bytes: Some(exclusive_bytes + shared_bytes),
+        exclusive_bytes,
+        shared_bytes,
+        slot_bytes: 0,
+        ..report.owners.as_ref().unwrap()[0].clone()
+    }
+}
+
 /// The step was to empty the library's caches: memory of `__thread` buffers is freed when threads end.
 #[test]
 fn memory_of_thread_local_variables_ends_with_threads() {
     let mut report = report_of(Cause::NativeGlobal);
-    let owner = |name: &str, bytes| Owner {
-        owner: name.into(),
-        cause: Some(Cause::NativeGlobal),
-        resident_bytes: Some(bytes),
-        exclusive_bytes: bytes,
-        shared_bytes: 0,
-        slot_bytes: 0,
-        ..report.owners.as_ref().unwrap()[0].clone()
-    };
+    let owner = |name, bytes| of_variables(&report, name, [bytes, 0]);
     let locals = owner(ledger::THREAD_LOCALS, 60 << 20);
     report.owners = Some(vec![locals, owner("libpq.so.5", 40 << 20)]);
     let words = words::verdict(&report);
@@ -77,15 +82,7 @@ fn memory_of_thread_local_variables_ends_with_threads() {
 #[test]
 fn memory_to_which_libraries_lead_too_does_not_end_with_threads() {
     let mut report = report_of(Cause::NativeGlobal);
-    let owner = |name: &str, exclusive_bytes, shared_bytes| Owner {
-        owner: name.into(),
-        cause: Some(Cause::NativeGlobal),
-        resident_bytes: Some(exclusive_bytes + shared_bytes),
-        exclusive_bytes,
-        shared_bytes,
-        slot_bytes: 0,
-        ..report.owners.as_ref().unwrap()[0].clone()
-    };
+    let owner = |name, exclusive, shared| of_variables(&report, name, [exclusive, shared]);
     let locals = owner(ledger::THREAD_LOCALS, 35 << 20, 21 << 20);
     let glib = owner("libglib-2.0.so.0.7400.6", 28 << 20, 14 << 20);
     let vips = owner("libvips.so.42.16.1", 0, 1 << 18);
@@ -102,15 +99,7 @@ fn memory_to_which_libraries_lead_too_does_not_end_with_threads() {
 #[test]
 fn the_library_with_most_of_the_memory_is_named() {
     let mut report = report_of(Cause::NativeGlobal);
-    let owner = |name: &str, bytes| Owner {
-        owner: name.into(),
-        cause: Some(Cause::NativeGlobal),
-        resident_bytes: Some(bytes),
-        exclusive_bytes: bytes,
-        shared_bytes: 0,
-        slot_bytes: 0,
-        ..report.owners.as_ref().unwrap()[0].clone()
-    };
+    let owner = |name, bytes| of_variables(&report, name, [bytes, 0]);
     let owners = |bytes| vec![owner("rubyeventmachine.so", bytes), owner("libpq.so.5", 1 << 20)];
     let (most, half) = (owners(51 << 20), owners(50 << 20));
     let step = formats::Advice { action: formats::Action::FindNativeUse, saves_bytes: None };

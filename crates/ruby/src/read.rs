@@ -15,7 +15,7 @@ use crate::interpreter::{self, Interpreter};
 use crate::layout::bitmaps::Bitmaps;
 use crate::layout::context::{Basics, Context};
 use crate::layout::heap_layout::{HeapLayout, SpaceMembers};
-use crate::layout::{page_finder, set_table};
+use crate::layout::{embedded, page_finder, set_table};
 use crate::model::content::{Content, Form};
 use crate::model::data_type::DataType;
 use crate::model::depth::Depth;
@@ -176,7 +176,8 @@ fn contents_of_sets(image: &Image<'_>, space: &ObjectSpace) -> Vec<(Address, Con
     let sets = space.data_objects.iter().map(|(slot, _)| slot).filter(is_set);
     let entries = sets.filter_map(|slot| {
         let at = space.slot_address(slot as usize)?;
-        set_table::entries_of(layout, window.bytes(at, set_table::bytes(layout)).ok()?)
+        let slot = window.bytes(at, embedded::STRUCTURE + 8 * set_table::words(layout)).ok()?;
+        set_table::entries_of(layout, embedded::structure_of(slot)?)
     });
     entries.collect()
 }

@@ -28,7 +28,7 @@ pub(super) fn garbage_bytes(ledger: &Ledger) -> u64 {
 }
 
 /// The garbage among the objects of a class. A part of it may not be resident.
-pub(super) fn garbage_of(class: &OwnerAccount) -> u64 {
+fn garbage_of(class: &OwnerAccount) -> u64 {
     let garbage = class.retainers.iter().filter(|it| it.path.is_none());
     let bytes = garbage.map(|it| it.bytes).fold(0, u64::saturating_add);
     bytes.min(class.bytes_with_singleton_classes())

@@ -3,11 +3,12 @@ use diagnosis::{
     native_holder, retaining_few,
 };
 use formats::{Action, Advice, CaptureMethod, LargeGem, Maker, ProcessSummary, Report};
-use ledger::{Cause, Count, InterpreterKind, Size};
+use ledger::{Cause, Count, Size};
 
 use crate::made_by::maker;
 use crate::text::quoted;
 
+use super::interpreter::limit_table;
 use super::retained::{by_several, free_native, release, release_of_several, shrink, with_other};
 use super::shared::{in_family, shares_most};
 use super::threads::{end_fibers, run_fewer_threads};
@@ -501,52 +502,6 @@ fn reuse(advice: &Advice) -> String {
             None,
         ) => format!(" That frees about {} for reuse, but RSS need not fall.", Size(*bytes)),
         _ => String::new(),
-    }
-}
-
-/// The step against a table of the interpreter, and the calls to use instead.
-fn limit_table(table: InterpreterKind, size: Size) -> (String, &'static str) {
-    match table {
-        InterpreterKind::ObjectIds => (
-            format!(
-                "Call object_id of fewer objects: each object of which it was called has entries in tables, which take {size}."
-            ),
-            "compare_by_identity for a Hash, instead of keys from object_id",
-        ),
-        InterpreterKind::Symbols => (
-            format!(
-                "Make fewer symbols: {size} are names that the interpreter's table of symbols retains, and the table. A name \
-                 that a method has had stays for ever."
-            ),
-            "strings instead of to_sym, intern, or define_method and alias_method with names from input",
-        ),
-        InterpreterKind::GenericVariables => (
-            format!(
-                "Set fewer instance variables on strings, arrays and objects of C extensions: a table has them, and takes {size}."
-            ),
-            "a class of the program's own, instead of instance_variable_set on a String or an Array",
-        ),
-        InterpreterKind::Finalizers => (
-            format!(
-                "Define fewer finalizers: the table with one entry for each object, and its entries, take {size}."
-            ),
-            "a method that closes, and ObjectSpace.undefine_finalizer in it",
-        ),
-        InterpreterKind::GcProfile => (
-            format!(
-                "Clear the records of GC::Profiler, which take {size}: once it is enabled, it keeps one of each collection."
-            ),
-            "GC::Profiler.clear at times, or GC::Profiler.disable and then clear; GC.stat has totals",
-        ),
-        InterpreterKind::Bytecode
-        | InterpreterKind::Methods
-        | InterpreterKind::Caches
-        | InterpreterKind::Classes
-        | InterpreterKind::VmStacks
-        | InterpreterKind::Other => (
-            format!("Find the code that fills this memory, which takes {size}."),
-            "`rbloat who`, while it grows",
-        ),
     }
 }
 

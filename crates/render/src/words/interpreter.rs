@@ -21,6 +21,52 @@ pub const fn interpreter_kind(kind: InterpreterKind) -> &'static str {
     }
 }
 
+/// The step against a table of the interpreter, and the calls to use instead.
+pub(super) fn limit_table(table: InterpreterKind, size: Size) -> (String, &'static str) {
+    match table {
+        InterpreterKind::ObjectIds => (
+            format!(
+                "Call object_id of fewer objects: each object of which it was called has entries in tables, which take {size}."
+            ),
+            "compare_by_identity for a Hash, instead of keys from object_id",
+        ),
+        InterpreterKind::Symbols => (
+            format!(
+                "Make fewer symbols: {size} are names that the interpreter's table of symbols retains, and the table. A name \
+                 that a method has had stays for ever."
+            ),
+            "strings instead of to_sym, intern, or define_method and alias_method with names from input",
+        ),
+        InterpreterKind::GenericVariables => (
+            format!(
+                "Set fewer instance variables on strings, arrays and objects of C extensions: a table has them, and takes {size}."
+            ),
+            "a class of the program's own, instead of instance_variable_set on a String or an Array",
+        ),
+        InterpreterKind::Finalizers => (
+            format!(
+                "Define fewer finalizers: the table with one entry for each object, and its entries, take {size}."
+            ),
+            "a method that closes, and ObjectSpace.undefine_finalizer in it",
+        ),
+        InterpreterKind::GcProfile => (
+            format!(
+                "Clear the records of GC::Profiler, which take {size}: once it is enabled, it keeps one of each collection."
+            ),
+            "GC::Profiler.clear at times, or GC::Profiler.disable and then clear; GC.stat has totals",
+        ),
+        InterpreterKind::Bytecode
+        | InterpreterKind::Methods
+        | InterpreterKind::Caches
+        | InterpreterKind::Classes
+        | InterpreterKind::VmStacks
+        | InterpreterKind::Other => (
+            format!("Find the code that fills this memory, which takes {size}."),
+            "`rbloat who`, while it grows",
+        ),
+    }
+}
+
 /// The largest kind of the interpreter's memory, as the end of a clause.
 pub(crate) fn largest_part(report: &Report) -> String {
     let kinds = report.interpreter.iter().flat_map(|it| &it.kinds);

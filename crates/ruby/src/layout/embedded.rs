@@ -10,10 +10,13 @@ use linux::Address;
 use crate::layout::object::Object;
 use crate::layout::set_table;
 use crate::layout::st_table::TableLayout;
+use crate::word::word;
 
 /// The word of `struct RTypedData` with the type, and its bit for objects that have their structure behind it.
-pub(crate) const TYPE_WORD: usize = 3;
-pub(crate) const IS_EMBEDDED: u64 = 1;
+const TYPE_WORD: usize = 3;
+const IS_EMBEDDED: u64 = 1;
+/// The place of the structure in the slot, in bytes.
+pub(crate) const STRUCTURE: usize = 8 * (TYPE_WORD + 1);
 /// The bits of that word that are no part of the address.
 const FLAGS: u64 = 7;
 /// The types whose structure is `struct rb_id_table` (id_table.c), and its words.
@@ -60,6 +63,12 @@ impl<'a> Embedded<'a> {
     }
 }
 
+/// The structure in the slot with these bytes; `None` if it is elsewhere.
+pub(crate) fn structure_of(slot: &[u8]) -> Option<&[u8]> {
+    let is_embedded = word(slot, 8 * TYPE_WORD) & IS_EMBEDDED != 0;
+    slot.get(STRUCTURE..).filter(|_| is_embedded)
+}
+
 /// The words of slots whose type is at this address, up to the end of the structure.
 fn words_of_type(memory: &impl Memory, at: Address, layout: TableLayout) -> Option<usize> {
     let name = memory.read_c_string(memory.read_address(at).ok()?, MAX_NAME).ok()?;
@@ -68,7 +77,7 @@ fn words_of_type(memory: &impl Memory, at: Address, layout: TableLayout) -> Opti
         name if ID_TABLES.contains(&name) => ID_TABLE_WORDS,
         _ => return None,
     };
-    Some(TYPE_WORD + 1 + words)
+    Some(STRUCTURE / 8 + words)
 }
 
 #[cfg(test)]
@@ -93,7 +102,7 @@ mod tests {
         }
     }
 
-    /// `Set.new` in the slot of an Array retained what the Array had, and a class did in whose table of method caches a word was left.
+    /// A Set in the slot of an earlier Array retained what the Array had, and a class what was left behind its table of method caches.
     #[test]
     fn words_behind_a_structure_are_not_its_own() {
         let words = |at, layout| words_of_type(&Types, Address(at), layout);

@@ -2,18 +2,14 @@
 //!
 //! `struct set_table` in internal/set_table.h: the capacity as a power of two in its first byte, then the type, the number of entries, the
 //! first entry in use, the bound of the entries that were ever in use, and the entries. From 4.1 on the first entry in use is in the
-//! upper half of the first word. The numbers of the entries (bins) lie behind the entries. The table is in the slot of the Set, behind the
-//! words of its type.
+//! upper half of the first word. The numbers of the entries (bins) lie behind the entries.
 
 use linux::Address;
 
-use crate::layout::embedded::{IS_EMBEDDED, TYPE_WORD};
 use crate::layout::st_table::TableLayout;
 use crate::model::content::{Content, Form};
 use crate::word::word;
 
-/// The place of the table in the slot.
-const TABLE: usize = 8 * (TYPE_WORD + 1);
 /// The words of an entry: a hash and a key.
 const ENTRY_WORDS: u64 = 2;
 
@@ -25,21 +21,15 @@ pub(crate) fn words(layout: TableLayout) -> usize {
     }
 }
 
-/// The bytes of a Set's slot up to the end of its table.
-pub(crate) fn bytes(layout: TableLayout) -> usize {
-    TABLE + 8 * words(layout)
-}
-
-/// The memory of a Set's entries; `None` if the slot with these bytes has no table, or its numbers contradict each other.
-pub(crate) fn entries_of(layout: TableLayout, slot: &[u8]) -> Option<(Address, Content)> {
-    let at = |number: usize| word(slot, TABLE + 8 * number);
+/// The memory of the entries of the table with these bytes; `None` if its numbers contradict each other.
+pub(crate) fn entries_of(layout: TableLayout, table: &[u8]) -> Option<(Address, Content)> {
+    let at = |number: usize| word(table, 8 * number);
     let (first, bound, entries) = match layout {
         TableLayout::OwnBins => (at(3), at(4), at(5)),
         TableLayout::BinsBehindEntries => (at(0) >> 32, at(3), at(4)),
     };
     let (capacity_log2, count) = (at(0) & 0xff, at(2));
-    let is_table = word(slot, 8 * TYPE_WORD) & IS_EMBEDDED != 0
-        && capacity_log2 < 64
+    let is_table = capacity_log2 < 64
         && bound <= 1 << capacity_log2
         && first.checked_add(count).is_some_and(|end| end <= bound)
         && entries != 0;
@@ -51,29 +41,25 @@ pub(crate) fn entries_of(layout: TableLayout, slot: &[u8]) -> Option<(Address, C
 mod tests {
     use super::*;
 
-    /// A Set's slot: flags, class, variables, type, then these words.
-    fn slot(of_type: u64, table: [u64; 6]) -> Vec<u8> {
-        let words = [0xc, 0x1000, 0, of_type].into_iter().chain(table);
-        words.flat_map(u64::to_le_bytes).collect()
+    fn bytes(words: [u64; 6]) -> Vec<u8> {
+        words.into_iter().flat_map(u64::to_le_bytes).collect()
     }
 
-    /// 16 entries, of which the first 9 were in use, 2 of them have gone from the beginning, and 5 are left.
+    /// There is room for 16 entries. The first 9 were in use; the first 2 of them have gone, and 5 are left.
     #[test]
     fn only_entries_that_were_in_use_count() {
         let (old, new) = (TableLayout::OwnBins, TableLayout::BinsBehindEntries);
         let of_40 = [0x0504, 0x2000, 5, 2, 9, 0x3000];
         let of_41 = [2 << 32 | 0x0504, 0x2000, 5, 9, 0x3000, 0];
         let found = Some((Address(0x3000), Content::new(Form::Members, 18)));
-        assert_eq!(entries_of(old, &slot(0x7001, of_40)), found);
-        assert_eq!(entries_of(new, &slot(0x7001, of_41)), found);
+        assert_eq!(entries_of(old, &bytes(of_40)), found);
+        assert_eq!(entries_of(new, &bytes(of_41)), found);
     }
 
     #[test]
     fn a_table_whose_numbers_contradict_each_other_is_none() {
-        let is_table =
-            |of_type, table| entries_of(TableLayout::OwnBins, &slot(of_type, table)).is_some();
-        assert!(is_table(0x7001, [4, 0x2000, 7, 2, 9, 0x3000]));
-        assert!(!is_table(0x7000, [4, 0x2000, 7, 2, 9, 0x3000]));
+        let is_table = |table| entries_of(TableLayout::OwnBins, &bytes(table)).is_some();
+        assert!(is_table([4, 0x2000, 7, 2, 9, 0x3000]));
         let wrong = [
             [3, 0x2000, 7, 2, 9, 0x3000],
             [4, 0x2000, 8, 2, 9, 0x3000],
@@ -83,7 +69,7 @@ mod tests {
             [4, 0x2000, 0, 0, 0, 0],
         ];
         for table in wrong {
-            assert!(!is_table(0x7001, table), "{table:x?}");
+            assert!(!is_table(table), "{table:x?}");
         }
     }
 }

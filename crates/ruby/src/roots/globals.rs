@@ -17,11 +17,7 @@ const GETTER: usize = 16;
 pub(crate) fn read(program: &Program<'_>) -> Option<Vec<NamedRoot>> {
     let image = program.reader.image;
     let interpreter = &program.space.interpreter;
-    let mappings = &image.state.mappings;
-    let is_memory = |at: Address| mappings.find(at).is_some_and(|it| it.is_private_anonymous());
-    let mut words = interpreter.variable_words(image).map(|(_, word)| Address(word));
-    let table =
-        words.find_map(|at| (at.0 != 0 && is_memory(at)).then(|| table(program, at)).flatten())?;
+    let table = program.memory_of_variables().into_iter().find_map(|at| table(program, at))?;
     let found = table.into_iter().filter_map(|(name, variable)| {
         let mut members = [0; 24];
         image.read_exact(variable, &mut members).ok()?;

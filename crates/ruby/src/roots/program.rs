@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use linux::Address;
 
 use crate::layout::class_names::ObjectReader;
@@ -18,6 +20,17 @@ pub(crate) struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
+    /// The addresses of private memory to which variables of the interpreter refer, each once.
+    pub(crate) fn memory_of_variables(&self) -> BTreeSet<Address> {
+        let image = self.reader.image;
+        let mappings = &image.state.mappings;
+        let is_memory = |at: &Address| {
+            at.is_aligned(8) && mappings.find(*at).is_some_and(|it| it.is_private_anonymous())
+        };
+        let words = self.space.interpreter.variable_words(image);
+        words.map(|(_, word)| Address(word)).filter(is_memory).collect()
+    }
+
     pub(crate) fn read(space: &'a ObjectSpace, reader: ObjectReader<'a>) -> Option<Self> {
         let landmarks = space.interpreter.landmarks(reader.image);
         let class_names = space.class_names?;

@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 
 use image::Memory;
-use linux::Address;
 
 use crate::model::named_root::{NamedRoot, RootKind};
 use crate::model::slot::SlotType;
@@ -51,7 +50,7 @@ fn of_boxes(program: &Program<'_>) -> BTreeSet<Members> {
     for (_, words) in program.space.interpreter.variables(image) {
         found.extend((0..words.len()).filter_map(|place| members(program, &words[place..])));
     }
-    found.extend(memory_of_variables(program).into_iter().filter_map(|at| {
+    found.extend(program.memory_of_variables().into_iter().filter_map(|at| {
         let mut bytes = [0; 8 * (BOX_MEMBERS + MEMBERS_WORDS)];
         image.read_exact(at, &mut bytes).ok()?;
         members(program, &words(&bytes).skip(BOX_MEMBERS).collect::<Vec<_>>())
@@ -63,24 +62,13 @@ fn of_boxes(program: &Program<'_>) -> BTreeSet<Members> {
 fn of_vm(program: &Program<'_>) -> Option<Members> {
     let image = program.reader.image;
     let named = program.space.interpreter.vm(image);
-    let others = || memory_of_variables(program).into_iter().take(MAX_CANDIDATES);
+    let others = || program.memory_of_variables().into_iter().take(MAX_CANDIDATES);
     named.into_iter().chain(others()).find_map(|at| {
         let mut bytes = vec![0; SEARCHED];
         let read = image.read(at, &mut bytes);
         let words: Vec<u64> = words(bytes.get(..read)?).collect();
         (0..words.len()).find_map(|place| members(program, &words[place..]))
     })
-}
-
-/// The addresses of memory to which variables of the interpreter refer, each once.
-fn memory_of_variables(program: &Program<'_>) -> BTreeSet<Address> {
-    let image = program.reader.image;
-    let mappings = &image.state.mappings;
-    let is_memory = |at: &Address| {
-        at.is_aligned(8) && mappings.find(*at).is_some_and(|it| it.is_private_anonymous())
-    };
-    let words = program.space.interpreter.variable_words(image);
-    words.map(|(_, word)| Address(word)).filter(is_memory).collect()
 }
 
 fn root((place, name, kind): (usize, &str, RootKind), members: &Members) -> NamedRoot {
