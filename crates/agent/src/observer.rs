@@ -290,7 +290,7 @@ impl Observer {
         let cpu = proc::own_cpu_time();
         let known = &self.known[&id];
         let place = known.place.clone();
-        let analyses = Analyses { retained_sizes: false, memory_map: true };
+        let analyses = Analyses { memory_map: true, ..Analyses::default() };
         let detail = Detail { owners: true, analyses, family: false };
         let owners = self.has_memory_for(known, detail);
         let taken = match self.capture(id, Detail { owners, ..detail }) {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use formats::{Capture, CaptureMethod, NoCopy, Unread};
 use image::{Copied, Image, ProcessState, Target, Thawed};
 use inferior::{EndedCopy, ForkPlan, ForkedCopy, MemoryLimits, Refusal};
-use ledger::{Analyses, Facts};
+use ledger::{Analyses, Facts, ReadDepth};
 use linux::on_a_thread_of_its_own;
 use linux::proc::wait_until_untraced;
 use linux::{PauseFactors, both};
@@ -181,7 +181,7 @@ pub fn own_bytes(rss_bytes: u64, detail: Detail) -> u64 {
 struct Examination<'a> {
     target: &'a Target,
     how: CaptureOptions,
-    owners: bool,
+    read: ReadDepth,
     call: Option<&'a AllocatorCall>,
     own_bytes: u64,
     limits: Result<MemoryLimits, Refusal>,
@@ -256,8 +256,8 @@ impl<'a> Examination<'a> {
         let own_bytes = own_bytes(target.image().state.process.rss_bytes, detail);
         let factors = target.pause_factors();
         let max_pause = how.max_pause.unwrap_or_else(|| max_pause::default_for(&factors));
-        let (owners, limits) = (detail.owners, MemoryLimits::of(target));
-        Self { target, how, owners, call, own_bytes, limits, factors, max_pause }
+        let (read, limits) = (detail.read_depth(), MemoryLimits::of(target));
+        Self { target, how, read, call, own_bytes, limits, factors, max_pause }
     }
 
     fn capture(&self, started: Instant) -> Result<Captured, Error> {
@@ -368,7 +368,7 @@ impl<'a> Examination<'a> {
 
     fn fork(&self, plan: &ForkPlan) -> Result<Attempt<Reading>, Error> {
         let mut forked = self.forked(plan)?;
-        let facts = Facts::begin(forked.image(), self.owners);
+        let facts = Facts::begin(forked.image(), self.read);
         let tried_bytes = match self.call {
             Some(call) if !facts.know_heap() => call.try_on(&mut forked)?,
             _ => None,
@@ -383,7 +383,7 @@ impl<'a> Examination<'a> {
 
     fn freeze(&self, freeze: Freeze) -> Result<Attempt<Reading>, Error> {
         let (facts, Thawed { state, pause, .. }) =
-            self.while_frozen(freeze, |image| Facts::begin(image, self.owners))?;
+            self.while_frozen(freeze, |image| Facts::begin(image, self.read))?;
         let reading = match facts {
             Ok(facts) => Reading::new(facts.resolved(), state),
             Err(unread) => {
@@ -454,7 +454,11 @@ impl<'a> Examination<'a> {
     fn expected_walk(&self) -> Duration {
         let factors = self.factors;
         let gib = factors.resident_bytes as f64 / (1_u64 << 30) as f64;
-        let per_gib = if self.owners { WALK_PER_GIB_WITH_OWNERS } else { WALK_PER_GIB };
+        let per_gib = match self.read {
+            ReadDepth::Causes => WALK_PER_GIB,
+            ReadDepth::Owners => WALK_PER_GIB_WITH_OWNERS,
+            ReadDepth::Contents => 2 * WALK_PER_GIB_WITH_OWNERS,
+        };
         let heaps = allocator::count_heaps(&self.target.image().state.mappings) as f64;
         let walk = WALK
             + per_gib.mul_f64(gib)

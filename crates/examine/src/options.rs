@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ledger::Analyses;
+use ledger::{Analyses, ReadDepth};
 
 use crate::sandbox::SandboxOptions;
 
@@ -47,13 +47,23 @@ impl Detail {
     /// Causes only.
     pub const CAUSES: Self = Self {
         owners: false,
-        analyses: Analyses { retained_sizes: false, memory_map: false },
+        analyses: Analyses { retained_sizes: false, memory_map: false, contents: false },
         family: false,
     };
 
     /// Everything that a snapshot has, also the retained sizes if they are wanted.
     #[must_use]
     pub fn snapshot(retained_sizes: bool) -> Self {
-        Self { owners: true, analyses: Analyses { retained_sizes, memory_map: true }, family: true }
+        let analyses = Analyses { retained_sizes, memory_map: true, ..Analyses::default() };
+        Self { owners: true, analyses, family: true }
+    }
+
+    /// What has to be read of the process.
+    pub(crate) fn read_depth(self) -> ReadDepth {
+        match self {
+            Self { owners: false, .. } => ReadDepth::Causes,
+            Self { analyses: Analyses { contents: true, .. }, .. } => ReadDepth::Contents,
+            _ => ReadDepth::Owners,
+        }
     }
 }

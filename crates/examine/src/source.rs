@@ -155,7 +155,7 @@ impl Source {
     ) -> Result<Why, Error> {
         let detail = Detail {
             owners: true,
-            analyses: Analyses { retained_sizes: true, memory_map: false },
+            analyses: Analyses { retained_sizes: true, ..Analyses::default() },
             family: false,
         };
         if let Self::Snapshot(_) = self {
@@ -335,7 +335,7 @@ impl Taken {
             Self::Snapshot(file) => file.read()?,
             Self::Core { path, core, started } => {
                 check_core(&path, &core)?;
-                let facts = Facts::read(&core.image, detail.owners);
+                let facts = Facts::read(&core.image, detail.read_depth());
                 account_for_core(&path, &core, &facts, started, detail)
             }
             Self::Done(snapshot) => *snapshot,
@@ -367,7 +367,7 @@ impl Taken {
             }
             Self::Core { path, core, started } => {
                 check_core(&path, &core)?;
-                let mut facts = Facts::read(&core.image, detail.owners);
+                let mut facts = Facts::read(&core.image, detail.read_depth());
                 let explanation = Explanation::find(&facts, subject);
                 facts.forget_owners();
                 (explanation, account_for_core(&path, &core, &facts, started, detail).report)

@@ -1,6 +1,6 @@
 //! The names of the ledger's vocabulary in documents.
 
-use ledger::{Cause, InterpreterKind, Write};
+use ledger::{Cause, InterpreterKind, WasteKind, Write};
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -97,6 +97,25 @@ pub(crate) mod cause_or_healthy {
     pub(crate) fn schema(_: &mut SchemaGenerator) -> Schema {
         let names = [&names()[..], &[HEALTHY]].concat();
         json_schema!({ "type": "string", "enum": names })
+    }
+}
+
+/// A kind of memory that objects do not use, by its name.
+pub(crate) mod waste_kind {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(kind: &WasteKind, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(kind.name())
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<WasteKind, D::Error> {
+        let name = String::deserialize(from)?;
+        let kind = WasteKind::ALL.into_iter().find(|kind| kind.name() == name);
+        kind.ok_or_else(|| de::Error::custom("there is no such kind"))
+    }
+
+    pub(crate) fn schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "enum": WasteKind::ALL.map(WasteKind::name) })
     }
 }
 

@@ -13,6 +13,17 @@ use crate::ownership::{
     slot_edges,
 };
 
+/// What is read of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReadDepth {
+    /// The memory by cause.
+    Causes,
+    /// The pointers between blocks too, so that blocks behind other blocks have owners.
+    Owners,
+    /// Also what objects contain, to compare it.
+    Contents,
+}
+
 /// The facts that are read from an image during the capture, and the owners that they lead to: plain data, without the image's
 /// bytes.
 #[derive(Debug)]
@@ -56,16 +67,16 @@ impl Facts {
     }
 
     /// Reads malloc's side and Ruby's side of `image` at the same time. If one cannot be read, the reason is kept and
-    /// the other remains valid. With `owners`, the pointers between blocks are read too, so
-    /// that blocks behind other blocks have owners.
+    /// the other remains valid.
     #[must_use]
-    pub fn read(image: &Image<'_>, owners: bool) -> Self {
-        Self::begin(image, owners).resolved()
+    pub fn read(image: &Image<'_>, read: ReadDepth) -> Self {
+        Self::begin(image, read).resolved()
     }
 
     /// Like [`read`](Self::read), but not [resolved](Self::resolved).
     #[must_use]
-    pub fn begin(image: &Image<'_>, owners: bool) -> Self {
+    pub fn begin(image: &Image<'_>, read: ReadDepth) -> Self {
+        let owners = read >= ReadDepth::Owners;
         let depth = if owners { Depth::Graph } else { Depth::Memory };
         let mut facts = Self::read_sides(image, elf::modules(image), depth);
         if let Ok(space) = &mut facts.ruby {
@@ -84,7 +95,8 @@ impl Facts {
                 || roots_and_code(image, space),
             );
             match graph {
-                Ok(graph) => {
+                Ok(mut graph) => {
+                    graph.read_waste(image, heap, space, read == ReadDepth::Contents);
                     facts.named_roots = named_roots;
                     facts.findings.extend(findings.into_iter().map(Finding::from));
                     facts.graph = Some(graph);

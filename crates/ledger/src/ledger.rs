@@ -11,6 +11,7 @@ use crate::claims::{Booking, book_all};
 use crate::interpreter::{CodeFileAccount, InterpreterAccount};
 use crate::ownership::{
     Dominator, OwnerAccount, OwnerKind, Owners, PointerGraph, Reach, SlotRoots, SpareAccount,
+    WasteAccounts,
 };
 use crate::pages::pages_of;
 use crate::pins::{self, Pin, Pins, SizeClassAccount};
@@ -60,6 +61,8 @@ pub struct Ledger {
     pub files: Vec<FileAccount>,
     /// The memory of which objects use a small part, by kind.
     pub spare: Vec<SpareAccount>,
+    /// The memory that objects do not use.
+    pub waste: WasteAccounts,
     /// The anonymous mappings with memory under [`Cause::Unknown`], by permissions, largest first.
     pub unknown: Vec<UnknownMappings>,
     /// The interpreter's own memory by kind and by file; `None` if owners were not traced.
@@ -79,6 +82,8 @@ pub struct Analyses {
     pub retained_sizes: bool,
     /// A map of the memory.
     pub memory_map: bool,
+    /// Objects that contain the same as others.
+    pub contents: bool,
 }
 
 /// malloc's side of a [`Ledger`].
@@ -249,13 +254,15 @@ impl Ledger {
             },
         );
         let mut accounts = accounts.into_inner().unwrap_or_default();
-        let spare = paths.as_ref().map_or_else(Vec::new, |paths| owners.spare(pages, paths));
-        let roots = paths
-            .as_ref()
-            .filter(|_| analyses.memory_map)
-            .map(|(graph, paths)| SlotRoots::find(graph, paths));
-        let dominators = paths
-            .and_then(|paths| owners.add_retainers(&mut accounts, &paths, analyses.retained_sizes));
+        let (waste, (roots, dominators)) = both(
+            || paths.as_ref().map(|paths| owners.waste(pages, paths)),
+            || {
+                let Some(paths) = &paths else { return (None, None) };
+                let roots = analyses.memory_map.then(|| SlotRoots::find(&paths.0, &paths.1));
+                (roots, owners.add_retainers(&mut accounts, paths, analyses.retained_sizes))
+            },
+        );
+        let (spare, waste) = waste.unwrap_or_default();
         let malloc = malloc.ok().zip(pins);
         let malloc = malloc.map(|(heap, pins)| MallocAccount::new(heap, &booking, state, pins));
         let rss_bytes = booking.causes.total();
@@ -285,6 +292,7 @@ impl Ledger {
             dominators,
             files: booking.files.accounts(),
             spare,
+            waste,
             unknown: booking
                 .unknown
                 .accounts(&state.mappings, |mapping| owners.owner_of_mapping(mapping)),

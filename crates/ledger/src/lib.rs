@@ -23,7 +23,7 @@ mod unknown;
 mod writes;
 pub use allocator::{ArenaProblem, Decay, Finding as MallocFinding, Libc, Tuning, is_glibc};
 pub use cause::{Cause, CauseGroup, Causes};
-pub use facts::Facts;
+pub use facts::{Facts, ReadDepth};
 pub use files::FileAccount;
 pub use finding::Finding;
 pub use interpreter::{
@@ -35,9 +35,10 @@ pub use memory_map::{
     RetainedBy, Use,
 };
 pub use ownership::{
-    ANONYMOUS_CLASS, CONTAINERS, Dominator, DominatorKind, Explanation, MEMORY_OF_EXTENSIONS,
-    NoExplanation, OwnerAccount, OwnerKind, Referrer, Retainer, SingletonClasses, SpareAccount,
-    SpareKind, Subject, THREAD_LOCALS,
+    ANONYMOUS_CLASS, CONTAINERS, ContentsAccounts, CopiesAccount, Dominator, DominatorKind,
+    Explanation, FewAccount, MEMORY_OF_EXTENSIONS, NoExplanation, OwnerAccount, OwnerKind,
+    Referrer, Retainer, SingletonClasses, SpareAccount, SpareKind, Subject, THREAD_LOCALS,
+    WasteAccount, WasteAccounts, WasteKind, WasteSums,
 };
 pub use pins::{Pin, SizeClassAccount, SlabCounts};
 pub use ruby::Finding as RubyFinding;

@@ -9,7 +9,7 @@ mod stale_words;
 use std::collections::{BTreeMap, BTreeSet};
 
 use image::Image;
-use ledger::{Cause, Facts, Finding, Ledger, OwnerAccount, OwnerKind};
+use ledger::{Cause, Facts, Finding, Ledger, OwnerAccount, OwnerKind, ReadDepth};
 use linux::{Address, Backing, Mapping};
 use proptest::prelude::*;
 use testkit::{ElfModule, GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory, Word};
@@ -90,7 +90,7 @@ impl Draft {
         state.process.pid = threads[0].tid;
         state.threads = threads;
         let image = Image::new(state, memory);
-        let ledger = Ledger::draw_up(&image.state, &Facts::read(&image, true));
+        let ledger = Ledger::draw_up(&image.state, &Facts::read(&image, ReadDepth::Owners));
         assert_adds_up(&ledger);
         ledger
     }
@@ -537,7 +537,7 @@ fn without_owners_only_what_objects_name_is_theirs() {
     draft.heap.write(&mut memory);
     draft.ruby.write(&mut memory);
     let image = memory.image();
-    let ledger = Ledger::draw_up(&image.state, &Facts::read(&image, false));
+    let ledger = Ledger::draw_up(&image.state, &Facts::read(&image, ReadDepth::Causes));
     assert!(!ledger.is_traced);
     assert_eq!(held(&ledger, "PG::Result"), (bytes(6), 0));
     assert_eq!(ledger.causes[Cause::NativeUnreachable], 0);

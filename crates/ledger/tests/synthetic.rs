@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use image::{Image, Origin};
-use ledger::{Analyses, Cause, Facts, Finding, Ledger, MemoryMap, PageUse, Use};
+use ledger::{Analyses, Cause, Facts, Finding, Ledger, MemoryMap, PageUse, ReadDepth, Use};
 use linux::arch::Cpu;
 use linux::{Address, Machine, Sysroot, WantedVariables};
 use proptest::prelude::*;
@@ -71,7 +71,7 @@ fn draw_up(image: &Image<'_>) -> Ledger {
     let (ledger, memory_map) = Ledger::draw_up_with(
         Analyses { memory_map: true, ..Analyses::default() },
         &image.state,
-        &Facts::read(image, true),
+        &Facts::read(image, ReadDepth::Owners),
     );
     assert_same(&ledger, &memory_map);
     ledger

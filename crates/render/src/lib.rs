@@ -32,6 +32,7 @@ mod threads;
 mod top;
 mod tree;
 mod trim;
+mod waste;
 mod who;
 mod why;
 pub mod words;

@@ -17,6 +17,7 @@ use crate::text::{
     write_parts, write_verdict, write_wrapped,
 };
 use crate::threads::write_threads;
+use crate::waste::write_waste;
 use crate::words;
 
 /// Columns of the bar for all of RSS.
@@ -58,6 +59,8 @@ pub struct TextOptions {
     /// True if the interpreter's memory is shown in any case, and by file. Otherwise it is shown if there is much of
     /// it.
     pub code: bool,
+    /// True if the memory that live objects do not use is shown in any case. Otherwise one line mentions it if there is much.
+    pub waste: bool,
 }
 
 /// Returns a report as text: the verdict, the causes, the owners, and the steps to take. It contains ANSI colours, which
@@ -110,6 +113,7 @@ fn write(report: &Report, out: &mut String, options: TextOptions) -> std::fmt::R
     write_made_by(report.made_by.as_ref(), out, options.width)?;
     write_owners(report, out, options.width)?;
     write_dominators(report, out, options.width)?;
+    write_waste(report, out, options.width, options.waste)?;
     write_pins(report, out, options.width)?;
     write_files(report, out, options.width)?;
     write_interpreter(report, out, options.width, options.code)?;

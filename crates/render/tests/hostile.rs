@@ -69,7 +69,9 @@ fn bars_are_no_longer_than_the_whole() {
         report.process.rss_bytes = 1;
         report.causes[0].bytes = 1 << 60;
     });
-    let text =
-        render::report(&snapshot.report, TextOptions { width: 100, arenas: true, code: true });
+    let text = render::report(
+        &snapshot.report,
+        TextOptions { width: 100, arenas: true, code: true, waste: false },
+    );
     assert!(text.len() < 100_000, "{}", text.len());
 }

@@ -45,7 +45,10 @@ fn a_step_in_one_of_several_forked_processes_says_that_they_share_most() {
 
 #[test]
 fn the_text_of_a_report() {
-    let text = render::report(&burst(), TextOptions { width: 120, arenas: true, code: false });
+    let text = render::report(
+        &burst(),
+        TextOptions { width: 120, arenas: true, code: false, waste: false },
+    );
     insta::assert_snapshot!(plain(&text));
 }
 
@@ -57,15 +60,19 @@ fn the_foot_names_what_a_copy_needs() {
     report.capture.reason =
         "no forked copy was made: rbloat may not send a signal (needs CAP_KILL)".into();
     report.capture.no_copy = Some(NoCopy::NotSignalled);
-    let text =
-        plain(&render::report(&report, TextOptions { width: 200, arenas: false, code: false }));
+    let text = plain(&render::report(
+        &report,
+        TextOptions { width: 200, arenas: false, code: false, waste: false },
+    ));
     assert!(text.contains("(needs CAP_KILL); in Docker: --cap-add KILL), "), "{text}");
 }
 
 #[test]
 fn the_text_of_a_report_on_a_narrow_terminal() {
-    let text =
-        plain(&render::report(&burst(), TextOptions { width: 60, arenas: false, code: false }));
+    let text = plain(&render::report(
+        &burst(),
+        TextOptions { width: 60, arenas: false, code: false, waste: false },
+    ));
     insta::assert_snapshot!(text);
     let prose = text.lines().take_while(|line| !line.contains(" CAUSE "));
     assert!(prose.skip(2).all(|line| line.chars().count() < 60));
@@ -74,8 +81,10 @@ fn the_text_of_a_report_on_a_narrow_terminal() {
 /// On a terminal of 80 columns the explanations of causes were left out, and lines ended with blanks.
 #[test]
 fn a_report_fits_80_columns_and_loses_nothing() {
-    let text =
-        plain(&render::report(&burst(), TextOptions { width: 80, arenas: true, code: true }));
+    let text = plain(&render::report(
+        &burst(),
+        TextOptions { width: 80, arenas: true, code: true, waste: false },
+    ));
     for line in text.lines() {
         assert!(line.chars().count() <= 80 && line.trim_end() == line, "{line}");
     }
@@ -94,8 +103,9 @@ fn a_report_fits_80_columns_and_loses_nothing() {
 
 #[test]
 fn the_text_of_the_interpreters_memory() {
-    let text =
-        |width, code| plain(&render::report(&burst(), TextOptions { width, arenas: false, code }));
+    let text = |width, code| {
+        plain(&render::report(&burst(), TextOptions { width, arenas: false, code, waste: false }))
+    };
     let tables = [120, 60].map(|width| {
         let text = text(width, true);
         let (_, tables) = text.split_once(" INTERPRETER, MiB").unwrap();
@@ -137,8 +147,10 @@ fn a_command_stands_alone_and_its_remark_beside_it() {
     report.advice = vec![Advice { action: Action::FindNativeLeak, saves_bytes: None }];
     let words = words::advice(&report.advice[0], &report);
     assert_eq!(words.command, "rbloat who 4242");
-    let text =
-        plain(&render::report(&report, TextOptions { width: 120, arenas: false, code: false }));
+    let text = plain(&render::report(
+        &report,
+        TextOptions { width: 120, arenas: false, code: false, waste: false },
+    ));
     let line =
         "    rbloat who 4242   (the C function: memleak-bpfcc -p PID, of Debian's bpfcc-tools)\n";
     assert!(text.contains(line), "{text}");
@@ -154,8 +166,10 @@ fn the_table_of_owners_fits_a_narrow_terminal() {
     for (name, widths) in [("String", [80, 60]), (long, [80, 60])] {
         report.owners.as_mut().unwrap()[0].owner = name.into();
         for width in widths {
-            let text =
-                plain(&render::report(&report, TextOptions { width, arenas: false, code: false }));
+            let text = plain(&render::report(
+                &report,
+                TextOptions { width, arenas: false, code: false, waste: false },
+            ));
             let (_, table) = text.split_once(" OWNER, MiB").unwrap();
             let (table, _) = table.split_once("\n\n").unwrap();
             let table = format!(" OWNER, MiB{table}\n");
@@ -169,7 +183,7 @@ fn the_table_of_owners_fits_a_narrow_terminal() {
 #[test]
 fn the_culprit_is_red_and_what_is_healthy_is_green() {
     let mut report = burst();
-    let options = TextOptions { width: 100, arenas: false, code: false };
+    let options = TextOptions { width: 100, arenas: false, code: false, waste: false };
     let red = "\u{1b}[1m\u{1b}[31m";
     assert!(render::report(&report, options).contains(&format!("{red}malloc.unreturned")));
     report.verdict.cause = None;

@@ -264,7 +264,7 @@ fn impossible_sizes_are_shown_and_never_added_up_to_a_panic() {
     let largest = Size(u64::MAX).to_string();
     for cause in Cause::ALL.map(Some).into_iter().chain([None]) {
         report.verdict.cause = cause;
-        let options = render::TextOptions { width: 100, arenas: true, code: false };
+        let options = render::TextOptions { width: 100, arenas: true, code: false, waste: false };
         assert!(render::report(&report, options).contains(&largest));
         assert!(render::fix(&report, None, 100).contains(&largest));
     }

@@ -18,6 +18,7 @@
 //! | `read` | one pass over all slots with the derived layouts |
 //! | `areas` | memory that Ruby maps for itself: fiber stacks, JIT code, the transient heap |
 //! | `object_space` | the result, with the facts that later readers need |
+//! | `body` | what objects have outside their slots, what they use of it, and what they contain |
 //! | `roots` | constants, variables of classes, global variables |
 //! | `code_paths` | the files that bytecode was compiled from |
 //! | `collector` | the state of the garbage collector |
@@ -37,6 +38,7 @@ mod address_classifier;
 mod allocation;
 mod areas;
 mod backtrace;
+mod body;
 mod code_paths;
 mod collector;
 mod error;
@@ -64,6 +66,7 @@ pub use backtrace::{
     ContextPath, CopiedStack, NoStack, RunningStack, RunningStacks, backtraces, closures,
     map_backtraces, object_in_variables,
 };
+pub use body::{Body, BodyReader, Contents, Slice};
 pub use code_paths::{code_paths, memory_of_bytecode};
 pub use collector::Collector;
 pub use error::{Check, Error, Failure};
@@ -76,10 +79,10 @@ pub use layout::class_structures::{
 };
 pub use layout::constant_path::{MAX_CONSTANT_PATH_BYTES, constant_path_bytes};
 pub use layout::interpreter_lists::{EndProc, EventHook, GcRecords, RactorQueue};
-pub use layout::large_objects::{Slice, table_of_hash};
 pub use layout::object_head::ObjectHead;
 pub use layout::object_layouts::MAX_SPECIAL;
 pub use layout::regexp::{REGEXP_BYTES, pointers_of_regexp};
+pub use layout::room::{Room, Unit};
 pub use layout::st_table::{StTable, TableLayout};
 pub use model::backtrace::{Backtrace, Frame};
 pub use model::class::{Class, ClassKind};

@@ -149,6 +149,19 @@ impl ObjectSpace {
         })
     }
 
+    /// The word that stands for `nil` (`RUBY_Qnil`, changed with the shapes of 3.2).
+    #[must_use]
+    pub fn nil(&self) -> u64 {
+        if self.shape_tree.is_some() { 0x04 } else { 0x08 }
+    }
+
+    /// The bytes of a slot; 0 if there is no such slot.
+    #[must_use]
+    pub fn slot_bytes(&self, slot: u32) -> u64 {
+        let after = self.pages.partition_point(|page| page.slots.end <= slot as usize);
+        self.pages.get(after).map_or(0, |page| page.slot_bytes.into())
+    }
+
     /// The index of the slot that begins at `at`, in constant time. Ruby's own references always
     /// point to the beginning of a slot, so pointers into one are not references.
     #[inline]

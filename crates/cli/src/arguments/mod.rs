@@ -9,6 +9,7 @@ pub(crate) use samples::SamplesArguments;
 pub(crate) use size::parse_size;
 pub(crate) use source::{
     CaptureArguments, ProcessArguments, RetainedArguments, SandboxArguments, SourceArguments,
+    WasteArguments,
 };
 pub(crate) use time::{
     parse_date, parse_long_time, parse_short_time, parse_time, parse_time_or_never,

@@ -127,6 +127,17 @@ pub(crate) struct RetainedArguments {
     pub(crate) retained: bool,
 }
 
+/// Memory that live objects do not use, on request.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct WasteArguments {
+    /// Also find the memory that live objects have and do not use
+    ///
+    /// That is the room behind texts, elements and entries, and objects that contain the same as others, or nothing, each with the path that
+    /// retains it. Only hashes of the contents are kept
+    #[arg(long)]
+    pub(crate) waste: bool,
+}
+
 /// The method of a capture.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CaptureMode {

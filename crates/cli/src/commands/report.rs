@@ -8,7 +8,7 @@ use output::Output;
 use render::TextOptions;
 
 use super::family;
-use crate::arguments::{RetainedArguments, SamplesArguments, SourceArguments};
+use crate::arguments::{RetainedArguments, SamplesArguments, SourceArguments, WasteArguments};
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
 use crate::{naming, terminal};
@@ -62,7 +62,7 @@ pub(crate) struct ReportArguments {
     /// Puma master and its workers. The report shows the
     /// memory that they share, the memory of each, and which memory was copied since the fork. Any member names the family,
     /// and a word names all processes that have it in their command lines
-    #[arg(long, conflicts_with_all = ["arenas", "code", "output", "retained", "who", "sysroot"])]
+    #[arg(long, conflicts_with_all = ["arenas", "code", "output", "retained", "waste", "who", "sysroot"])]
     tree: bool,
     /// With --tree: the Ruby processes of this control group
     ///
@@ -82,6 +82,8 @@ pub(crate) struct ReportArguments {
     pub(crate) identical: bool,
     #[command(flatten)]
     pub(crate) retained: RetainedArguments,
+    #[command(flatten)]
+    waste: WasteArguments,
     #[command(flatten)]
     pub(crate) samples: SamplesArguments,
 }
@@ -118,13 +120,13 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     }
     let owners = arguments.owners();
     let source = naming::source(arguments.source.name()?)?;
-    if owners == 0 && arguments.retained.retained {
+    if owners == 0 && (arguments.retained.retained || arguments.waste.waste) {
         return Err(Failure::RetainedWithoutOwners);
     }
     let (argument, is_process) = (source.argument(), matches!(source, Source::Process(_)));
     let samples = arguments.samples.read()?;
-    let analyses =
-        Analyses { memory_map: samples.is_some(), retained_sizes: arguments.retained.retained };
+    let (retained_sizes, contents) = (arguments.retained.retained, arguments.waste.waste);
+    let analyses = Analyses { memory_map: samples.is_some(), retained_sizes, contents };
     let detail = Detail { owners: owners > 0 || arguments.code, analyses, family: true };
     let output = arguments.output.as_deref().map(Output::open).transpose()?;
     let how = arguments.source.capture.options();
@@ -139,8 +141,12 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
         report.owners = None;
     }
     let command = render::words::command_after(&report, is_process);
-    let options =
-        TextOptions { width: terminal::width(), arenas: arguments.arenas, code: arguments.code };
+    let options = TextOptions {
+        width: terminal::width(),
+        arenas: arguments.arenas,
+        code: arguments.code,
+        waste: contents,
+    };
     let text = |report: &Report| render::report(report, options);
     if let (Some(output), Some(path)) = (output, &arguments.output) {
         let is_file = output.is_file();

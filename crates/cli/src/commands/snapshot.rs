@@ -5,7 +5,7 @@ use examine::{Detail, Sandbox};
 use output::{Output, default_path};
 
 use super::family;
-use crate::arguments::{RetainedArguments, SourceArguments};
+use crate::arguments::{RetainedArguments, SourceArguments, WasteArguments};
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
 use crate::{naming, terminal};
@@ -26,10 +26,12 @@ pub(crate) struct SnapshotArguments {
     /// Save the account of the whole family of forked processes
     ///
     /// The file has what `rbloat report --tree` prints. `report --tree` and `diff --tree` read it.
-    #[arg(long, conflicts_with_all = ["retained", "sysroot"])]
+    #[arg(long, conflicts_with_all = ["retained", "waste", "sysroot"])]
     pub(crate) tree: bool,
     #[command(flatten)]
     pub(crate) retained: RetainedArguments,
+    #[command(flatten)]
+    waste: WasteArguments,
 }
 
 pub(crate) fn run(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
@@ -42,8 +44,9 @@ pub(crate) fn run(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
     let is_file = output.is_file();
     let how = arguments.source.capture.options();
     let sandbox = Sandbox::new(how.sandbox, [&output]);
-    let retained = arguments.retained.retained;
-    let snapshot = source.snapshot(how, retained, &sandbox, &Progress::new())?;
+    let mut detail = Detail::snapshot(arguments.retained.retained);
+    detail.analyses.contents = arguments.waste.waste;
+    let snapshot = source.account(how, detail, &sandbox, &Progress::new())?;
     let bytes = snapshot.to_bytes();
     output.write(&bytes)?;
     let report = &snapshot.report;

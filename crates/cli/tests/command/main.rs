@@ -44,6 +44,7 @@ mod threads;
 mod top;
 mod trim;
 mod truth;
+mod waste;
 mod who;
 
 use std::process::{Command, Output};

@@ -176,13 +176,6 @@ pub(super) fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Adv
     // A freed mapping leaves RSS at once. Other memory stays in malloc's lists, and whether its pages return depends on the blocks
     // beside it.
     let returns = spare.mapped_bytes >= bytes / 100 * RETURNED_PERCENT;
-    // What is in use is allocated again. The room of a new table is the next power of two.
-    let again = match spare.kind {
-        SpareKind::Hashes => spare.used.checked_next_power_of_two().unwrap_or(spare.room),
-        _ => spare.used,
-    };
-    let part = again as f64 / spare.room.max(1) as f64;
-    let saved = (spare.mapped_bytes as f64 * (1.0 - part).max(0.0)) as u64;
-    let saves_bytes = returns.then_some(saved);
+    let saves_bytes = returns.then_some(spare.mapped_bytes);
     is_worth(ledger, bytes).then_some(Advice { action, saves_bytes })
 }

@@ -18,6 +18,7 @@ mod process;
 mod ruby;
 mod threads;
 mod unknown;
+mod waste;
 
 use ledger::{Cause, Ledger};
 use schemars::JsonSchema;
@@ -43,6 +44,7 @@ pub use process::ProcessSummary;
 pub use ruby::{Class, Gc, Ruby};
 pub use threads::ThreadRow;
 pub use unknown::UnknownRow;
+pub use waste::{CopiesRow, FewRow, Waste, WasteContents, WasteGroup, WasteRow};
 
 /// The maximum number of classes in a brief report.
 const MAX_CLASSES: usize = 30;
@@ -70,6 +72,9 @@ pub struct Report {
     pub ruby: Option<Ruby>,
     pub owners: Option<Vec<Owner>>,
     pub dominators: Option<Vec<DominatorRow>>,
+    /// `None` if owners were not searched for, and in older documents.
+    #[serde(default)]
+    pub waste: Option<Waste>,
     pub files: Vec<MappedFile>,
     #[serde(default)]
     pub unknown: Vec<UnknownRow>,
@@ -186,6 +191,7 @@ impl Report {
                 .dominators
                 .as_ref()
                 .map(|dominators| dominators.iter().map(DominatorRow::from).collect()),
+            waste: ledger.is_traced.then(|| Waste::from(&ledger.waste)),
             files: ledger.files.iter().map(MappedFile::from).collect(),
             unknown: ledger.unknown.iter().map(UnknownRow::from).collect(),
             interpreter: ledger.interpreter.as_ref().map(Interpreter::from),

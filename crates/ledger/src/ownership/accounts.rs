@@ -18,9 +18,9 @@ use crate::ownership::owner::{Owner, OwnerAccount, OwnerKind};
 use crate::ownership::parts::Parts;
 use crate::ownership::retained::{Dominator, MAX_GROUPS, RetainedSizes};
 use crate::ownership::retainers::Retainers;
-use crate::ownership::spare::SpareAccount;
 use crate::ownership::table::{ANONYMOUS_CLASS, OwnerTable};
 use crate::ownership::trace::Trace;
+use crate::ownership::waste::{SpareAccount, WasteAccounts};
 use crate::pages::Residents;
 
 /// The maximum number of classes whose retainers are found. Kinds of hidden objects do not count.
@@ -248,13 +248,13 @@ impl<'a> Owners<'a> {
         }
     }
 
-    /// The memory of which objects use a small part.
-    pub(crate) fn spare(
+    /// The memory of which objects use a small part, and all that they do not use.
+    pub(crate) fn waste(
         &self,
         pages: &Pages,
         paths: &(ObjectGraph<'_>, Paths),
-    ) -> Vec<SpareAccount> {
-        self.graph.map_or_else(Vec::new, |graph| graph.spare.accounts(pages, paths))
+    ) -> (Vec<SpareAccount>, WasteAccounts) {
+        self.graph.map(|graph| graph.waste.accounts(pages, paths)).unwrap_or_default()
     }
 
     /// The references between roots, objects and blocks; `None` if pointers were not read.

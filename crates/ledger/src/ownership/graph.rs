@@ -19,9 +19,9 @@ use crate::ownership::hash_tables::{HashTables, KeyedValue, keyed_value, recogni
 use crate::ownership::reader::Reader;
 use crate::ownership::root_memory::{Root, root_sources};
 use crate::ownership::slot_edges::edges_and_contents;
-use crate::ownership::spare::Spare;
 use crate::ownership::structures::{Lists, OfThreads, concurrent_sets};
 use crate::ownership::threads::StackOwners;
+use crate::ownership::waste::Waste;
 use crate::pages::{Residents, pages_of};
 
 /// There are more nodes or slots than an edge can distinguish.
@@ -73,8 +73,8 @@ pub(crate) struct PointerGraph {
     pub(crate) lists: Lists,
     /// The stacks that fibers have.
     fiber_stacks: Vec<Range<Address>>,
-    /// Large objects that use a small part of their memory.
-    pub(crate) spare: Spare,
+    /// Memory that objects do not use.
+    pub(crate) waste: Waste,
     /// The resident bytes of blocks that are not resident as a whole.
     pub(crate) partial: HashMap<u32, u64>,
     /// Pointers in slots that were not kept.
@@ -92,6 +92,17 @@ impl PointerGraph {
         stacks: &[Range<Address>],
     ) -> Result<Self, TooMany> {
         Self::read_within(LIMITS, image, modules, heap, space, references, stacks)
+    }
+
+    /// Reads which memory objects do not use, from the image that the graph was read from.
+    pub(crate) fn read_waste(
+        &mut self,
+        image: &Image<'_>,
+        heap: &HeapMap,
+        space: &ObjectSpace,
+        with_contents: bool,
+    ) {
+        self.waste = Waste::read(image, heap, space, &self.of_slots, with_contents);
     }
 
     fn read_within(
@@ -225,7 +236,7 @@ impl PointerGraph {
             thread_names: stack_owners.names,
             fiber_stacks,
             parts: parts.into_iter().flatten().collect(),
-            spare: Spare::read(image, heap, space, &of_slots),
+            waste: Waste::default(),
             of_slots,
             of_threads,
             known,

@@ -23,11 +23,11 @@ mod retainers;
 mod root_memory;
 mod slot_edges;
 mod slot_roots;
-mod spare;
 mod structures;
 mod table;
 mod threads;
 mod trace;
+mod waste;
 mod weak;
 
 pub(crate) use accounts::{AccountIndex, Owners};
@@ -45,7 +45,10 @@ pub use retained::{Dominator, DominatorKind};
 pub use retainers::CONTAINERS;
 pub(crate) use slot_edges::slot_edges;
 pub(crate) use slot_roots::SlotRoots;
-pub use spare::{SpareAccount, SpareKind};
 pub use table::ANONYMOUS_CLASS;
 pub(crate) use threads::current_frames;
 pub(crate) use trace::Trace;
+pub use waste::{
+    ContentsAccounts, CopiesAccount, FewAccount, SpareAccount, SpareKind, WasteAccount,
+    WasteAccounts, WasteKind, WasteSums,
+};

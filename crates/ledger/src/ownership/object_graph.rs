@@ -477,6 +477,11 @@ impl<'a> ObjectGraph<'a> {
         slot.is_some_and(|slot| self.table.is_visible(slot.class() as usize))
     }
 
+    /// The type of the object in a slot.
+    pub(crate) fn kind(&self, slot: u32) -> Option<SlotType> {
+        self.space.slots.get(slot as usize).map(|it| it.kind())
+    }
+
     /// The index of the class of the object in a slot.
     pub(crate) fn class_of(&self, slot: u32) -> Option<u32> {
         self.space.slots.get(slot as usize).map(|it| it.class())

@@ -346,6 +346,13 @@ impl<'a> Retainers<'a> {
         (kept.into_iter().map(retainer).collect(), picks)
     }
 
+    /// The path that most of these objects have, which have one root. Each comes with its bytes.
+    pub(crate) fn path_to_most(&self, objects: &[(u32, u64)], steps: &mut usize) -> String {
+        let mut kept = Retained::new();
+        objects.iter().for_each(|&(slot, bytes)| kept.add(slot, 1, bytes));
+        self.typical_path(&kept.picks, steps)
+    }
+
     /// The path that most of these objects have.
     fn typical_path(&self, picks: &[u32], steps: &mut usize) -> String {
         let mut paths: Vec<Vec<Path<'_>>> = Vec::new();

@@ -214,33 +214,29 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                 }
             }
         }
-        Action::Rehash { hashes, entries, capacity, bytes, path } => (
+        Action::Rehash { hashes, entries, capacity, path, .. } => (
             format!(
-                "Rebuild the {} of {}: {} for {}, and there are {}. The largest is retained by {path}.",
+                "Rebuild the {} of {}: {} room for {}, and there are {}. The largest is retained by {path}.",
                 if *hashes == 1 { "table" } else { "tables" },
                 many(*hashes, "Hash", "Hashes"),
-                match hashes {
-                    1 => format!("its {} have room", Size(*bytes)),
-                    _ => format!("their {} have room", Size(*bytes)),
-                },
+                if *hashes == 1 { "it has" } else { "they have" },
                 many(*capacity, "entry", "entries"),
                 Count(*entries),
             ),
             rehash(path),
             "a moment in which no other thread uses the Hash.",
         ),
-        Action::CopySlices { slices, used_bytes, strings, bytes, path } => (
+        Action::CopySlices { slices, used_bytes, strings, path, .. } => (
             format!(
-                "Copy {}: they have {} in total, but share the bytes of {}, which take {}. The longest is retained by {path}.",
+                "Copy {}: they have {} in total, but keep the bytes of {}. The longest is retained by {path}.",
                 many(*slices, "short String", "short Strings"),
                 Size(*used_bytes),
                 many(*strings, "long String", "long Strings"),
-                Size(*bytes),
             ),
             "slice = +\"\" << slice".into(),
             "a change of the program. `dup`, `String.new` and `byteslice` still share the bytes.",
         ),
-        Action::CopyBuffers { class, objects, used_bytes, room_bytes, elements_bytes, bytes, path } => (
+        Action::CopyBuffers { class, objects, used_bytes, room_bytes, elements_bytes, path, .. } => (
             if *elements_bytes > 0 {
                 format!(
                     "Replace {} by {}: {} {} of {} of elements, but slices keep the whole Arrays that they were cut from, with \
@@ -254,12 +250,11 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                 )
             } else {
                 format!(
-                "Replace {} by a copy: {} {} in room for {}, of which {} are resident. The largest is retained by {path}.",
-                many(*objects, class, &format!("{class}s")),
-                if *objects == 1 { "it has" } else { "they have" },
-                Size(*used_bytes),
-                Size(*room_bytes),
-                Size(*bytes),
+                    "Replace {} by a copy: {} {} in room for {}. The largest is retained by {path}.",
+                    many(*objects, class, &format!("{class}s")),
+                    if *objects == 1 { "it has" } else { "they have" },
+                    Size(*used_bytes),
+                    Size(*room_bytes),
                 )
             },
             match class.as_str() {

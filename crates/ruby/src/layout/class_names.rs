@@ -242,6 +242,11 @@ impl ClassNames {
         reader.string(name, self.string_layout)
     }
 
+    /// Returns true if strings in their slots have their length in a word, not in their flags.
+    pub(crate) fn strings_have_length(&self) -> bool {
+        self.string_layout == StringLayout::LengthInWord
+    }
+
     /// The content of the string at `at`, printable on terminals.
     pub(crate) fn text(&self, reader: ObjectReader<'_>, at: u64) -> Option<String> {
         Some(printable(&reader.string(at, self.string_layout)?))

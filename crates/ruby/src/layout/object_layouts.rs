@@ -28,7 +28,7 @@ const fn fl_user(number: u32) -> u64 {
 }
 
 /// `ROBJECT_EMBED`: the variables are in the slot (up to 3.4).
-const OBJECT_EMBEDDED: u64 = fl_user(1);
+pub(crate) const OBJECT_EMBEDDED: u64 = fl_user(1);
 /// `ROBJECT_HEAP`: they are not (4.0).
 pub(crate) const OBJECT_NOT_EMBEDDED: u64 = fl_user(4);
 /// `RSTRING_NOEMBED`: the bytes are not in the slot.
@@ -42,21 +42,21 @@ pub(crate) const ARRAY_LENGTH_MASK: u64 = 0x7f;
 /// The number of members in a struct's slot (`RSTRUCT_EMBED_LEN_MASK`): two bits up to 3.2, seven
 /// since. Up to 3.2 the third bit means that the members are in the transient heap; as a number it is
 /// too large for any slot of these releases.
-const STRUCT_LENGTH_SHIFT: u32 = FL_USHIFT + 1;
-const STRUCT_LENGTH_MASK: u64 = 0x7f;
+pub(crate) const STRUCT_LENGTH_SHIFT: u32 = FL_USHIFT + 1;
+pub(crate) const STRUCT_LENGTH_MASK: u64 = 0x7f;
 /// `BIGNUM_EMBED_FLAG`: the digits are in the slot.
 const BIGNUM_EMBEDDED: u64 = fl_user(2);
 /// `RHASH_ST_TABLE_FLAG`: it has an `st_table`, not an `ar_table` of up to eight pairs.
-const HASH_HAS_TABLE: u64 = fl_user(3);
+pub(crate) const HASH_HAS_TABLE: u64 = fl_user(3);
 /// The number of pairs in an `ar_table` (`RHASH_AR_TABLE_SIZE_SHIFT`), and the number of pairs that were ever in use.
-const HASH_SIZE_SHIFT: u32 = FL_USHIFT + 4;
-const HASH_BOUND_SHIFT: u32 = FL_USHIFT + 8;
-const HASH_NUMBER_MASK: u64 = 0xf;
+pub(crate) const HASH_SIZE_SHIFT: u32 = FL_USHIFT + 4;
+pub(crate) const HASH_BOUND_SHIFT: u32 = FL_USHIFT + 8;
+pub(crate) const HASH_NUMBER_MASK: u64 = 0xf;
 /// `RHASH_AR_TABLE_MAX_SIZE`.
 const MAX_PAIRS: u64 = 8;
 /// The first word of an `st_table` in the slot (from 3.3 on), and of the pairs of an `ar_table`.
 pub(crate) const HASH_TABLE_WORD: usize = 3;
-const HASH_PAIRS_WORD: usize = 4;
+pub(crate) const HASH_PAIRS_WORD: usize = 4;
 /// The words of a Hash's slot up to 3.2, which has a pointer to the table. No later Hash is in a slot of this size.
 pub(crate) const WORDS_WITH_TABLE_POINTER: usize = 5;
 /// The numbers of `imemo_env` and `imemo_cref` in all releases.

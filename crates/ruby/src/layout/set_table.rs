@@ -6,7 +6,8 @@
 
 use linux::Address;
 
-use crate::layout::st_table::TableLayout;
+use crate::layout::room::{Room, Unit};
+use crate::layout::st_table::{MAX_CAPACITY_LOG2, TableLayout};
 use crate::model::content::{Content, Form};
 use crate::word::word;
 
@@ -23,18 +24,30 @@ pub(crate) fn words(layout: TableLayout) -> usize {
 
 /// The memory of the entries of the table with these bytes; `None` if its numbers contradict each other.
 pub(crate) fn entries_of(layout: TableLayout, table: &[u8]) -> Option<(Address, Content)> {
+    let (room, bound) = room_and_bound(layout, table)?;
+    Some((room.start, Content::new(Form::Members, bound * ENTRY_WORDS)))
+}
+
+/// The room that the table with these bytes has, and how much of it is in use; `None` as above.
+pub(crate) fn room(layout: TableLayout, table: &[u8]) -> Option<Room> {
+    room_and_bound(layout, table).map(|(room, _)| room)
+}
+
+/// The room of a table, and the number of entries that were ever in use.
+fn room_and_bound(layout: TableLayout, table: &[u8]) -> Option<(Room, u64)> {
     let at = |number: usize| word(table, 8 * number);
     let (first, bound, entries) = match layout {
         TableLayout::OwnBins => (at(3), at(4), at(5)),
         TableLayout::BinsBehindEntries => (at(0) >> 32, at(3), at(4)),
     };
-    let (capacity_log2, count) = (at(0) & 0xff, at(2));
-    let is_table = capacity_log2 < 64
+    let (capacity_log2, used) = (at(0) & 0xff, at(2));
+    let is_table = capacity_log2 <= MAX_CAPACITY_LOG2
         && bound <= 1 << capacity_log2
-        && first.checked_add(count).is_some_and(|end| end <= bound)
+        && first.checked_add(used).is_some_and(|end| end <= bound)
         && entries != 0;
-    let content = Content::new(Form::Members, bound.checked_mul(ENTRY_WORDS)?);
-    is_table.then_some((Address(entries), content))
+    let capacity = 1 << (capacity_log2 & 63);
+    let room = Room { start: Address(entries), unit: Unit::Member, used, capacity };
+    is_table.then_some((room, bound))
 }
 
 #[cfg(test)]

@@ -62,6 +62,8 @@ struct Shape {
     name: u64,
     /// The number of variables of its objects.
     variables: u32,
+    /// The number of variables that its objects have room for.
+    capacity: u32,
     kind: u8,
     parent: u32,
 }
@@ -182,16 +184,28 @@ impl ShapeTree {
         let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
         let name = word(&bytes, 8);
         Some(match self.home {
-            ShapeHome::Vm | ShapeHome::Tree => {
-                Shape { name, variables: number(16), kind: bytes[24], parent: number(28) }
-            }
+            ShapeHome::Vm | ShapeHome::Tree => Shape {
+                name,
+                variables: number(16),
+                capacity: number(20),
+                kind: bytes[24],
+                parent: number(28),
+            },
             // An index of ancestors comes before the numbers.
-            ShapeHome::Variable => {
-                Shape { name, variables: number(28) & 0xffff, kind: bytes[32], parent: number(24) }
-            }
-            ShapeHome::Short => {
-                Shape { name, variables: bytes[24].into(), kind: bytes[26], parent: number(20) }
-            }
+            ShapeHome::Variable => Shape {
+                name,
+                variables: number(28) & 0xffff,
+                capacity: number(28) >> 16,
+                kind: bytes[32],
+                parent: number(24),
+            },
+            ShapeHome::Short => Shape {
+                name,
+                variables: bytes[24].into(),
+                capacity: bytes[25].into(),
+                kind: bytes[26],
+                parent: number(20),
+            },
         })
     }
 
@@ -209,6 +223,11 @@ impl ShapeTree {
             true => Variables::Table,
             false => Variables::Row(shape.variables.into()),
         })
+    }
+
+    /// The number of variables that objects with these flags have room for outside their slots.
+    pub(crate) fn capacity(self, image: &Image<'_>, flags: u64) -> Option<u64> {
+        Some(self.shape(image, (flags >> 32) as u32)?.capacity.into())
     }
 
     /// The shape of an object with these flags, and those before it, up to the root.

@@ -17,7 +17,30 @@ const ENTRIES: u64 = 6;
 /// The words of an entry: a hash, a key, and a value.
 const ENTRY_WORDS: u64 = 3;
 /// More entries than memory has room for.
-const MAX_CAPACITY_LOG2: u64 = 42;
+pub(crate) const MAX_CAPACITY_LOG2: u64 = 42;
+/// Tables with no more entries than this have no bins (`MAX_POWER2_FOR_TABLES_WITHOUT_BINS`), and none has room for fewer than
+/// the other number (`MINIMAL_POWER2`).
+const MAX_LOG2_WITHOUT_BINS: u32 = 4;
+const MIN_CAPACITY_LOG2: u32 = 2;
+
+/// The bytes of a table with room for so many entries of `entry_bytes` bytes, a power of two: twice as many bins as entries, each as
+/// large as the number of an entry needs (`features` in st.c).
+pub(crate) fn table_bytes(capacity: u64, entry_bytes: u64) -> u64 {
+    let bin_bytes = match capacity.max(1).ilog2() {
+        0..=MAX_LOG2_WITHOUT_BINS => 0,
+        5..8 => 1,
+        8..16 => 2,
+        16..32 => 4,
+        _ => 8,
+    };
+    capacity.saturating_mul(entry_bytes + 2 * bin_bytes)
+}
+
+/// The capacity of a new table for so many entries, as `Hash#rehash` chooses it: always more than the entries (`get_power2` in st.c).
+pub(crate) fn least_capacity(count: u64) -> u64 {
+    let log2 = (u64::BITS - count.leading_zeros()).max(MIN_CAPACITY_LOG2);
+    1 << log2.min(MAX_CAPACITY_LOG2 as u32)
+}
 
 /// Where hash tables have the numbers of their entries (bins).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,9 @@
 //! The blocks of objects.
 
 use std::collections::VecDeque;
+use std::ops::Range;
+
+use linux::Address;
 
 use crate::ownership::bits::Bits;
 use crate::ownership::edges::Edge;
@@ -26,6 +29,22 @@ impl ObjectGraph<'_> {
             .chain(further)
             .filter(|&(_, block)| self.heap.block(block as usize).is_some())
             .map(|(slot, block)| (slot, self.block_bytes(block)))
+    }
+
+    /// The blocks to which an object certainly refers, without their headers.
+    pub(crate) fn memory_of(&self, slot: u32) -> impl Iterator<Item = Range<Address>> {
+        let certain = self.pointers.of_slots.of(slot).iter().filter(|it| !it.is_uncertain());
+        let blocks = certain.filter_map(|edge| self.heap.block(edge.to() as usize));
+        blocks.map(|block| self.heap.header.usable(block))
+    }
+
+    /// The resident bytes of an object: its slot, and the blocks that it refers to and owns.
+    pub(crate) fn bytes_of(&self, slot: u32) -> u64 {
+        let edges = self.pointers.of_slots.of(slot).iter();
+        let own = edges.filter(|edge| !edge.is_uncertain() && self.is_own(slot, **edge));
+        let blocks = own.filter(|edge| self.heap.block(edge.to() as usize).is_some());
+        let bytes = blocks.map(|edge| self.block_bytes(edge.to())).fold(0, u64::saturating_add);
+        bytes.saturating_add(self.space.slot_bytes(slot))
     }
 
     /// Returns true if an object like the one in a slot owns the block to which it refers.

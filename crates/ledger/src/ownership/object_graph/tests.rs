@@ -9,8 +9,8 @@ use testkit::{GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory, 
 
 use super::paths::Level;
 use super::{Node, ObjectGraph, Paths, Reach};
-use crate::Facts;
 use crate::ledger::owners_of;
+use crate::{Facts, ReadDepth};
 
 /// Creates objects of each kind, and prints for every object its address, its kind, and the addresses that
 /// `ObjectSpace.reachable_objects_from` returns.
@@ -127,7 +127,7 @@ fn objects_refer_to_all_objects_that_the_collector_finds_behind_them() {
     let path = file.path().display();
     let target = Target::ruby(&PROGRAM.replace("PATH", &format!("'{path}'")));
     let frozen = freeze(target.pid(), PATIENCE).unwrap();
-    let facts = Facts::read(frozen.image(), true);
+    let facts = Facts::read(frozen.image(), ReadDepth::Owners);
     frozen.thaw().unwrap();
     let owners = owners_of(&facts);
     let graph = owners.object_graph().unwrap();
@@ -211,7 +211,7 @@ fn regular_expressions_retain_no_objects_but_their_source() {
     let mut state = memory.state();
     state.threads = threads;
     let image = image::Image::new(state, memory);
-    let facts = Facts::read(&image, true);
+    let facts = Facts::read(&image, ReadDepth::Owners);
     let owners = owners_of(&facts);
     let graph = owners.object_graph().unwrap();
     let paths = Paths::find(&graph, Reach::All);
@@ -230,7 +230,7 @@ fn regular_expressions_retain_no_objects_but_their_source() {
 fn tables_of_bytecode_are_known_by_their_place() {
     let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let frozen = freeze(target.pid(), PATIENCE).unwrap();
-    let facts = Facts::read(frozen.image(), true);
+    let facts = Facts::read(frozen.image(), ReadDepth::Owners);
     let memory = ruby::memory_of_bytecode(frozen.image(), facts.objects());
     frozen.thaw().unwrap();
     let heap = facts.heap();
@@ -259,7 +259,7 @@ fn promoted_objects_are_not_retained_by_the_list_of_them() {
          puts 'ready {}'; $stdout.flush; $stdin.read",
     );
     let frozen = freeze(target.pid(), PATIENCE).unwrap();
-    let facts = Facts::read(frozen.image(), true);
+    let facts = Facts::read(frozen.image(), ReadDepth::Owners);
     frozen.thaw().unwrap();
     let owners = owners_of(&facts);
     let graph = owners.object_graph().unwrap();

@@ -66,7 +66,7 @@ impl Page {
         let text = match &self.content {
             Content::Text(text) => return render::wrapped(text, width),
             Content::Report(report) => {
-                let options = TextOptions { width, arenas: false, code: false };
+                let options = TextOptions { width, arenas: false, code: false, waste: false };
                 render::report(report, options)
             }
             Content::Who(watched) => {

@@ -1,0 +1,212 @@
+//! The memory that live objects do not use, compared with what the objects themselves report.
+
+use formats::{Report, Waste, WasteGroup};
+use testkit::Target;
+
+use crate::{rbloat, report_of, run};
+
+/// The account of a process's objects.
+fn waste(target: &Target) -> Waste {
+    report_of(&run(target.pid(), &["--json", "--waste"])).waste.unwrap()
+}
+
+/// The group of objects that this path retains.
+fn group<'a>(waste: &'a Waste, kind: &str, path: &str) -> &'a WasteGroup {
+    let mut groups = waste.groups.iter();
+    let is_it = |it: &&WasteGroup| it.row.kind.name() == kind && it.path == path;
+    groups.find(is_it).unwrap_or_else(|| panic!("no {kind} of {path}: {:#?}", waste.groups))
+}
+
+/// Objects with room, and what `memsize_of` says of them without their slots. A copy, or a Hash after `rehash`, has none.
+#[test]
+fn room_and_its_use_are_what_memsize_of_says() {
+    let target = Target::bare_ruby(
+        "require 'objspace'
+         require 'json'
+         BUFFERS = Array.new(400) { |i| String.new(capacity: 4_000) << 'x' * (i % 50 + 1) }
+         # As arrays and hashes grow, they get more room than they need.
+         ARRAYS = Array.new(300) { |i| list = []; (100 + i).times { |at| list << at }; list }
+         HASHES = Array.new(40) { |i| table = {}; (200 + 50 * i).times { |at| table[at] = i }; table }
+         EMPTIED = { 7 => 7 }
+         30_000.times { |at| EMPTIED[at] = at }
+         29_000.times { |at| EMPTIED.delete(at) }
+         SLOT = ObjectSpace.memsize_of([])
+         # Up to 3.2 the structure of a table has memory of its own.
+         HASH = ObjectSpace.memsize_of({}) + (RUBY_VERSION < '3.3' ? 56 : 0)
+         def room(objects, rest)
+           objects.sum { |it| ObjectSpace.memsize_of(it) - rest }
+         end
+         # Some have no more than they need.
+         LOOSE = ARRAYS.select { |it| room([it], SLOT) > 8 * it.size }
+         # What the bins of a table for so many entries take.
+         def bins(hash)
+           entries = 1 << hash.size.bit_length
+           room([hash.dup.rehash], HASH) - 24 * entries
+         end
+         def table(hashes)
+           { bytes: room(hashes, HASH), used: hashes.sum { |it| 24 * it.size + bins(it) } }
+         end
+         truth = {
+           # The terminator is no room.
+           strings: { bytes: room(BUFFERS, SLOT + 1), used: BUFFERS.sum(&:bytesize) },
+           arrays: { bytes: room(LOOSE, SLOT), used: LOOSE.sum { |it| 8 * it.size } },
+           hashes: table(HASHES), emptied: table([EMPTIED])
+         }
+         4.times { GC.start }
+         puts \"ready #{JSON.generate(truth)}\"; $stdout.flush; $stdin.read; exit!(true)",
+    );
+    let waste = waste(&target);
+    let rows = [
+        ("strings", "strings", "BUFFERS → Array → String"),
+        ("arrays", "arrays", "ARRAYS → Array × 2"),
+        ("hashes", "hashes", "HASHES → Array → Hash"),
+        ("emptied", "hashes", "EMPTIED → Hash"),
+    ];
+    for (name, kind, path) in rows {
+        let truth = |figure: &str| target.truth[name][figure].as_u64().unwrap();
+        let row = &group(&waste, kind, path).row;
+        assert_eq!((row.bytes, row.used_bytes), (truth("bytes"), truth("used")), "{row:?}");
+        assert!(row.unused_bytes <= row.bytes - row.used_bytes, "{row:?}");
+        assert!(row.saved_bytes <= row.unused_bytes, "{row:?}");
+    }
+    // All of it was written once, and a new table is smaller.
+    let emptied = &group(&waste, "hashes", "EMPTIED → Hash").row;
+    assert!(emptied.saved_bytes * 10 > (emptied.bytes - emptied.used_bytes) * 8, "{emptied:?}");
+    let sum: u64 = waste.kinds.iter().map(|row| row.unused_bytes).sum();
+    assert_eq!(sum, waste.unused_bytes());
+    assert!(target.finish());
+}
+
+/// The root has 2 MB, of which one slice has 1 kB. A string that is also used as a whole has no unused part.
+#[test]
+fn the_part_of_a_string_that_no_slice_has_is_unused() {
+    let target = Target::bare_ruby(
+        "text = 'abcdefgh' * 250_000
+         SLICE = text[-1_000..]
+         text = nil
+         WHOLE = 'ijklmnop' * 250_000
+         PART = WHOLE[-1_000..]
+         def clear(depth); depth.zero? ? 0 : clear(depth - 1) + 1; end
+         clear(100)
+         GC.start
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(true)",
+    );
+    let waste = waste(&target);
+    let row = &group(&waste, "sliced_strings", "SLICE → String × 2").row;
+    assert_eq!((row.objects, row.used_bytes), (1, 1_000));
+    assert!((1_990_000..2_010_000).contains(&row.unused_bytes), "{row:?}");
+    let is_of_whole =
+        |it: &&WasteGroup| it.path.starts_with("WHOLE") || it.path.starts_with("PART");
+    assert_eq!(waste.groups.iter().find(is_of_whole), None);
+    assert!(target.finish());
+}
+
+/// Nested objects are equal if what they contain is. The objects that are left over count, not the one of each that stays.
+#[test]
+fn objects_with_the_same_contents_are_counted_by_path() {
+    let target = Target::bare_ruby(
+        "class Money; def initialize(amount, unit); @amount, @unit = amount, unit; end; end
+         class Blank; def initialize; @a = @b = nil; end; end
+         Point = Struct.new(:x, :y)
+         STATES = Array.new(5_000) { |i| \"the state of an order that is number #{i % 4}\" }
+         SHORT = Array.new(4_000) { |i| \"s#{i % 3}\" }
+         UNIQUE = Array.new(4_000) { |i| format('a text of its own, %08d', i) }
+         BINARY = Array.new(500) { |i| \"the state of an order that is number #{i / 500}\".force_encoding('BINARY') }
+         PRICES = Array.new(3_000) { |i| Money.new(i % 5, +'EUR') }
+         POINTS = Array.new(3_000) { |i| Point.new(i % 2, 'y' * 50) }
+         NESTED = Array.new(2_000) { |i| [[i % 3, +'deep'], { 'kind' => \"value #{i % 3}\" }] }
+         BLANKS = Array.new(1_500) { Blank.new }
+         EMPTY = Array.new(1_200) { [] }
+         SINGLE = Array.new(1_100) { |i| { i => i } }
+         4.times { GC.start }
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(true)",
+    );
+    let contents = waste(&target).contents.unwrap();
+    assert_eq!(contents.left_out, 0);
+    let copies = |class: &str, path: &str| {
+        let mut rows = contents.copies.iter();
+        let row = rows.find(|it| it.class == class && it.path.starts_with(path));
+        row.map(|it| (it.objects, it.contents))
+    };
+    assert_eq!(copies("String", "STATES → Array → String"), Some((4_996, 4)));
+    assert_eq!(copies("String", "SHORT → Array → String"), Some((3_997, 3)));
+    assert_eq!(copies("String", "UNIQUE → Array → String"), None);
+    // Another encoding is another text.
+    assert_eq!(copies("String", "BINARY → Array → String"), Some((499, 1)));
+    assert_eq!(copies("Money", "PRICES → Array → Money"), Some((2_995, 5)));
+    assert_eq!(copies("Point", "POINTS → Array → Point"), Some((2_998, 2)));
+    // Those in the outer arrays and those inside them.
+    assert_eq!(copies("Array", "NESTED → Array × "), Some((2 * 1_997, 6)));
+    assert_eq!(copies("Hash", "NESTED → Array × 2 → Hash"), Some((1_997, 3)));
+    let few = |class: &str, elements: u8, path: &str| {
+        let mut rows = contents.few.iter();
+        let row = rows
+            .find(|it| (it.class.as_str(), it.elements) == (class, elements) && it.path == path);
+        row.map(|it| it.objects)
+    };
+    assert_eq!(few("Blank", 0, "BLANKS → Array → Blank"), Some(1_500));
+    assert_eq!(few("Array", 0, "EMPTY → Array × 2"), Some(1_200));
+    assert_eq!(few("Hash", 1, "SINGLE → Array → Hash"), Some(1_100));
+    assert!(target.finish());
+}
+
+/// What nothing retains is garbage, not waste.
+#[test]
+fn garbage_is_no_waste() {
+    let target = Target::bare_ruby(
+        "GC.start
+         GC.disable
+         def fill(depth)
+           depth.zero? ? 2_000.times { String.new(capacity: 9_000) << 'garbage' } : fill(depth - 1)
+         end
+         def clear(depth); depth.zero? ? 0 : clear(depth - 1) + 1; end
+         fill(50)
+         clear(100)
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(true)",
+    );
+    let waste = waste(&target);
+    let strings = waste.kinds.iter().find(|row| row.kind.name() == "strings");
+    assert!(strings.is_none_or(|row| row.bytes < 9_000 * 100), "{strings:?}");
+    let copies = &waste.contents.as_ref().unwrap().copies;
+    assert!(copies.iter().all(|row| row.objects < 1_000), "{copies:#?}");
+    assert!(target.finish());
+}
+
+/// A snapshot has the account if it was wanted, and a report says if a snapshot lacks a part of it. No text of a string is in the file.
+#[test]
+fn a_snapshot_has_the_account_and_no_contents() {
+    let target = Target::bare_ruby(
+        "# The command line must not have the text either.
+         SECRETS = Array.new(1_000) { |i| ['pass', 'word'].join + \"-that-nobody-may-see-#{i % 2}\" }
+         4.times { GC.start }
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(true)",
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let pid = target.pid().to_string();
+    let snapshot = |name: &str, options: &[&str]| {
+        let path = folder.path().join(name);
+        let arguments = ["snapshot", &pid, "--max-pause", "10s", "-o", path.to_str().unwrap()];
+        let output = rbloat().args(arguments).args(options).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        path.to_str().unwrap().to_owned()
+    };
+    let text = |path: &str| {
+        let output = rbloat().args(["report", path, "--waste"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let (without, with) = (snapshot("without.rbloat", &[]), snapshot("with.rbloat", &["--waste"]));
+    assert!(
+        text(&without)
+            .contains("Contents were not compared: the snapshot was taken without --waste.")
+    );
+    let text = text(&with);
+    assert!(text.contains("SECRETS → Array → String"), "{text}");
+    let json = rbloat().args(["report", &with, "--json"]).output().unwrap();
+    let report: Report = report_of(&json);
+    assert!(report.waste.unwrap().contents.unwrap().copies[0].objects >= 998);
+    for text in [text.as_bytes(), &json.stdout] {
+        let text = String::from_utf8_lossy(text);
+        assert!(!text.contains("password"), "{text}");
+    }
+    assert!(target.finish());
+}

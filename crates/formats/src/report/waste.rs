@@ -1,0 +1,138 @@
+use ledger::{
+    ContentsAccounts, CopiesAccount, FewAccount, WasteAccount, WasteAccounts, WasteKind, WasteSums,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Memory of live objects that they do not use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct Waste {
+    pub kinds: Vec<WasteRow>,
+    pub groups: Vec<WasteGroup>,
+    pub contents: Option<WasteContents>,
+}
+
+/// The memory of one kind, or of a group of objects.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct WasteRow {
+    #[serde(with = "crate::names::waste_kind")]
+    #[schemars(schema_with = "crate::names::waste_kind::schema")]
+    pub kind: WasteKind,
+    pub objects: u64,
+    pub bytes: u64,
+    pub used_bytes: u64,
+    pub unused_bytes: u64,
+    pub saved_bytes: u64,
+}
+
+/// Objects of one class that one root retains.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct WasteGroup {
+    pub class: String,
+    pub path: String,
+    #[serde(flatten)]
+    pub row: WasteRow,
+}
+
+/// Objects with the same contents as others, or with next to none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct WasteContents {
+    pub copy_objects: u64,
+    pub copy_bytes: u64,
+    pub copies: Vec<CopiesRow>,
+    pub few: Vec<FewRow>,
+    pub left_out: u64,
+}
+
+/// Objects with the same contents as others, without one of each contents.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct CopiesRow {
+    pub class: String,
+    pub path: String,
+    pub objects: u64,
+    pub contents: u64,
+    pub bytes: u64,
+}
+
+/// Objects without an element, or with one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct FewRow {
+    pub class: String,
+    pub path: String,
+    pub elements: u8,
+    pub objects: u64,
+    pub bytes: u64,
+}
+
+impl Waste {
+    /// The resident bytes that objects have and do not use.
+    #[must_use]
+    pub fn unused_bytes(&self) -> u64 {
+        self.kinds.iter().map(|row| row.unused_bytes).fold(0, u64::saturating_add)
+    }
+
+    /// The resident bytes that would be saved if each object had only the memory that it needs.
+    #[must_use]
+    pub fn saved_bytes(&self) -> u64 {
+        self.kinds.iter().map(|row| row.saved_bytes).fold(0, u64::saturating_add)
+    }
+}
+
+impl From<&WasteAccounts> for Waste {
+    fn from(waste: &WasteAccounts) -> Self {
+        Self {
+            kinds: waste.sums.iter().map(|(kind, sums)| WasteRow::new(*kind, sums)).collect(),
+            groups: waste.groups.iter().map(WasteGroup::from).collect(),
+            contents: waste.contents.as_ref().map(WasteContents::from),
+        }
+    }
+}
+
+impl WasteRow {
+    fn new(kind: WasteKind, sums: &WasteSums) -> Self {
+        let WasteSums { objects, bytes, used_bytes, unused_bytes, saved_bytes } = *sums;
+        Self { kind, objects, bytes, used_bytes, unused_bytes, saved_bytes }
+    }
+}
+
+impl From<&WasteAccount> for WasteGroup {
+    fn from(account: &WasteAccount) -> Self {
+        Self {
+            class: account.class.clone(),
+            path: account.path.clone(),
+            row: WasteRow::new(account.kind, &account.sums),
+        }
+    }
+}
+
+impl From<&ContentsAccounts> for WasteContents {
+    fn from(contents: &ContentsAccounts) -> Self {
+        Self {
+            copy_objects: contents.copy_objects,
+            copy_bytes: contents.copy_bytes,
+            copies: contents.copies.iter().map(CopiesRow::from).collect(),
+            few: contents.few.iter().map(FewRow::from).collect(),
+            left_out: contents.left_out,
+        }
+    }
+}
+
+impl From<&CopiesAccount> for CopiesRow {
+    fn from(account: &CopiesAccount) -> Self {
+        let CopiesAccount { class, path, objects, contents, bytes } = account.clone();
+        Self { class, path, objects, contents, bytes }
+    }
+}
+
+impl From<&FewAccount> for FewRow {
+    fn from(account: &FewAccount) -> Self {
+        let FewAccount { class, elements, path, objects, bytes } = account.clone();
+        Self { class, path, elements, objects, bytes }
+    }
+}

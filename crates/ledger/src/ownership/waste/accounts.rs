@@ -1,0 +1,361 @@
+//! The sums of memory that nobody uses, by class and by the root that retains the objects.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+
+use linux::{Pages, each};
+use ruby::{SlotType, Unit};
+
+use crate::ownership::object_graph::{ObjectGraph, Paths, class_name};
+use crate::ownership::retainers::Retainers;
+
+use super::contents::Contents;
+use super::rooms::Rooms;
+use super::spare::known_to_programs;
+use super::subject::PORTIONS;
+
+/// The maximum number of rows of each kind, the largest ones.
+const MAX_ROWS: usize = 50;
+
+/// Memory of objects that the program can reach, and that they do not use.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WasteAccounts {
+    /// All such objects, by kind.
+    pub sums: Vec<(WasteKind, WasteSums)>,
+    /// The largest groups of them, by kind, class and root.
+    pub groups: Vec<WasteAccount>,
+    /// Objects with the same contents as others; `None` unless that is wanted.
+    pub contents: Option<ContentsAccounts>,
+}
+
+/// Objects with the same contents as others, and objects with next to none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ContentsAccounts {
+    /// All objects that others equal, by class and root, the largest groups.
+    pub copies: Vec<CopiesAccount>,
+    /// The number of all of them.
+    pub copy_objects: u64,
+    /// Their resident bytes.
+    pub copy_bytes: u64,
+    /// Objects with no element or with one, by class and root, the largest groups.
+    pub few: Vec<FewAccount>,
+    /// The strings that were not compared with others.
+    pub left_out: u64,
+}
+
+/// A kind of memory that objects do not use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WasteKind {
+    /// The room of strings behind their text.
+    Strings,
+    /// The bytes of strings that none of their slices has.
+    SlicedStrings,
+    /// The room of arrays behind their elements.
+    Arrays,
+    /// The elements of arrays that none of their slices has.
+    SlicedArrays,
+    /// The room for entries in tables of hashes, and their bins.
+    Hashes,
+    /// The same of Sets that are written in C.
+    Sets,
+    /// The room for further variables of objects.
+    Variables,
+}
+
+/// The memory of objects that do not use all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WasteSums {
+    /// The number of objects.
+    pub objects: u64,
+    /// The bytes that they have, resident or not.
+    pub bytes: u64,
+    /// The bytes of these that are in use.
+    pub used_bytes: u64,
+    /// The resident bytes of these that are not.
+    pub unused_bytes: u64,
+    /// The resident bytes that would be saved if each object had only the memory that it needs.
+    pub saved_bytes: u64,
+}
+
+/// The objects of a class that a root retains, and that do not use all of their memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WasteAccount {
+    /// The kind of memory.
+    pub kind: WasteKind,
+    /// The name of the class.
+    pub class: String,
+    /// The path that retains most of it.
+    pub path: String,
+    /// The sums.
+    pub sums: WasteSums,
+}
+
+/// The objects of a class that a root retains, and that have the same contents as others: one of each contents does not count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopiesAccount {
+    /// The name of the class.
+    pub class: String,
+    /// The path that retains most of them.
+    pub path: String,
+    /// The number of objects.
+    pub objects: u64,
+    /// The number of different contents.
+    pub contents: u64,
+    /// The resident bytes of the objects.
+    pub bytes: u64,
+}
+
+/// The objects of a class that a root retains, and that have no element, or one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FewAccount {
+    /// The name of the class.
+    pub class: String,
+    /// The number of elements.
+    pub elements: u8,
+    /// The path that retains most of them.
+    pub path: String,
+    /// The number of objects.
+    pub objects: u64,
+    /// Their resident bytes.
+    pub bytes: u64,
+}
+
+impl WasteSums {
+    fn add(&mut self, more: &Self) {
+        self.objects += more.objects;
+        self.bytes = self.bytes.saturating_add(more.bytes);
+        self.used_bytes = self.used_bytes.saturating_add(more.used_bytes);
+        self.unused_bytes = self.unused_bytes.saturating_add(more.unused_bytes);
+        self.saved_bytes = self.saved_bytes.saturating_add(more.saved_bytes);
+    }
+}
+
+impl WasteKind {
+    /// All kinds.
+    pub const ALL: [Self; 7] = [
+        Self::Strings,
+        Self::SlicedStrings,
+        Self::Arrays,
+        Self::SlicedArrays,
+        Self::Hashes,
+        Self::Sets,
+        Self::Variables,
+    ];
+
+    /// Its name in documents.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Strings => "strings",
+            Self::SlicedStrings => "sliced_strings",
+            Self::Arrays => "arrays",
+            Self::SlicedArrays => "sliced_arrays",
+            Self::Hashes => "hashes",
+            Self::Sets => "sets",
+            Self::Variables => "variables",
+        }
+    }
+
+    fn of(unit: Unit) -> Self {
+        match unit {
+            Unit::Byte => Self::Strings,
+            Unit::Element => Self::Arrays,
+            Unit::Entry => Self::Hashes,
+            Unit::Member => Self::Sets,
+            Unit::Variable => Self::Variables,
+        }
+    }
+}
+
+/// Objects in groups, by a key, their class and their root.
+struct Groups<'a, K, S> {
+    graph: &'a ObjectGraph<'a>,
+    paths: &'a Paths,
+    groups: Vec<Group<K, S>>,
+    places: HashMap<Key<K>, usize>,
+    /// The place of the last one: neighbours mostly are in the same group.
+    last: usize,
+}
+
+/// The key, the class and the root of a group.
+type Key<K> = (K, u32, u32);
+
+/// The sums of a group, and its objects with their bytes.
+struct Group<K, S> {
+    key: Key<K>,
+    sums: S,
+    objects: Vec<(u32, u64)>,
+}
+
+impl<'a, K: Copy + Ord + std::hash::Hash, S: Default> Groups<'a, K, S> {
+    fn new((graph, paths): &'a (ObjectGraph<'a>, Paths)) -> Self {
+        Self { graph, paths, groups: Vec::new(), places: HashMap::new(), last: 0 }
+    }
+
+    /// The group of an object of so many bytes; `None` if nothing retains it.
+    fn of(&mut self, key: K, slot: u32, bytes: u64) -> Option<&mut S> {
+        let root = self.paths.root(self.graph.slot(slot))?;
+        let class = self.graph.class_of(slot)?;
+        let key = (key, class, root);
+        if self.groups.get(self.last).is_none_or(|last| last.key != key) {
+            self.last = *self.places.entry(key).or_insert_with(|| {
+                self.groups.push(Group { key, sums: S::default(), objects: Vec::new() });
+                self.groups.len() - 1
+            });
+        }
+        let group = &mut self.groups[self.last];
+        group.objects.push((slot, bytes));
+        Some(&mut group.sums)
+    }
+
+    /// The largest groups, with the names of their classes and their paths.
+    fn largest<T>(
+        self,
+        bytes: impl Fn(&S) -> u64,
+        account: impl Fn(K, String, String, S) -> T,
+    ) -> Vec<T> {
+        let retainers = Retainers::new(self.graph, self.paths);
+        let mut groups = self.groups;
+        groups.sort_unstable_by_key(|group| (Reverse(bytes(&group.sums)), group.key));
+        groups.truncate(MAX_ROWS);
+        let mut steps = 0;
+        let account = |group: Group<K, S>| {
+            let path = retainers.path_to_most(&group.objects, &mut steps);
+            let class = class_name(self.graph.space, group.objects[0].0).to_owned();
+            account(group.key.0, class, known_to_programs(&path).to_owned(), group.sums)
+        };
+        groups.into_iter().map(account).collect()
+    }
+}
+
+/// Sums up what objects do not use. Objects that nothing retains are garbage, and do not count. `whole` are strings that are used as a
+/// whole, though others are slices of them.
+pub(super) fn accounts(
+    rooms: &Rooms,
+    contents: Option<&Contents>,
+    pages: &Pages,
+    paths: &(ObjectGraph<'_>, Paths),
+    whole: &HashSet<u32>,
+) -> WasteAccounts {
+    let graph = &paths.0;
+    let resident = |slot: u32| {
+        graph.memory_of(slot).map(|range| pages.resident_bytes(&range)).fold(0, u64::saturating_add)
+    };
+    let sums = |slot: u32, [bytes, used_bytes, least_bytes]: [u64; 3]| {
+        // What is in use is resident, and what malloc rounded up is not the object's.
+        let resident = resident(slot).min(bytes);
+        WasteSums {
+            objects: 1,
+            bytes,
+            used_bytes,
+            unused_bytes: resident.saturating_sub(used_bytes),
+            saved_bytes: resident.saturating_sub(least_bytes),
+        }
+    };
+    let own = rooms.own.iter().map(|(slot, room)| {
+        let bytes = [room.bytes(), room.used_bytes(), room.least_bytes()];
+        (WasteKind::of(room.unit), *slot, sums(*slot, bytes))
+    });
+    let sliced = rooms.sliced.iter().filter(|(slot, _)| !whole.contains(slot));
+    let sliced = sliced.map(|(slot, sliced)| {
+        let is_string = graph.kind(*slot) == Some(SlotType::STRING);
+        let kind = if is_string { WasteKind::SlicedStrings } else { WasteKind::SlicedArrays };
+        (kind, *slot, sums(*slot, [sliced.bytes, sliced.used_bytes, sliced.used_bytes]))
+    });
+    let mut groups: Groups<'_, WasteKind, WasteSums> = Groups::new(paths);
+    for (kind, slot, sums) in own.chain(sliced).filter(|(.., sums)| sums.unused_bytes > 0) {
+        if let Some(group) = groups.of(kind, slot, sums.unused_bytes) {
+            group.add(&sums);
+        }
+    }
+    let mut by_kind: HashMap<WasteKind, WasteSums> = HashMap::new();
+    for group in &groups.groups {
+        by_kind.entry(group.key.0).or_default().add(&group.sums);
+    }
+    let mut sums: Vec<_> = by_kind.into_iter().collect();
+    sums.sort_unstable_by_key(|(kind, sums)| (Reverse(sums.unused_bytes), *kind));
+    WasteAccounts {
+        sums,
+        groups: groups.largest(
+            |sums| sums.unused_bytes,
+            |kind, class, path, sums| WasteAccount { kind, class, path, sums },
+        ),
+        contents: contents.map(|contents| contents_accounts(contents, paths)),
+    }
+}
+
+/// The number of objects and of contents, and the bytes.
+#[derive(Default)]
+struct Sum {
+    objects: u64,
+    contents: u64,
+    bytes: u64,
+}
+
+fn contents_accounts(contents: &Contents, paths: &(ObjectGraph<'_>, Paths)) -> ContentsAccounts {
+    let (graph, all) = paths;
+    let mut groups: Groups<'_, (), Sum> = Groups::new(paths);
+    let (mut copy_objects, mut copy_bytes) = (0, 0_u64);
+    // The hash, the bytes, and the slot of each copy that something retains.
+    let retained = each(PORTIONS, |number| {
+        let copies = &contents.copies;
+        let part = copies.len() * number / PORTIONS..copies.len() * (number + 1) / PORTIONS;
+        let is_retained = |it: &&(u64, u32)| all.root(graph.slot(it.1)).is_some();
+        let retained = copies[part].iter().filter(is_retained);
+        retained.map(|&(hash, slot)| (hash, graph.bytes_of(slot), slot)).collect::<Vec<_>>()
+    });
+    let retained = retained.concat();
+    for copies in retained.chunk_by(|one, next| one.0 == next.0) {
+        let mut retained: Vec<(u64, u32)> =
+            copies.iter().map(|(_, bytes, slot)| (*bytes, *slot)).collect();
+        // The largest one stays.
+        retained.sort_unstable();
+        retained.pop();
+        let mut roots = Vec::new();
+        for (bytes, slot) in retained {
+            (copy_objects, copy_bytes) = (copy_objects + 1, copy_bytes.saturating_add(bytes));
+            let root = all.root(graph.slot(slot));
+            if let Some(sum) = groups.of((), slot, bytes) {
+                sum.objects += 1;
+                sum.bytes = sum.bytes.saturating_add(bytes);
+                if !roots.contains(&root) {
+                    sum.contents += 1;
+                    roots.push(root);
+                }
+            }
+        }
+    }
+    let mut few: Groups<'_, u8, Sum> = Groups::new(paths);
+    for &(slot, elements) in &contents.few {
+        let bytes = graph.bytes_of(slot);
+        if let Some(sum) = few.of(elements, slot, bytes) {
+            sum.objects += 1;
+            sum.bytes = sum.bytes.saturating_add(bytes);
+        }
+    }
+    ContentsAccounts {
+        copies: groups.largest(
+            |sum| sum.bytes,
+            |(), class, path, Sum { objects, contents, bytes }| CopiesAccount {
+                class,
+                path,
+                objects,
+                contents,
+                bytes,
+            },
+        ),
+        copy_objects,
+        copy_bytes,
+        few: few.largest(
+            |sum| sum.bytes,
+            |elements, class, path, Sum { objects, bytes, .. }| FewAccount {
+                class,
+                elements,
+                path,
+                objects,
+                bytes,
+            },
+        ),
+        left_out: contents.left_out,
+    }
+}

@@ -1,0 +1,267 @@
+//! Objects that contain the same as others of their class, or next to nothing. Only hashes of what they contain are kept.
+
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use image::{Memory, Window};
+use linux::{Address, each, length};
+use ruby::{BodyReader, ClassKind, Content, ObjectSpace, SlotType};
+
+use crate::pages::pages_of;
+
+use super::subject::Subject;
+
+/// The bytes of strings that are read at a time.
+const BLOCK: usize = 256 << 10;
+/// The bytes of values that are read at a time.
+const VALUES_BLOCK: usize = 16 << 10;
+/// The words of the largest object, other than a string, that is compared.
+const MAX_WORDS: u64 = 16;
+/// Objects in others are compared down to this depth. What is deeper has to be the same object.
+const MAX_DEPTH: usize = 3;
+/// The counters of strings by length, a power of two.
+const PLACES_LOG2: u32 = 20;
+/// All strings together are read once, and no more than this many times the resident memory: absent pages are zeros without end.
+const MAX_TIMES: u64 = 2;
+
+/// What objects contain.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Contents {
+    /// Objects of one class with the same contents as others: a hash of these and the slot, ascending.
+    pub(super) copies: Vec<(u64, u32)>,
+    /// Objects with no element or with one, and its number. Objects whose variables are all `nil` have none.
+    pub(super) few: Vec<(u32, u8)>,
+    /// The strings that were not compared.
+    pub(super) left_out: u64,
+}
+
+/// The objects in a part of all slots that are to be compared.
+#[derive(Debug, Default)]
+pub(super) struct ContentsFinder {
+    texts: Vec<Text>,
+    values: Vec<Values>,
+    few: Vec<(u32, u8)>,
+}
+
+/// The text of a string.
+#[derive(Debug)]
+struct Text {
+    at: Address,
+    bytes: u64,
+    slot: u32,
+    encoding: u8,
+}
+
+/// The words of another object.
+#[derive(Debug, Clone, Copy)]
+struct Values {
+    at: Address,
+    slot: u32,
+    words: u8,
+}
+
+impl ContentsFinder {
+    /// Reads the object in a slot.
+    pub(super) fn read(&mut self, subject: &Subject<'_>, reader: &mut BodyReader<'_>, slot: u32) {
+        let its = subject.space.slots[slot as usize];
+        let has_elements = match its.kind() {
+            SlotType::STRING | SlotType::ARRAY | SlotType::HASH => true,
+            SlotType::STRUCT | SlotType::OBJECT => false,
+            _ => return,
+        };
+        if !its.is_live() || is_hidden(subject.space, its.class()) {
+            return;
+        }
+        let Some(contents) = reader.contents(slot) else { return };
+        let count = contents.count();
+        if let ruby::Contents::Text { at, bytes, encoding, is_in_slot } = contents {
+            let mut memory = subject.memory_of(slot);
+            if count == 0 {
+                self.few.push((slot, 0));
+            } else if is_in_slot || memory.any(|it| it.start == at && bytes <= length(&it)) {
+                self.texts.push(Text { at, bytes, slot, encoding });
+            }
+            return;
+        }
+        if has_elements && count <= 1 {
+            self.few.push((slot, count as u8));
+        }
+        if let ruby::Contents::Values { at, words } | ruby::Contents::Pairs { at, words, .. } =
+            contents
+            && count > 0
+            && words <= MAX_WORDS
+        {
+            self.values.push(Values { at, slot, words: words as u8 });
+        }
+    }
+}
+
+impl Contents {
+    /// Compares the objects in all parts of the slots.
+    pub(super) fn compare(subject: &Subject<'_>, parts: Vec<ContentsFinder>) -> Self {
+        let (mut texts, mut values, mut few) = (Vec::new(), Vec::new(), Vec::new());
+        for part in parts {
+            texts.push(part.texts);
+            values.push(part.values);
+            few.extend(part.few);
+        }
+        let space = subject.space;
+        let state = RandomState::new();
+        // By slot; 0 for objects without a hash, which are like no others.
+        let mut hashes = vec![0; space.slots.len()];
+        let left_out = hash_texts(subject, &state, &texts, &mut hashes);
+        let empty = few.iter().filter(|(_, elements)| *elements == 0);
+        empty.for_each(|&(slot, _)| hashes[slot as usize] = state.hash_one(type_of(space, slot)));
+        let hash_all = |hashes: &[u64]| {
+            each(values.len(), |part| hash_values(subject, &state, &values[part], hashes))
+        };
+        let set = |hashes: &mut Vec<u64>, found: &[Vec<(u32, u64)>]| {
+            found.iter().flatten().for_each(|&(slot, hash)| hashes[slot as usize] = hash);
+        };
+        // What objects contain may be objects that are compared, too.
+        for _ in 0..MAX_DEPTH {
+            let found = hash_all(&hashes);
+            set(&mut hashes, &found);
+        }
+        let nils = each(values.len(), |part| nil_objects(subject, &values[part]));
+        few.extend(nils.into_iter().flatten().map(|slot| (slot, 0)));
+        let mut copies: Vec<(u64, u32)> =
+            hashes.into_iter().zip(0..).filter(|(hash, _)| *hash != 0).collect();
+        copies.sort_unstable();
+        let equal = copies.chunk_by(|one, next| one.0 == next.0).filter(|it| it.len() > 1);
+        Self { copies: equal.flatten().copied().collect(), few, left_out }
+    }
+}
+
+/// Returns true for the class of objects that Ruby hides from programs.
+fn is_hidden(space: &ObjectSpace, class: u32) -> bool {
+    let class = space.classes.get(class as usize);
+    class.is_none_or(|class| matches!(class.kind, ClassKind::Hidden(_)))
+}
+
+/// The class and the type of the object in a slot.
+fn type_of(space: &ObjectSpace, slot: u32) -> (u32, u8) {
+    let slot = space.slots[slot as usize];
+    (slot.class(), slot.kind().0)
+}
+
+/// Finds the hash of each string that may be a copy of another one. Returns the number of strings that were not read.
+fn hash_texts(
+    subject: &Subject<'_>,
+    state: &RandomState,
+    texts: &[Vec<Text>],
+    hashes: &mut [u64],
+) -> u64 {
+    let key = |text: &Text| (text.bytes, text.encoding, type_of(subject.space, text.slot));
+    // Many strings have a length of their own, and need not be read. Lengths with the same place are no loss.
+    let place = |text: &Text| {
+        let (bytes, encoding, (class, _)) = key(text);
+        let mixed = bytes ^ u64::from(class) << 40 ^ u64::from(encoding) << 56;
+        (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - PLACES_LOG2)) as usize
+    };
+    let mut counts = vec![0_u8; 1 << PLACES_LOG2];
+    for text in texts.iter().flatten() {
+        let count = &mut counts[place(text)];
+        *count = count.saturating_add(1);
+    }
+    let all = Address(0)..Address(u64::MAX);
+    let resident = pages_of(&subject.image.state).resident_bytes(&all);
+    let budget = AtomicU64::new(MAX_TIMES.saturating_mul(resident));
+    let take = |bytes| {
+        let rest = |budget: u64| budget.checked_sub(bytes);
+        budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).is_ok()
+    };
+    let found = each(texts.len(), |part| {
+        let mut texts: Vec<&Text> = texts[part].iter().filter(|it| counts[place(it)] > 1).collect();
+        texts.sort_unstable_by_key(|text| (text.at, text.slot));
+        let mut window = Window::new(subject.image, BLOCK);
+        let mut end = Address(0);
+        let hash = |text: &Text| {
+            // Each byte belongs to one string.
+            let is_read = text.at >= end && take(text.bytes);
+            let hash = is_read.then(|| hash_of(&mut window, state, key(text), text)).flatten()?;
+            end = text.at.offset(text.bytes);
+            Some((text.slot, hash))
+        };
+        texts.into_iter().map(hash).collect::<Vec<_>>()
+    });
+    let mut left_out = 0;
+    for text in found.into_iter().flatten() {
+        match text {
+            Some((slot, hash)) => hashes[slot as usize] = hash,
+            None => left_out += 1,
+        }
+    }
+    left_out
+}
+
+/// The hash of a string's text; `None` if a part of it cannot be read.
+fn hash_of(
+    window: &mut Window<'_>,
+    state: &RandomState,
+    key: impl Hash,
+    text: &Text,
+) -> Option<u64> {
+    let mut hasher = state.build_hasher();
+    key.hash(&mut hasher);
+    let mut done = 0;
+    while done < text.bytes {
+        let bytes = (text.bytes - done).min(BLOCK as u64 / 2);
+        hasher.write(window.bytes(text.at.offset(done), bytes as usize).ok()?);
+        done += bytes;
+    }
+    Some(hasher.finish())
+}
+
+/// Calls `each` with the words of each object, as far as they can be read.
+fn with_words(subject: &Subject<'_>, values: &[Values], mut each: impl FnMut(&Values, &[u64])) {
+    let mut window = Window::new(subject.image as &dyn Memory, VALUES_BLOCK);
+    let mut words = Vec::with_capacity(MAX_WORDS as usize);
+    for object in values {
+        let Ok(bytes) = window.bytes(object.at, 8 * usize::from(object.words)) else { continue };
+        words.clear();
+        words.extend(
+            bytes.chunks_exact(8).map(|it| u64::from_le_bytes(it.try_into().expect("8 bytes"))),
+        );
+        each(object, &words);
+    }
+}
+
+/// The slot and the hash of each of these objects. What they contain counts by its hash or, without one, by its address.
+fn hash_values(
+    subject: &Subject<'_>,
+    state: &RandomState,
+    values: &[Values],
+    hashes: &[u64],
+) -> Vec<(u32, u64)> {
+    let space = subject.space;
+    let value = |word: u64| match space.slot_at(Address(word)).map(|slot| hashes[slot as usize]) {
+        None | Some(0) => word,
+        Some(hash) => hash,
+    };
+    let mut found = Vec::with_capacity(values.len());
+    with_words(subject, values, |object, words| {
+        let mut hasher = state.build_hasher();
+        type_of(space, object.slot).hash(&mut hasher);
+        let is_hash = space.slots[object.slot as usize].kind() == SlotType::HASH;
+        // A value whose key was deleted stays.
+        let pairs = words.chunks(2).filter(|it| !is_hash || !Content::is_deleted_key(it[0]));
+        pairs.flatten().for_each(|&word| hasher.write_u64(value(word)));
+        found.push((object.slot, hasher.finish()));
+    });
+    found
+}
+
+/// The objects all of whose variables, or members, are `nil`.
+fn nil_objects(subject: &Subject<'_>, values: &[Values]) -> Vec<u32> {
+    let (space, nil) = (subject.space, subject.space.nil());
+    let mut found = Vec::new();
+    with_words(subject, values, |object, words| {
+        let kind = space.slots[object.slot as usize].kind();
+        let has_variables = matches!(kind, SlotType::OBJECT | SlotType::STRUCT);
+        if has_variables && words.iter().all(|word| *word == nil) {
+            found.push(object.slot);
+        }
+    });
+    found
+}

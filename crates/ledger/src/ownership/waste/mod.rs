@@ -1,0 +1,103 @@
+//! Memory of live objects that nobody uses: room that objects keep and do not fill ([`rooms`]), large memory of which little is in use
+//! ([`spare`]), and objects that contain the same as others, or nothing ([`contents`]).
+
+mod accounts;
+mod contents;
+mod rooms;
+mod spare;
+mod subject;
+
+use std::collections::HashSet;
+
+use allocator::HeapMap;
+use image::{Image, SparseRows};
+use linux::{Pages, each};
+use ruby::{BodyReader, ObjectSpace, SlotType};
+
+use crate::ownership::bits::Bits;
+use crate::ownership::edges::Edge;
+use crate::ownership::object_graph::{Node, ObjectGraph, Paths};
+
+pub use accounts::{
+    ContentsAccounts, CopiesAccount, FewAccount, WasteAccount, WasteAccounts, WasteKind, WasteSums,
+};
+use contents::{Contents, ContentsFinder};
+use rooms::{Rooms, RoomsFinder};
+pub use spare::{SpareAccount, SpareKind};
+use subject::{PORTIONS, Subject};
+
+/// What was read of it during the capture.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Waste {
+    rooms: Rooms,
+    /// `None` unless it is wanted.
+    contents: Option<Contents>,
+}
+
+impl Waste {
+    /// Reads the room of objects and, if wanted, their contents. `of_slots` are the blocks that they refer to.
+    pub(crate) fn read(
+        image: &Image<'_>,
+        heap: &HeapMap,
+        space: &ObjectSpace,
+        of_slots: &SparseRows<Edge>,
+        with_contents: bool,
+    ) -> Self {
+        let subject = Subject { image, heap, space, of_slots };
+        let slots = space.slots.len();
+        let found = each(PORTIONS, |number| {
+            let part = slots * number / PORTIONS..slots * (number + 1) / PORTIONS;
+            let mut reader = BodyReader::new(image, space);
+            let mut rooms = RoomsFinder::default();
+            let mut contents = with_contents.then(ContentsFinder::default);
+            for slot in part.start as u32..part.end as u32 {
+                rooms.read(&subject, &mut reader, slot);
+                if let Some(contents) = &mut contents {
+                    contents.read(&subject, &mut reader, slot);
+                }
+            }
+            (rooms, contents)
+        });
+        let (rooms, contents): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+        let contents: Option<Vec<_>> = contents.into_iter().collect();
+        Self {
+            rooms: Rooms::of(rooms),
+            contents: contents.map(|parts| Contents::compare(&subject, parts)),
+        }
+    }
+
+    /// The memory of which objects use a small part, and all that they do not use.
+    pub(crate) fn accounts(
+        &self,
+        pages: &Pages,
+        paths: &(ObjectGraph<'_>, Paths),
+    ) -> (Vec<SpareAccount>, WasteAccounts) {
+        let whole = self.used_as_a_whole(paths);
+        (
+            spare::accounts(&self.rooms, pages, paths, &whole),
+            accounts::accounts(&self.rooms, self.contents.as_ref(), pages, paths, &whole),
+        )
+    }
+
+    /// The strings with slices to which others than strings refer: they are used as a whole.
+    fn used_as_a_whole(&self, (graph, paths): &(ObjectGraph<'_>, Paths)) -> HashSet<u32> {
+        let is_string = |slot: u32| graph.kind(slot) == Some(SlotType::STRING);
+        let strings = self.rooms.sliced.iter().map(|(slot, _)| *slot);
+        let mut strings = strings.filter(|slot| is_string(*slot)).peekable();
+        if strings.peek().is_none() {
+            return HashSet::new();
+        }
+        let mut nodes = Bits::new(graph.len());
+        strings.for_each(|slot| _ = nodes.insert(graph.slot(slot)));
+        let is_string = |number: u32| match graph.node(number) {
+            Node::Slot(slot) => is_string(slot),
+            _ => false,
+        };
+        let whole = graph.referrers(paths, &nodes, |from, _| !is_string(from));
+        let slot = |number: u32| match graph.node(number) {
+            Node::Slot(slot) => Some(slot),
+            _ => None,
+        };
+        whole.into_keys().filter_map(slot).collect()
+    }
+}

@@ -1,0 +1,132 @@
+//! The room that objects have, and what they use of it.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use linux::{Address, length};
+use ruby::{Body, BodyReader, Room, SlotType, StTable, Unit};
+
+use super::subject::Subject;
+
+/// The least memory of a string whose slices are examined, in bytes: to find out whether it is also used as a whole takes long.
+const MIN_SLICED_BYTES: u64 = 1 << 10;
+
+/// The objects with memory that they do not use.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Rooms {
+    /// Objects that use less than all of their memory, ascending by slot.
+    pub(super) own: Vec<(u32, Room)>,
+    /// The strings and arrays of which other objects are slices, ascending by slot.
+    pub(super) sliced: Vec<(u32, Sliced)>,
+}
+
+/// The use of memory of which other objects are slices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Sliced {
+    /// The number of slices.
+    pub(super) slices: u64,
+    /// Their bytes. Of slices that overlap, all count.
+    pub(super) used_bytes: u64,
+    /// The bytes of all of it.
+    pub(super) bytes: u64,
+}
+
+impl Sliced {
+    fn add(&mut self, more: &Self) {
+        self.slices += more.slices;
+        self.used_bytes = self.used_bytes.saturating_add(more.used_bytes);
+        // The same in all parts.
+        self.bytes = more.bytes;
+    }
+}
+
+/// The same for a part of all slots.
+#[derive(Debug, Default)]
+pub(super) struct RoomsFinder {
+    own: Vec<(u32, Room)>,
+    sliced: HashMap<u32, Sliced>,
+}
+
+impl Rooms {
+    /// Joins what was found in all parts of the slots, which are in their order.
+    pub(super) fn of(parts: Vec<RoomsFinder>) -> Self {
+        let (mut own, mut sliced) = (Vec::new(), HashMap::<u32, Sliced>::new());
+        for part in parts {
+            own.extend(part.own);
+            for (owner, its) in part.sliced {
+                sliced.entry(owner).or_default().add(&its);
+            }
+        }
+        let mut sliced: Vec<_> = sliced.into_iter().collect();
+        sliced.retain(|(_, it)| it.used_bytes < it.bytes);
+        sliced.sort_unstable_by_key(|(slot, _)| *slot);
+        Self { own, sliced }
+    }
+}
+
+impl RoomsFinder {
+    /// Reads the object in a slot.
+    pub(super) fn read(&mut self, subject: &Subject<'_>, reader: &mut BodyReader<'_>, slot: u32) {
+        let space = subject.space;
+        let kind = space.slots[slot as usize].kind();
+        match kind {
+            SlotType::STRING => {}
+            // Of an array that others share, the word for the capacity has another meaning.
+            SlotType::ARRAY if space.is_hidden_array(slot) => return,
+            SlotType::ARRAY => {}
+            SlotType::HASH | SlotType::OBJECT | SlotType::DATA => {
+                self.read_room(subject, reader, slot);
+                return;
+            }
+            _ => return,
+        }
+        self.read_room(subject, reader, slot);
+        let is_owner = |owner: &&u32| {
+            let its = space.slots.get(**owner as usize).map(|it| it.kind());
+            its == Some(kind) && (kind == SlotType::STRING || space.is_hidden_array(**owner))
+        };
+        for &owner in space.links.of(slot).iter().filter(is_owner) {
+            let is_examined = |memory: &Range<Address>| {
+                kind == SlotType::ARRAY || length(memory) >= MIN_SLICED_BYTES
+            };
+            let Some(memory) = subject.memory_of(owner).next().filter(is_examined) else {
+                continue;
+            };
+            let Some(Body::Slice(slice)) = reader.body(slot) else { continue };
+            let is_within = memory.contains(&slice.start)
+                && slice.bytes <= memory.end - slice.start
+                && space.slot_address(owner as usize) == Some(slice.owner);
+            // Of a slice that is elsewhere, all is in use, as far as is known.
+            let used_bytes = if is_within { slice.bytes } else { u64::MAX };
+            let its = self.sliced.entry(owner).or_insert_with(|| {
+                // What malloc rounded up is no part of it.
+                let unit = if kind == SlotType::ARRAY { 8 } else { 1 };
+                let all = reader.contents(owner).map_or(0, |it| it.count().saturating_mul(unit));
+                Sliced { bytes: all.min(length(&memory)), ..Sliced::default() }
+            });
+            its.slices += 1;
+            its.used_bytes = its.used_bytes.saturating_add(used_bytes);
+        }
+    }
+
+    /// Reads the room of an object with memory of its own.
+    fn read_room(&mut self, subject: &Subject<'_>, reader: &mut BodyReader<'_>, slot: u32) {
+        let mut memory = subject.memory_of(slot).peekable();
+        if memory.peek().is_none() {
+            return;
+        }
+        let Some(Body::Own(room)) = reader.body(slot) else { return };
+        if memory.any(|it| has_room_in(&it, &room)) && room.used_bytes() < room.bytes() {
+            self.own.push((slot, room));
+        }
+    }
+}
+
+/// Returns true if the room is at the start of this memory and fits into it. A table may have its bins elsewhere.
+fn has_room_in(memory: &Range<Address>, room: &Room) -> bool {
+    let bytes = match room.unit {
+        Unit::Entry => room.capacity.saturating_mul(StTable::ENTRY_BYTES),
+        _ => room.bytes(),
+    };
+    memory.start == room.start && bytes <= length(memory)
+}

@@ -1,0 +1,208 @@
+//! Large memory of which objects use a small part: tables of hashes, arrays and strings that were large once, and the bytes of
+//! strings of which only slices are in use.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use allocator::BlockState;
+use linux::{Address, Pages};
+use ruby::{Room, SlotType, Unit};
+
+use crate::ownership::object_graph::{ObjectGraph, Paths};
+use crate::ownership::retainers::Retainers;
+
+use super::rooms::{Rooms, Sliced};
+
+/// The least memory of an object that counts, in bytes, and of one that others are slices of: a page.
+const MIN_BYTES: u64 = 256;
+const MIN_SLICED_BYTES: u64 = 4 << 10;
+/// A step is against the fewest roots that have more than this part of what it saves.
+const MOST: (u64, u64) = (9, 10);
+/// An object uses little of its memory if it is less than one part in this many.
+const PARTS: u64 = 2;
+/// The last step of a path to an array that is hidden from programs.
+const HIDDEN_ARRAY: &str = " → (T_ARRAY)";
+
+/// Memory of which objects use a small part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpareAccount {
+    /// The kind of objects.
+    pub kind: SpareKind,
+    /// The number of objects that have the memory.
+    pub objects: u64,
+    /// The number of objects that use it: the objects themselves, or slices.
+    pub users: u64,
+    /// The entries of hashes, or the bytes, that are in use.
+    pub used: u64,
+    /// The entries of hashes, or the bytes, that there is room for.
+    pub room: u64,
+    /// The resident bytes of the memory, without those that a copy needs.
+    pub unneeded_bytes: u64,
+    /// The part of them in mappings of their own, which malloc returns to the kernel as soon as they are freed.
+    pub mapped_bytes: u64,
+    /// The bytes of objects that nothing else retains: elements of arrays of which only slices are in use.
+    pub elements_bytes: u64,
+    /// The path that retains the object with most of it.
+    pub path: String,
+}
+
+impl SpareAccount {
+    /// The resident bytes that are saved if only what is in use stays. The elements in use are about as large as the others.
+    #[must_use]
+    pub fn saved_bytes(&self) -> u64 {
+        let unused = self.room.saturating_sub(self.used);
+        let part =
+            u128::from(self.elements_bytes) * u128::from(unused) / u128::from(self.room.max(1));
+        self.unneeded_bytes.saturating_add(part as u64)
+    }
+}
+
+/// A kind of objects with memory that they do not use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpareKind {
+    /// Hashes: what they use is counted in entries.
+    Hashes,
+    /// Strings of which other strings are slices.
+    Strings,
+    /// Arrays with a large buffer.
+    Arrays,
+    /// Hidden arrays of which other arrays are slices.
+    SlicedArrays,
+    /// Strings with a large buffer.
+    Buffers,
+}
+
+/// An object with large memory.
+#[derive(Debug, Clone)]
+struct Large {
+    slot: u32,
+    users: u64,
+    used: u64,
+    room: u64,
+    /// The bytes that a copy needs.
+    least_bytes: u64,
+}
+
+impl Large {
+    /// An object with this room, if that is large and the object uses little of it.
+    fn of_room(slot: u32, room: &Room) -> Option<(SpareKind, Self)> {
+        let (kind, unit) = match room.unit {
+            Unit::Entry => (SpareKind::Hashes, 1),
+            Unit::Byte => (SpareKind::Buffers, 1),
+            Unit::Element => (SpareKind::Arrays, 8),
+            Unit::Member | Unit::Variable => return None,
+        };
+        let is_large = room.bytes() >= MIN_BYTES && room.used < room.capacity / PARTS;
+        let least_bytes = room.least_bytes();
+        let (used, room) = (room.used * unit, room.capacity * unit);
+        is_large.then_some((kind, Self { slot, users: 1, used, room, least_bytes }))
+    }
+
+    /// An object of which others are slices, if they use little of it.
+    fn of_slices((slot, sliced): &(u32, Sliced)) -> Option<Self> {
+        let Sliced { slices: users, used_bytes: used, bytes: room } = *sliced;
+        let is_large = room >= MIN_SLICED_BYTES && used < room / PARTS;
+        is_large.then_some(Self { slot: *slot, users, used, room, least_bytes: used })
+    }
+}
+
+/// Sums up the objects that the program can reach, of the roots that have most. `whole` are strings that are also used as a whole.
+pub(super) fn accounts(
+    rooms: &Rooms,
+    pages: &Pages,
+    (graph, paths): &(ObjectGraph<'_>, Paths),
+    whole: &HashSet<u32>,
+) -> Vec<SpareAccount> {
+    let is_retained = |large: &Large| {
+        let root = paths.root(graph.slot(large.slot));
+        root.is_some_and(|root| !graph.is_of_extensions(root))
+    };
+    let own = rooms.own.iter().filter_map(|(slot, room)| Large::of_room(*slot, room));
+    let own: Vec<_> = own.filter(|(_, large)| is_retained(large)).collect();
+    let with_room = |wanted: SpareKind| {
+        let objects = own.iter().filter(move |(kind, _)| *kind == wanted);
+        objects.map(|(_, large)| large.clone()).collect::<Vec<_>>()
+    };
+    let sliced = |wanted: SlotType| {
+        let is_wanted =
+            |it: &&(u32, Sliced)| graph.kind(it.0) == Some(wanted) && !whole.contains(&it.0);
+        let sliced = rooms.sliced.iter().filter(is_wanted).filter_map(Large::of_slices);
+        sliced.filter(is_retained).collect::<Vec<_>>()
+    };
+    let unneeded = |large: &Large| {
+        let ranges = graph.memory_of(large.slot);
+        let resident = ranges.map(|range| pages.resident_bytes(&range)).sum::<u64>();
+        resident.saturating_sub(large.least_bytes)
+    };
+    let kinds = [
+        (SpareKind::Hashes, with_room(SpareKind::Hashes)),
+        (SpareKind::Strings, sliced(SlotType::STRING)),
+        (SpareKind::Arrays, with_room(SpareKind::Arrays)),
+        (SpareKind::SlicedArrays, sliced(SlotType::ARRAY)),
+        (SpareKind::Buffers, with_room(SpareKind::Buffers)),
+    ];
+    let accounts = kinds.into_iter().filter_map(|(kind, objects)| {
+        let root = |large: &Large| paths.root(graph.slot(large.slot));
+        let objects = of_most(objects, root, unneeded);
+        let is_mapped = |range: Range<Address>| {
+            let block = graph.heap.block_of(range.start).and_then(|it| graph.heap.block(it));
+            block.is_some_and(|block| block.state() == BlockState::Mmapped)
+        };
+        let mapped = objects.iter().filter(|large| graph.memory_of(large.slot).all(is_mapped));
+        let largest = objects.iter().max_by_key(|large| (unneeded(large), Reverse(large.slot)))?;
+        let sum = |of: fn(&Large) -> u64| objects.iter().map(of).fold(0, u64::saturating_add);
+        let nodes = |large: &Large| {
+            let starts = graph.memory_of(large.slot).map(|range| range.start);
+            let blocks = starts.filter_map(|start| graph.heap.block_of(start));
+            let blocks = blocks.map(|block| graph.memory(block as u32));
+            blocks.chain([graph.slot(large.slot)]).collect::<Vec<_>>()
+        };
+        let sliced: HashSet<u32> = match kind {
+            SpareKind::SlicedArrays => objects.iter().flat_map(nodes).collect(),
+            _ => HashSet::new(),
+        };
+        Some(SpareAccount {
+            kind,
+            objects: objects.len() as u64,
+            users: sum(|large| large.users),
+            used: sum(|large| large.used),
+            room: sum(|large| large.room),
+            unneeded_bytes: objects.iter().map(unneeded).sum(),
+            mapped_bytes: mapped.map(unneeded).sum(),
+            elements_bytes: graph.bytes_behind(paths, &sliced),
+            path: known_to_programs(&Retainers::new(graph, paths).path_to(largest.slot)).to_owned(),
+        })
+    });
+    accounts.collect()
+}
+
+/// The objects of the fewest roots that have most of the bytes.
+fn of_most(
+    mut objects: Vec<Large>,
+    root: impl Fn(&Large) -> Option<u32>,
+    bytes: impl Fn(&Large) -> u64,
+) -> Vec<Large> {
+    let mut of_roots: HashMap<_, u64> = HashMap::new();
+    for large in &objects {
+        let sum = of_roots.entry(root(large)).or_default();
+        *sum = sum.saturating_add(bytes(large));
+    }
+    let mut of_roots: Vec<_> = of_roots.into_iter().collect();
+    of_roots.sort_unstable_by_key(|(root, bytes)| (Reverse(*bytes), *root));
+    let all = of_roots.iter().map(|(_, bytes)| *bytes).fold(0, u64::saturating_add);
+    let mut sum = 0_u64;
+    let most = of_roots.into_iter().take_while(|(_, bytes)| {
+        let is_missing = sum <= all / MOST.1 * MOST.0;
+        sum = sum.saturating_add(*bytes);
+        is_missing
+    });
+    let most: HashSet<_> = most.map(|(root, _)| root).collect();
+    objects.retain(|large| most.contains(&root(large)));
+    objects
+}
+
+/// The path to the array that shares its elements with a hidden one, which programs do not know.
+pub(super) fn known_to_programs(path: &str) -> &str {
+    path.strip_suffix(HIDDEN_ARRAY).unwrap_or(path)
+}

@@ -1,0 +1,32 @@
+//! The process whose objects are read.
+
+use std::ops::Range;
+
+use allocator::HeapMap;
+use image::{Image, SparseRows};
+use linux::Address;
+use ruby::ObjectSpace;
+
+use crate::ownership::edges::Edge;
+
+/// The number of portions in which objects are read, so that threads end at about the same time.
+pub(super) const PORTIONS: usize = 16;
+
+/// The process that is read.
+#[derive(Clone, Copy)]
+pub(super) struct Subject<'a> {
+    pub(super) image: &'a Image<'a>,
+    pub(super) heap: &'a HeapMap,
+    pub(super) space: &'a ObjectSpace,
+    /// The blocks to which objects refer.
+    pub(super) of_slots: &'a SparseRows<Edge>,
+}
+
+impl Subject<'_> {
+    /// The memory to which an object certainly refers.
+    pub(super) fn memory_of(&self, slot: u32) -> impl Iterator<Item = Range<Address>> {
+        let certain = self.of_slots.of(slot).iter().filter(|edge| !edge.is_uncertain());
+        let blocks = certain.filter_map(|edge| self.heap.block(edge.to() as usize));
+        blocks.map(|block| self.heap.header.usable(block))
+    }
+}

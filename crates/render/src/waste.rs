@@ -1,0 +1,154 @@
+//! The memory that live objects have and do not use.
+
+use anstyle::Style;
+use formats::{CopiesRow, FewRow, Report, Waste, WasteContents, WasteGroup};
+use ledger::{Count, Size, WasteKind, percent};
+
+use crate::rows::{Heads, Row, write_rows};
+use crate::text::{BOLD, mebibytes, write_wrapped};
+use crate::words::counted;
+
+/// The part of RSS from which a report mentions it unasked, in percent.
+const MIN_MENTIONED: f64 = 10.0;
+/// Rows of each table, at most.
+const MAX_ROWS: usize = 10;
+/// Smaller groups are not shown.
+const MIN_SHOWN_BYTES: u64 = 50 << 10;
+
+/// Writes the whole account, or one line if there is much and the account was not asked for.
+pub(crate) fn write_waste(
+    report: &Report,
+    out: &mut String,
+    width: usize,
+    is_wanted: bool,
+) -> std::fmt::Result {
+    let Some(waste) = &report.waste else { return Ok(()) };
+    let unused = waste.unused_bytes();
+    let share = percent(unused, report.process.rss_bytes);
+    if !is_wanted {
+        if share < MIN_MENTIONED {
+            return Ok(());
+        }
+        let text = format!(
+            "Live objects do not use {} of their memory ({share:.0} % of RSS): rbloat report {} --waste\n",
+            Size(unused),
+            report.process.pid
+        );
+        return write_wrapped(out, "", &text, width);
+    }
+    let title = format!("{BOLD}MEMORY THAT LIVE OBJECTS DO NOT USE{BOLD:#}\n");
+    out.push_str(&title);
+    let text = format!(
+        "{} ({share:.1} % of RSS). {} of it would be saved if each object had only the memory that it needs.\n",
+        Size(unused),
+        Size(waste.saved_bytes())
+    );
+    write_wrapped(out, "", &text, width)?;
+    write_groups(waste, out, width)?;
+    match &waste.contents {
+        Some(contents) => write_contents(contents, out, width),
+        None => write_wrapped(
+            out,
+            "",
+            "Contents were not compared: the snapshot was taken without --waste.\n",
+            width,
+        ),
+    }
+}
+
+fn write_groups(waste: &Waste, out: &mut String, width: usize) -> std::fmt::Result {
+    let row = |group: &WasteGroup| Row {
+        name: name(group),
+        figures: vec![
+            mebibytes(group.row.unused_bytes),
+            mebibytes(group.row.saved_bytes),
+            Count(group.row.objects).to_string(),
+            mebibytes(group.row.bytes),
+            format!("{:.1}", percent(group.row.used_bytes, group.row.bytes)),
+        ],
+        note: vec![(Style::new(), group.path.clone())],
+        ..Row::default()
+    };
+    let is_shown = |group: &&WasteGroup| group.row.unused_bytes >= MIN_SHOWN_BYTES;
+    let rows: Vec<_> = waste.groups.iter().filter(is_shown).take(MAX_ROWS).map(row).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let heads = Heads {
+        name: "ROOM OF, MiB",
+        figures: &["UNUSED", "SAVED", "OBJECTS", "ALLOCATED", "USED, %"],
+        note: "RETAINED BY",
+        lead: "retained by ",
+    };
+    write_rows(out, &heads, &rows, width)
+}
+
+/// The class of objects, and what they have room for.
+fn name(group: &WasteGroup) -> String {
+    let class = &group.class;
+    match group.row.kind {
+        WasteKind::Strings | WasteKind::Arrays => class.clone(),
+        WasteKind::SlicedStrings => format!("{class}, of which others are slices"),
+        // Programs do not know the array that owns the elements.
+        WasteKind::SlicedArrays => "Array, of which others are slices".to_owned(),
+        WasteKind::Hashes => format!("{class}, for entries"),
+        WasteKind::Sets => format!("{class}, for elements"),
+        WasteKind::Variables => format!("{class}, for variables"),
+    }
+}
+
+fn write_contents(contents: &WasteContents, out: &mut String, width: usize) -> std::fmt::Result {
+    let text = format!(
+        "{} ({}) equal another object. One of each does not count.{}\n",
+        counted(contents.copy_objects, "object"),
+        Size(contents.copy_bytes),
+        match contents.left_out {
+            0 => String::new(),
+            left_out => format!(" {} could not be compared.", counted(left_out, "string")),
+        }
+    );
+    write_wrapped(out, "", &text, width)?;
+    let row = |row: &CopiesRow| Row {
+        name: row.class.clone(),
+        figures: vec![
+            mebibytes(row.bytes),
+            Count(row.objects).to_string(),
+            Count(row.contents).to_string(),
+        ],
+        note: vec![(Style::new(), row.path.clone())],
+        ..Row::default()
+    };
+    let is_shown = |bytes: u64| bytes >= MIN_SHOWN_BYTES;
+    let copies = contents.copies.iter().filter(|row| is_shown(row.bytes));
+    let rows: Vec<_> = copies.take(MAX_ROWS).map(row).collect();
+    if !rows.is_empty() {
+        let heads = Heads {
+            name: "EQUAL, MiB",
+            figures: &["RESIDENT", "OBJECTS", "DIFFERENT"],
+            note: "RETAINED BY",
+            lead: "retained by ",
+        };
+        write_rows(out, &heads, &rows, width)?;
+    }
+    let row = |row: &FewRow| Row {
+        name: match row.elements {
+            0 => format!("{}, empty", row.class),
+            _ => format!("{}, with one element", row.class),
+        },
+        figures: vec![mebibytes(row.bytes), Count(row.objects).to_string()],
+        note: vec![(Style::new(), row.path.clone())],
+        ..Row::default()
+    };
+    let few = contents.few.iter().filter(|row| is_shown(row.bytes));
+    let rows: Vec<_> = few.take(MAX_ROWS).map(row).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let heads = Heads {
+        name: "NEARLY EMPTY, MiB",
+        figures: &["RESIDENT", "OBJECTS"],
+        note: "RETAINED BY",
+        lead: "retained by ",
+    };
+    write_rows(out, &heads, &rows, width)
+}
