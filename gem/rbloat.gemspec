@@ -20,8 +20,8 @@ Gem::Specification.new do |spec|
     "rubygems_mfa_required" => "true"
   }
 
-  spec.files = Dir.glob(%w[{lib,sig}/**/*.{rb,rbs} ext/**/*.{c,h,rb} README.md CHANGELOG.md LICENSE-* .yardopts],
-                        base: __dir__)
+  pages = %w[README.md MEASUREMENTS.md CHANGELOG.md LICENSE-* .yardopts]
+  spec.files = Dir.glob([*pages, "{lib,sig}/**/*.{rb,rbs}", "ext/**/*.{c,h,rb}"], base: __dir__)
   spec.require_paths = ["lib"]
   spec.extensions = ["ext/rbloat/extconf.rb"]
 end
