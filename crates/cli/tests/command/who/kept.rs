@@ -81,7 +81,7 @@ fn assert_right(lines: &[KeptLine], samples: u64, is_of: impl Fn(&str, &str) -> 
     let methods: Vec<&str> = truth.flat_map(|it| it.2).copied().collect();
     let is_right = |it: &&KeptLine| methods.iter().any(|method| it.method.ends_with(method));
     let right: u64 = lines.iter().filter(is_right).map(|it| it.samples).sum();
-    // About 1 sample in 140 is wrong (docs/who.md), and there may be few.
+    // About 1 sample in 140 is wrong (docs/measurements.md), and there may be few.
     assert!((right + 1) * 100 >= samples * 95, "{methods:?} {samples} {lines:#?}");
 }
 
