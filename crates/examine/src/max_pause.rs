@@ -6,7 +6,7 @@ use formats::{CaptureMethod, Unread, milliseconds};
 use linux::PauseFactors;
 
 /// The limit of a pause unless the user sets one: a constant part, a part for each resident GiB, and the largest value.
-/// docs/effects.md has the pauses of major collections beside it.
+/// docs/measurements.md has the pauses of major collections beside it.
 const CONSTANT: Duration = Duration::from_millis(50);
 const PER_GIB: Duration = Duration::from_millis(25);
 pub(crate) const LARGEST: Duration = Duration::from_millis(500);
