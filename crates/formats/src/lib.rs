@@ -1,7 +1,7 @@
 //! The documents that rbloat writes and reads, as plain data.
 //!
 //! A [`Report`], a [`Diff`], a [`Comparison`] and a [`TrimReport`] are JSON documents. A [`Snapshot`] and a
-//! [`Recording`] are files. docs/json.md, docs/snapshot.md and docs/recording.md describe them for users.
+//! [`Recording`] are files. docs/json.md and docs/formats.md describe them for users.
 
 mod agent;
 mod alarm;

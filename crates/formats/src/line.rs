@@ -1,4 +1,4 @@
-//! The lines of a recording's file, a stable interface: docs/recording.md describes them.
+//! The lines of a recording's file, a stable interface: docs/formats.md describes them.
 //!
 //! Sizes are bytes, times are milliseconds. Fields may be added; none is renamed.
 
@@ -42,7 +42,7 @@ pub enum Line {
 
 /// The target and the intervals of a recording.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "docs/recording.md describes the fields, once for all readers")]
+#[expect(missing_docs, reason = "docs/formats.md describes the fields, once for all readers")]
 pub struct RecordingStart {
     pub rbloat: String,
     pub unix_ms: u64,

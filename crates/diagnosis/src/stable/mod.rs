@@ -1,10 +1,27 @@
 //! The stable point: memory levels off, grows, or forms a saw-tooth, with a confidence.
 //!
-//! docs/recording.md describes the methods, and names their sources. In short: [`teeth`] are found first. A leak raises
-//! the memory that remains after each GC, so the series is reduced to its lower envelope: the minimum of each of up to 240
-//! intervals, none shorter than a tooth. The warm-up is cut off (MSER, or one change-point), and the rest is tested for a
-//! trend ([`trend`]). If there is one, its second half is compared with the first, to distinguish growth from
-//! levelling off.
+//! rbloat judges RSS. For several processes it judges PSS, whose sum counts shared pages once, if there are enough exact
+//! samples. The methods assume no distribution of the noise. No outcome depends on the unit of bytes or on the time at
+//! which the recording started.
+//!
+//! 1. *Teeth* ([`teeth`]). A turning point is a peak or trough after which the series moves the other way by more than 4 % of its
+//!    level and by more than nine deviations of its noise (the median absolute deviation of the steps between samples).
+//!    Turning points are those of rainflow counting (ASTM E1049). Three falls make a saw-tooth.
+//! 2. *Envelope.* Growth is judged by the memory that remains after each fall. The time is divided into up to 240
+//!    intervals of three samples or more, or into one interval for each tooth. The envelope is the lowest value of each
+//!    interval. With fewer than eight intervals it is too early to tell.
+//! 3. *Warm-up* ([`warm_up`]). The beginning is cut off by the marginal standard error rule (MSER: K. P. White, "An effective
+//!    truncation heuristic for bias reduction in simulation output", Simulation 69, 1997), within the first half. It is
+//!    cut off at a change-point instead if two levels leave less than half of the squared error of a straight line.
+//! 4. *Trend* ([`trend`]). The test of Mann (1945) and Kendall (1975) at 1 %, with the variance of Hamed and Rao ("A modified
+//!    Mann-Kendall trend test for autocorrelated data", Journal of Hydrology 204, 1998), because consecutive samples are
+//!    alike. The slope is that of Theil (1950) and Sen ("Estimates of the regression coefficient based on Kendall's tau",
+//!    JASA 63, 1968), with Sen's 95 % interval. A rise of less than 1 % over the whole time does not count.
+//! 5. *Steps.* If a few changes make most of the rise of the envelope, and the rise is not a trend or is more than twice
+//!    its slope, it is too early to tell.
+//! 6. *Slowing down.* If there is a rise, the two halves are compared. Growth slows down if the slope of the second half
+//!    is less than 0.8 of the first one's and their intervals do not overlap. It is then a plateau if the second half has
+//!    no trend of its own, and too early to tell otherwise.
 
 mod teeth;
 mod trend;

@@ -1,4 +1,4 @@
-// The snapshot in this file, unpacked: its report and its memory map (docs/snapshot.md of rbloat).
+// The snapshot in this file, unpacked: its report and its memory map (docs/formats.md of rbloat).
 
 const UNIT = 8;
 /** Bytes of a page, which snapshots for other sizes than this one state. */
