@@ -1,4 +1,4 @@
-//! The tables of an archive. docs/archive.md has the same lists; a test compares them.
+//! The tables of an archive. docs/formats.md has the same lists; a test compares them.
 
 /// The version of the tables. It changes when a column is removed, renamed, or gets another meaning, but not when one is added.
 pub const SCHEMA: u32 = 1;

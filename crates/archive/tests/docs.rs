@@ -1,7 +1,8 @@
-//! docs/archive.md describes the tables and questions that there are.
+//! docs/formats.md describes the tables that there are, and docs/archive.md the questions.
 
 use archive::{Column, KEYS, QUESTIONS, TABLES, Table};
 
+const FORMATS: &str = include_str!("../../../docs/formats.md");
 const PAGE: &str = include_str!("../../../docs/archive.md");
 
 fn row(column: &Column) -> String {
@@ -17,7 +18,7 @@ fn rows(section: &str) -> Vec<&str> {
 
 #[test]
 fn the_page_lists_the_columns_of_each_table() {
-    let (_, layout) = PAGE.split_once("## The layout\n").unwrap();
+    let (_, layout) = FORMATS.split_once("## Archives\n").unwrap();
     assert_eq!(rows(layout), KEYS.iter().map(row).collect::<Vec<_>>());
     for Table { name, row: meaning, columns } in &TABLES {
         let (_, section) = layout.split_once(&format!("\n### {name}\n")).unwrap();
