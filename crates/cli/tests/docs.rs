@@ -79,6 +79,35 @@ fn every_page_is_a_chapter_of_the_site_once() {
     }
 }
 
+/// The pages that users read. JSON documents are a reference for programs.
+fn pages_for_users() -> Vec<String> {
+    let summary = "docs/SUMMARY.md";
+    let text = read(summary);
+    let mut pages = vec!["README.md".to_owned()];
+    for section in text.split("\n# ").skip(1) {
+        let (name, list) = section.split_once('\n').unwrap();
+        if ["Start", "Understand", "Use"].contains(&name) {
+            pages.extend(links(list).iter().map(|link| resolve(summary, link)));
+        }
+    }
+    pages.retain(|page| page != "docs/json.md" && !GENERATED.contains(&page.as_str()));
+    pages
+}
+
+#[test]
+fn pages_for_users_are_short() {
+    const MAX_WORDS: usize = 25_000;
+    const MAX_WORDS_OF_README: usize = 1_500;
+    let pages = pages_for_users();
+    assert!(pages.len() > 20 && pages.iter().any(|page| page == "gem/README.md"), "{pages:?}");
+    let words = |page: &String| read(page).split_whitespace().count();
+    let mut counts: Vec<_> = pages.iter().map(|page| (words(page), page)).collect();
+    counts.sort();
+    let sum: usize = counts.iter().map(|(words, _)| words).sum();
+    assert!(sum <= MAX_WORDS, "{sum} words: {counts:#?}");
+    assert!(words(&pages[0]) <= MAX_WORDS_OF_README, "README.md: {}", words(&pages[0]));
+}
+
 #[test]
 fn the_links_of_every_page_lead_somewhere() {
     let written = chapters().into_iter().filter(|page| !GENERATED.contains(&page.as_str()));
