@@ -3,6 +3,7 @@
 use anstyle::Style;
 use formats::{CopiesRow, FewRow, Report, Waste, WasteContents, WasteGroup};
 use ledger::{Count, Size, WasteKind, percent};
+use serde_json::{Value, json};
 
 use crate::rows::{Heads, Row, write_rows};
 use crate::text::{BOLD, mebibytes, write_wrapped};
@@ -83,6 +84,41 @@ fn write_groups(waste: &Waste, out: &mut String, width: usize) -> std::fmt::Resu
     write_rows(out, &heads, &rows, width)
 }
 
+/// The account as rows of a page: of the room, of equal objects, and of nearly empty ones. Names are the first cells, paths the last ones.
+pub(crate) fn page_rows(waste: &Waste) -> Value {
+    let room = waste.groups.iter().filter(|group| group.row.unused_bytes >= MIN_SHOWN_BYTES);
+    let room = room.take(MAX_ROWS).map(|group| {
+        let row = &group.row;
+        let used = format!("{:.1}", percent(row.used_bytes, row.bytes));
+        let objects = Count(row.objects).to_string();
+        json!([name(group), row.unused_bytes, row.saved_bytes, objects, used, group.path])
+    });
+    let contents = waste.contents.iter();
+    let copies =
+        contents.clone().flat_map(|it| &it.copies).filter(|row| row.bytes >= MIN_SHOWN_BYTES);
+    let copies = copies.take(MAX_ROWS).map(|row| {
+        let [objects, contents] = [row.objects, row.contents].map(|it| Count(it).to_string());
+        json!([row.class, row.bytes, objects, contents, row.path])
+    });
+    let few = contents.flat_map(|it| &it.few).filter(|row| row.bytes >= MIN_SHOWN_BYTES);
+    let few = few
+        .take(MAX_ROWS)
+        .map(|row| json!([name_of_few(row), row.bytes, Count(row.objects).to_string(), row.path]));
+    json!({
+        "room": room.collect::<Vec<_>>(),
+        "copies": copies.collect::<Vec<_>>(),
+        "few": few.collect::<Vec<_>>(),
+    })
+}
+
+/// The class of objects with next to nothing in them.
+fn name_of_few(row: &FewRow) -> String {
+    match row.elements {
+        0 => format!("{}, empty", row.class),
+        _ => format!("{}, with one element", row.class),
+    }
+}
+
 /// The class of objects, and what they have room for.
 fn name(group: &WasteGroup) -> String {
     let class = &group.class;
@@ -131,10 +167,7 @@ fn write_contents(contents: &WasteContents, out: &mut String, width: usize) -> s
         write_rows(out, &heads, &rows, width)?;
     }
     let row = |row: &FewRow| Row {
-        name: match row.elements {
-            0 => format!("{}, empty", row.class),
-            _ => format!("{}, with one element", row.class),
-        },
+        name: name_of_few(row),
         figures: vec![mebibytes(row.bytes), Count(row.objects).to_string()],
         note: vec![(Style::new(), row.path.clone())],
         ..Row::default()

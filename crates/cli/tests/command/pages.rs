@@ -173,9 +173,28 @@ fn the_tree_of_what_retains_memory_is_drawn_if_it_was_asked_for() {
     assert_eq!(browser.evaluate(inside), true);
 }
 
+/// The same figures as in JSON, in the order of the bytes.
+#[test]
+fn memory_that_objects_do_not_use_has_tables_of_its_own() {
+    let page = Page::of("cases/emptied_buffers", "1", &["--waste"]);
+    let mut browser = page.open(WINDOWS[2]);
+    assert_eq!(browser.evaluate("document.getElementById('waste').hidden"), false);
+    let row = "document.querySelector('#room tbody tr')";
+    let waste = &page.report["waste"];
+    assert_eq!(
+        text(&mut browser, &format!("{row}.dataset.bytes")),
+        waste["groups"][0]["unused_bytes"].to_string()
+    );
+    let path = text(&mut browser, &format!("{row}.lastElementChild.textContent"));
+    assert_eq!(path, waste["groups"][0]["path"].as_str().unwrap());
+    let copies = waste["contents"]["copies"].as_array().unwrap();
+    let shown = copies.iter().filter(|row| row["bytes"].as_u64().unwrap() >= 50 << 10).count();
+    assert_eq!(count(&mut browser, "#copies tbody tr"), shown.min(10) as u64);
+}
+
 #[test]
 fn the_page_of_a_report_fits_three_widths_in_light_and_dark() {
-    let page = Page::of("leak", "0.2", &["--retained"]);
+    let page = Page::of("leak", "0.2", &["--retained", "--waste"]);
     for window in WINDOWS {
         let mut browser = page.open(window);
         for scheme in ["light", "dark"] {

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::draw::{self, CAUSE_LEGEND, style_sheet};
 use crate::made_by::made_lines;
 use crate::report::{foot, severity};
+use crate::waste::page_rows;
 use crate::words;
 
 const STYLE: &str = include_str!("page.css");
@@ -72,6 +73,7 @@ pub(crate) fn words(report: &Report) -> Map<String, Value> {
         "meanings": meanings,
         "dominators": dominators,
         "made_by": report.made_by.as_ref().map(|rows| made_lines(rows)),
+        "waste": report.waste.as_ref().map(page_rows),
         "groups": CAUSE_LEGEND,
         "why": why,
         "findings": report.findings.iter().map(finding_line).collect::<Vec<_>>(),

@@ -83,6 +83,21 @@ function showPins({ malloc }) {
   }));
 }
 
+/** Shows the memory that live objects do not use: each table with its hint, if it has rows. */
+function showWaste() {
+  const tables = [
+    ['room', ['room of', 'unused', 'saved', 'objects', 'used %', 'retained by']],
+    ['copies', ['equal', 'resident', 'objects', 'different', 'retained by']],
+    ['few', ['nearly empty', 'resident', 'objects', 'retained by']],
+  ];
+  for (const [name, heads] of tables) {
+    const rows = words.waste?.[name] ?? [], table = byId(name);
+    table.hidden = table.previousElementSibling.hidden = !rows.length;
+    if (rows.length) byId('waste').hidden = false;
+    fillTable(table, heads, rows.map(cells => ({ cells, bytes: cells[1] })));
+  }
+}
+
 function showDetails(report) {
   byId('retained').hidden = !words.dominators.length;
   fillTable(byId('dominators'), ['retained', 'objects', 'by'], words.dominators.map(({ depth, name, objects, retained_bytes: bytes }) =>
@@ -97,6 +112,7 @@ function showDetails(report) {
     arena.unreturned_bytes, ...(hasMuzzy ? [arena.muzzy_bytes] : []), arena.fragmented_bytes, arena.cached_bytes, arena.top_bytes,
     arena.overhead_bytes, arena.returned_bytes] })));
 
+  showWaste();
   showPins(report);
   byId('findings').hidden = !words.findings.length;
   byId('findings').querySelector('ul').append(...words.findings.map(line => element('li', line)));
