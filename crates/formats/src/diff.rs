@@ -2,7 +2,7 @@
 //!
 //! The JSON is part of rbloat's stable interface, described in docs/json.md.
 
-use ledger::{Cause, InterpreterKind};
+use ledger::{Cause, InterpreterKind, WasteKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +30,9 @@ pub struct Diff {
     /// Empty in older documents.
     #[serde(default)]
     pub interpreter: Vec<InterpreterChange>,
+    /// Empty in older documents.
+    #[serde(default)]
+    pub waste: Vec<WasteChange>,
     /// `None` if it is not known, and in older documents.
     #[serde(default)]
     pub kept: Option<Vec<KeptChange>>,
@@ -163,6 +166,29 @@ pub struct InterpreterChange {
     #[schemars(schema_with = "crate::names::interpreter_kind::schema")]
     pub kind: InterpreterKind,
     pub bytes: Trajectory,
+}
+
+/// The memory that objects of a class, which a root retains, have and do not use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Diff")]
+pub struct WasteChange {
+    #[serde(with = "crate::names::waste_kind")]
+    #[schemars(schema_with = "crate::names::waste_kind::schema")]
+    pub kind: WasteKind,
+    pub class: String,
+    pub path: String,
+    pub objects: Trajectory,
+    pub bytes: Trajectory,
+    pub used_bytes: Trajectory,
+    pub unused_bytes: Trajectory,
+}
+
+impl WasteChange {
+    /// Returns true if the room grew, and hardly what is in it: by less than a tenth of that.
+    #[must_use]
+    pub fn is_room_only(&self) -> bool {
+        self.bytes.change > 0 && self.used_bytes.change < self.bytes.change / 10
+    }
 }
 
 /// The objects that a root keeps: without those that come and go.

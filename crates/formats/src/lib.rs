@@ -46,7 +46,7 @@ pub use deployment::{Deployment, Platform, Server};
 pub use diff::{
     ArenaChange, CauseChange, ClassChange, CodeChange, Diff, DiffKind, DiffPoint, DiffVerdict,
     DominatorChange, Doubt, InterpreterChange, KeptChange, KeptNative, OwnerChange, PinChange,
-    SizeClassChange, Subject, Trajectory, UnreadPoint,
+    SizeClassChange, Subject, Trajectory, UnreadPoint, WasteChange,
 };
 pub use family::{
     CopiedOwner, Family, FamilyCause, FamilyDiff, FamilyLimit, FamilyMember, FamilyPoint,

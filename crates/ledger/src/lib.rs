@@ -36,9 +36,9 @@ pub use memory_map::{
 };
 pub use ownership::{
     ANONYMOUS_CLASS, CONTAINERS, ContentsAccounts, CopiesAccount, Dominator, DominatorKind,
-    Explanation, FewAccount, MEMORY_OF_EXTENSIONS, NoExplanation, OwnerAccount, OwnerKind,
-    Referrer, Retainer, SingletonClasses, SpareAccount, SpareKind, Subject, THREAD_LOCALS,
-    WasteAccount, WasteAccounts, WasteKind, WasteSums,
+    Explanation, FewAccount, MAX_WASTE_GROUPS, MEMORY_OF_EXTENSIONS, NoExplanation, OwnerAccount,
+    OwnerKind, Referrer, Retainer, SingletonClasses, SpareAccount, SpareKind, Subject,
+    THREAD_LOCALS, WasteAccount, WasteAccounts, WasteKind, WasteSums,
 };
 pub use pins::{Pin, SizeClassAccount, SlabCounts};
 pub use ruby::Finding as RubyFinding;

@@ -14,10 +14,11 @@ use crate::made_by::write_made_by;
 use crate::pins::write_pin_changes;
 use crate::rows::{Heads, Row, write_rows};
 use crate::text::{
-    BOLD, DIM, GREEN, RED, YELLOW, align_right, end_with_a_line, mebibytes, table, trimmed,
-    write_parts, write_verdict, write_wrapped,
+    BOLD, DIM, GREEN, RED, YELLOW, align_right, change, changes, end_with_a_line, mebibytes, table,
+    trimmed, write_parts, write_verdict, write_wrapped,
 };
-use crate::words::{self, signed, signed_count};
+use crate::waste::write_waste_changes;
+use crate::words::{self, signed_count};
 
 /// Rows of classes and of owners, at most.
 const MAX_ROWS: usize = 12;
@@ -50,6 +51,7 @@ fn write(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     write_owners(diff, out, width)?;
     write_made_by(diff.made_by.as_ref(), out, width)?;
     write_pin_changes(diff, out)?;
+    write_waste_changes(diff, out, width)?;
     write_dominators(diff, out, width)
 }
 
@@ -249,18 +251,4 @@ fn write_owners(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result
         lead: "",
     };
     write_rows(out, &heads, &shown.into_iter().map(row).collect::<Vec<_>>(), width)
-}
-
-/// The first and the last size, and the change.
-fn changes(bytes: &Trajectory) -> Vec<String> {
-    let first = bytes.at.first().copied().unwrap_or_default();
-    vec![mebibytes(first), mebibytes(bytes.last()), change(bytes.change)]
-}
-
-/// A change in MiB with its sign.
-pub(crate) fn change(bytes: i64) -> String {
-    if bytes.unsigned_abs() < MIN_BYTES {
-        return signed(bytes);
-    }
-    format!("{:+.1}", bytes as f64 / f64::from(1 << 20))
 }

@@ -6,10 +6,11 @@ use anstyle::Style;
 use formats::{FamilyDiff, FamilyLimit, MemberChange, Outlook, Trajectory};
 use ledger::Size;
 
-use crate::diff::change;
 use crate::family::{processes, reason};
 use crate::rows::{self, Heads, Row};
-use crate::text::{BOLD, align_right, mebibytes, table, trimmed, write_parts, write_wrapped};
+use crate::text::{
+    BOLD, align_right, change, mebibytes, table, trimmed, write_parts, write_wrapped,
+};
 use crate::words;
 
 /// Smaller changes are not shown, in bytes.

@@ -4,9 +4,8 @@ use anstyle::Style;
 use formats::{Diff, Malloc, PinRow, Report, SizeClass, Trajectory};
 use ledger::{Cause, Count, percent};
 
-use crate::diff::change;
 use crate::rows::{Heads, Row, write_rows};
-use crate::text::{align_right, mebibytes, table, trimmed};
+use crate::text::{align_right, change, mebibytes, table, trimmed};
 use crate::words::{signed_count, total};
 
 /// The least free memory on pages in use that a report explains, in bytes and in percent of RSS.

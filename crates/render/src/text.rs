@@ -5,9 +5,12 @@ use std::fmt::{Display, Write};
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{CellAlignment, Table, presets};
+use formats::Trajectory;
 
-use crate::words::VerdictWords;
+use crate::words::{VerdictWords, signed};
 
+/// Smaller changes have a unit of their own, in bytes.
+const MIN_CHANGE: u64 = 16 << 10;
 /// The least number of columns for an explanation: half a word explains nothing.
 const MIN_EXPLANATION: usize = 16;
 
@@ -172,6 +175,20 @@ pub fn quoted(word: &str) -> Cow<'_, str> {
         return word.into();
     }
     format!("'{}'", word.replace(linux::is_control, " ").replace('\'', "'\\''")).into()
+}
+
+/// The first and the last size, and the change.
+pub(crate) fn changes(bytes: &Trajectory) -> Vec<String> {
+    let first = bytes.at.first().copied().unwrap_or_default();
+    vec![mebibytes(first), mebibytes(bytes.last()), change(bytes.change)]
+}
+
+/// A change in MiB with its sign.
+pub(crate) fn change(bytes: i64) -> String {
+    if bytes.unsigned_abs() < MIN_CHANGE {
+        return signed(bytes);
+    }
+    format!("{:+.1}", bytes as f64 / f64::from(1 << 20))
 }
 
 #[cfg(test)]

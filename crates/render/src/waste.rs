@@ -1,20 +1,21 @@
 //! The memory that live objects have and do not use.
 
 use anstyle::Style;
-use formats::{CopiesRow, FewRow, Report, Waste, WasteContents, WasteGroup};
+use formats::{CopiesRow, Diff, FewRow, Report, Waste, WasteChange, WasteContents, WasteGroup};
 use ledger::{Count, Size, WasteKind, percent};
 use serde_json::{Value, json};
 
 use crate::rows::{Heads, Row, write_rows};
-use crate::text::{BOLD, mebibytes, write_wrapped};
+use crate::text::{BOLD, DIM, changes, mebibytes, write_wrapped};
 use crate::words::counted;
 
 /// The part of RSS from which a report mentions it unasked, in percent.
 const MIN_MENTIONED: f64 = 10.0;
 /// Rows of each table, at most.
 const MAX_ROWS: usize = 10;
-/// Smaller groups are not shown.
+/// Smaller groups are not shown, and no smaller changes.
 const MIN_SHOWN_BYTES: u64 = 50 << 10;
+const MIN_SHOWN_CHANGE: u64 = 1 << 20;
 
 /// Writes the whole account, or one line if there is much and the account was not asked for.
 pub(crate) fn write_waste(
@@ -59,7 +60,7 @@ pub(crate) fn write_waste(
 
 fn write_groups(waste: &Waste, out: &mut String, width: usize) -> std::fmt::Result {
     let row = |group: &WasteGroup| Row {
-        name: name(group),
+        name: name(group.row.kind, &group.class),
         figures: vec![
             mebibytes(group.row.unused_bytes),
             mebibytes(group.row.saved_bytes),
@@ -84,6 +85,34 @@ fn write_groups(waste: &Waste, out: &mut String, width: usize) -> std::fmt::Resu
     write_rows(out, &heads, &rows, width)
 }
 
+/// Writes how much more or less of their room objects leave unused, if that changed much.
+pub(crate) fn write_waste_changes(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
+    let is_shown = |it: &&WasteChange| it.unused_bytes.change.unsigned_abs() >= MIN_SHOWN_CHANGE;
+    let row = |it: &WasteChange| Row {
+        name: name(it.kind, &it.class),
+        figures: changes(&it.unused_bytes),
+        note: vec![
+            (Style::new(), it.path.clone()),
+            (
+                DIM,
+                if it.is_room_only() { "the room grew, not what is in it" } else { "" }.to_owned(),
+            ),
+        ],
+        ..Row::default()
+    };
+    let rows: Vec<_> = diff.waste.iter().filter(is_shown).take(MAX_ROWS).map(row).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let heads = Heads {
+        name: "UNUSED ROOM OF",
+        figures: &["FIRST", "LAST", "CHANGE, MiB"],
+        note: "RETAINED BY",
+        lead: "retained by ",
+    };
+    write_rows(out, &heads, &rows, width)
+}
+
 /// The account as rows of a page: of the room, of equal objects, and of nearly empty ones. Names are the first cells, paths the last ones.
 pub(crate) fn page_rows(waste: &Waste) -> Value {
     let room = waste.groups.iter().filter(|group| group.row.unused_bytes >= MIN_SHOWN_BYTES);
@@ -91,7 +120,14 @@ pub(crate) fn page_rows(waste: &Waste) -> Value {
         let row = &group.row;
         let used = format!("{:.1}", percent(row.used_bytes, row.bytes));
         let objects = Count(row.objects).to_string();
-        json!([name(group), row.unused_bytes, row.saved_bytes, objects, used, group.path])
+        json!([
+            name(row.kind, &group.class),
+            row.unused_bytes,
+            row.saved_bytes,
+            objects,
+            used,
+            group.path
+        ])
     });
     let contents = waste.contents.iter();
     let copies =
@@ -120,10 +156,9 @@ fn name_of_few(row: &FewRow) -> String {
 }
 
 /// The class of objects, and what they have room for.
-fn name(group: &WasteGroup) -> String {
-    let class = &group.class;
-    match group.row.kind {
-        WasteKind::Strings | WasteKind::Arrays => class.clone(),
+fn name(kind: WasteKind, class: &str) -> String {
+    match kind {
+        WasteKind::Strings | WasteKind::Arrays => class.to_owned(),
         WasteKind::SlicedStrings => format!("{class}, of which others are slices"),
         // Programs do not know the array that owns the elements.
         WasteKind::SlicedArrays => "Array, of which others are slices".to_owned(),

@@ -3,7 +3,7 @@
 use formats::{Report, Waste, WasteGroup};
 use testkit::Target;
 
-use crate::{rbloat, report_of, run};
+use crate::{document, rbloat, report_of, run};
 
 /// The account of a process's objects.
 fn waste(target: &Target) -> Waste {
@@ -208,5 +208,46 @@ fn a_snapshot_has_the_account_and_no_contents() {
         let text = String::from_utf8_lossy(text);
         assert!(!text.contains("password"), "{text}");
     }
+    assert!(target.finish());
+}
+
+/// What the strings contain stays the same, and the room around it grows: that is no growth of data.
+#[test]
+fn room_that_grows_around_the_same_contents_is_a_row_of_a_diff() {
+    let mut target = Target::bare_ruby(
+        "BUFFERS = Array.new(500) { |i| +\"kept #{i}\" }
+         STABLE = Array.new(500) { String.new(capacity: 2_000) << 'x' }
+         2.times do
+           4.times { GC.start }
+           puts 'ready {}'; $stdout.flush
+           $stdin.gets or exit!(true)
+           # All of the room was written once.
+           BUFFERS.each { |it| it << 'y' * 20_000; it[9..] = '' }
+         end",
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let snapshot = |name: &str, pid: i32| {
+        let path = folder.path().join(name).to_str().unwrap().to_owned();
+        let pid = pid.to_string();
+        let output = rbloat().args(["snapshot", &pid, "--max-pause", "10s", "-o", &path]).output();
+        assert!(output.unwrap().status.success());
+        path
+    };
+    let first = snapshot("first.rbloat", target.pid());
+    target.tell("grow");
+    target.next_truth();
+    let last = snapshot("last.rbloat", target.pid());
+    let diff = |options: &[&str]| {
+        rbloat().args(["diff", &first, &last]).args(options).output().unwrap().stdout
+    };
+    let document: formats::Diff = document(&diff(&["--json"]));
+    let row = &document.waste[0];
+    let path = "BUFFERS → Array → String";
+    assert_eq!((row.kind.name(), row.path.as_str()), ("strings", path));
+    assert!(row.is_room_only(), "{row:?}");
+    assert!(row.unused_bytes.change > 500 * 19_000, "{row:?}");
+    assert!(document.waste.iter().all(|it| !it.path.starts_with("STABLE")), "{document:?}");
+    let text = String::from_utf8(diff(&[])).unwrap();
+    assert!(text.contains("the room grew, not what is in it"), "{text}");
     assert!(target.finish());
 }

@@ -48,7 +48,7 @@ pub(crate) fn causes(reports: &[&Report]) -> Vec<CauseChange> {
 }
 
 /// Returns a row of numbers for each key, in the order of the keys. A number is zero if the report does not have the key.
-fn by_key<'a, K: Ord, V>(
+pub(super) fn by_key<'a, K: Ord, V>(
     reports: &[&'a Report],
     rows: impl Fn(&'a Report) -> Vec<(K, V)>,
     add: impl Fn(&mut [u64], V),
@@ -65,7 +65,7 @@ fn by_key<'a, K: Ord, V>(
 }
 
 /// Returns the columns of a row of numbers as trajectories.
-fn series<const N: usize>(numbers: &[u64]) -> [Trajectory; N] {
+pub(super) fn series<const N: usize>(numbers: &[u64]) -> [Trajectory; N] {
     std::array::from_fn(|column| Trajectory::new(numbers.iter().skip(column).step_by(N).copied()))
 }
 

@@ -5,6 +5,7 @@ mod changes;
 mod cohorts;
 mod course;
 mod verdict;
+mod waste;
 
 pub(crate) use course::{Course, course};
 use formats::{CaptureMethod, Diff, DiffPoint, Report, Snapshot, Trajectory, UnreadPoint};
@@ -110,6 +111,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
         owners,
         code,
         interpreter,
+        waste: waste::waste(&reports),
         kept,
         kept_native,
         dominators: changes::dominators(&reports),

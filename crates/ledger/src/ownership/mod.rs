@@ -49,6 +49,6 @@ pub use table::ANONYMOUS_CLASS;
 pub(crate) use threads::current_frames;
 pub(crate) use trace::Trace;
 pub use waste::{
-    ContentsAccounts, CopiesAccount, FewAccount, SpareAccount, SpareKind, WasteAccount,
-    WasteAccounts, WasteKind, WasteSums,
+    ContentsAccounts, CopiesAccount, FewAccount, MAX_WASTE_GROUPS, SpareAccount, SpareKind,
+    WasteAccount, WasteAccounts, WasteKind, WasteSums,
 };

@@ -14,8 +14,8 @@ use super::rooms::Rooms;
 use super::spare::known_to_programs;
 use super::subject::PORTIONS;
 
-/// The maximum number of rows of each kind, the largest ones.
-const MAX_ROWS: usize = 50;
+/// The maximum number of groups of each list, the largest ones.
+pub const MAX_WASTE_GROUPS: usize = 50;
 
 /// Memory of objects that the program can reach, and that they do not use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -217,7 +217,7 @@ impl<'a, K: Copy + Ord + std::hash::Hash, S: Default> Groups<'a, K, S> {
         let retainers = Retainers::new(self.graph, self.paths);
         let mut groups = self.groups;
         groups.sort_unstable_by_key(|group| (Reverse(bytes(&group.sums)), group.key));
-        groups.truncate(MAX_ROWS);
+        groups.truncate(MAX_WASTE_GROUPS);
         let mut steps = 0;
         let account = |group: Group<K, S>| {
             let path = retainers.path_to_most(&group.objects, &mut steps);

@@ -19,7 +19,8 @@ use crate::ownership::edges::Edge;
 use crate::ownership::object_graph::{Node, ObjectGraph, Paths};
 
 pub use accounts::{
-    ContentsAccounts, CopiesAccount, FewAccount, WasteAccount, WasteAccounts, WasteKind, WasteSums,
+    ContentsAccounts, CopiesAccount, FewAccount, MAX_WASTE_GROUPS, WasteAccount, WasteAccounts,
+    WasteKind, WasteSums,
 };
 use contents::{Contents, ContentsFinder};
 use rooms::{Rooms, RoomsFinder};
