@@ -259,7 +259,8 @@ impl Ledger {
             || {
                 let Some(paths) = &paths else { return (None, None) };
                 let roots = analyses.memory_map.then(|| SlotRoots::find(&paths.0, &paths.1));
-                (roots, owners.add_retainers(&mut accounts, paths, analyses.retained_sizes))
+                let retained_sizes = analyses.retained_sizes;
+                (roots, owners.add_retainers(&mut accounts, paths, retained_sizes, pages))
             },
         );
         let (spare, waste) = waste.unwrap_or_default();

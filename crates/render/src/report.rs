@@ -45,7 +45,7 @@ const MAX_PARTS: usize = 3;
 const MIN_DOMINATOR_BYTES: u64 = 100 << 10;
 const MIN_DOMINATOR_FRACTION: u64 = 200;
 /// Columns of a dominator's other cells.
-const BEFORE_DOMINATOR: usize = 25;
+const BEFORE_DOMINATOR: usize = 33;
 /// The least number of columns for the name of a dominator.
 const MIN_DOMINATOR: usize = 24;
 
@@ -268,15 +268,16 @@ fn write_dominators(report: &Report, out: &mut String, width: usize) -> std::fmt
     let mut rows = Vec::new();
     add_dominators(dominators, MAX_DOMINATORS, 0, least, &mut rows);
     if !rows.is_empty() {
-        let mut table = table(["RETAINED, MiB", "OBJECTS", "RETAINED BY"]);
+        let mut table = table(["RETAINED, MiB", "UNUSED", "OBJECTS", "RETAINED BY"]);
         for (row, depth) in rows {
             let indent = 2 * depth;
             let room = width.saturating_sub(BEFORE_DOMINATOR + indent).max(MIN_DOMINATOR);
             let name = textwrap::fill(&words::dominator(row), room);
             let name = textwrap::indent(&name, &" ".repeat(indent));
-            table.add_row([mebibytes(row.retained_bytes), Count(row.objects).to_string(), name]);
+            let [retained, unused] = [row.retained_bytes, row.unused_bytes].map(mebibytes);
+            table.add_row([retained, unused, Count(row.objects).to_string(), name]);
         }
-        align_right(&mut table, 0..2);
+        align_right(&mut table, 0..3);
         writeln!(out, "{}\n", trimmed(&table))?;
     }
     let mut classes: Vec<_> = report

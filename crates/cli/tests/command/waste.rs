@@ -55,7 +55,8 @@ fn room_and_its_use_are_what_memsize_of_says() {
          4.times { GC.start }
          puts \"ready #{JSON.generate(truth)}\"; $stdout.flush; $stdin.read; exit!(true)",
     );
-    let waste = waste(&target);
+    let report = report_of(&run(target.pid(), &["--json", "--retained"]));
+    let waste = report.waste.unwrap();
     let rows = [
         ("strings", "strings", "BUFFERS → Array → String"),
         ("arrays", "arrays", "ARRAYS → Array × 2"),
@@ -72,6 +73,9 @@ fn room_and_its_use_are_what_memsize_of_says() {
     // All of it was written once, and a new table is smaller.
     let emptied = &group(&waste, "hashes", "EMPTIED → Hash").row;
     assert!(emptied.saved_bytes * 10 > (emptied.bytes - emptied.used_bytes) * 8, "{emptied:?}");
+    let mut dominators = report.dominators.iter().flatten();
+    let retained = dominators.find(|it| it.name == "EMPTIED").map(|it| it.unused_bytes);
+    assert_eq!(retained, Some(emptied.unused_bytes));
     let sum: u64 = waste.kinds.iter().map(|row| row.unused_bytes).sum();
     assert_eq!(sum, waste.unused_bytes());
     assert!(target.finish());

@@ -139,6 +139,9 @@ pub struct DominatorRow {
     pub count: u64,
     pub objects: u64,
     pub retained_bytes: u64,
+    /// 0 in older documents.
+    #[serde(default)]
+    pub unused_bytes: u64,
     pub path: Option<String>,
     pub parts: Vec<DominatorRow>,
 }
@@ -153,6 +156,7 @@ impl From<&Dominator> for DominatorRow {
             count: dominator.count,
             objects: dominator.objects,
             retained_bytes: dominator.retained_bytes,
+            unused_bytes: dominator.unused_bytes,
             path: dominator.path.clone(),
             parts: dominator.parts.iter().map(Self::from).collect(),
         }

@@ -162,6 +162,7 @@ impl<'a> Owners<'a> {
         accounts: &mut [OwnerAccount],
         (graph, paths): &(ObjectGraph<'_>, Paths),
         retained_sizes: bool,
+        pages: &Pages,
     ) -> Option<Vec<Dominator>> {
         let iseqs = iseqs_name(self.table.space);
         // Objects that Ruby hides from programs have memory of programs, too: an Array's that its slices share.
@@ -224,7 +225,8 @@ impl<'a> Owners<'a> {
         if !retained_sizes {
             return None;
         }
-        let sizes = RetainedSizes::find(graph, paths);
+        let unused = self.graph.iter().flat_map(|it| it.waste.unused(graph, pages));
+        let sizes = RetainedSizes::find(graph, paths, unused);
         let of_groups = sizes.of_groups(|slot| group_of(*graph.space.slots.get(slot as usize)?));
         for (account, bytes) in kept.iter_mut().zip(of_groups) {
             account.retained_bytes = Some(bytes);

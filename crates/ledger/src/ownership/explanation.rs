@@ -85,7 +85,7 @@ impl Explanation {
         let owners = owners_of(facts);
         let graph = owners.object_graph().ok_or(NoExplanation::NoGraph)?;
         let paths = Paths::find(&graph, Reach::All);
-        let sizes = RetainedSizes::find(&graph, &paths);
+        let sizes = RetainedSizes::find(&graph, &paths, std::iter::empty());
         let explainer = Explainer { graph: &graph, paths: &paths, sizes: &sizes };
         match subject {
             Subject::Address(address) => match facts.referent(*address) {

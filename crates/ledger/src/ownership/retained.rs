@@ -41,6 +41,8 @@ pub struct Dominator {
     pub objects: u64,
     /// The bytes of the slots, and the resident bytes of the blocks, that would be freed, headers included.
     pub retained_bytes: u64,
+    /// The part of them that is room which these objects do not use.
+    pub unused_bytes: u64,
     /// The shortest path to one of the objects; `None` unless they are objects that several others retain together.
     pub path: Option<String>,
     /// The dominators of parts of this memory that retain most of it.
@@ -93,22 +95,31 @@ pub(crate) struct RetainedSizes<'a> {
     dominators: Dominators,
     /// For each node the bytes and objects that it retains, its own included.
     retained: Vec<(u64, u32)>,
+    /// For each node the bytes of room that objects do not use, among those that it retains.
+    unused: Vec<u64>,
 }
 
 impl<'a> RetainedSizes<'a> {
-    /// Finds the dominator of each object and block.
-    pub(crate) fn find(graph: &'a ObjectGraph<'a>, paths: &'a Paths) -> Self {
+    /// Finds the dominator of each object and block. `unused` are slots of objects with the bytes of room that they do not use.
+    pub(crate) fn find(
+        graph: &'a ObjectGraph<'a>,
+        paths: &'a Paths,
+        unused: impl Iterator<Item = (u32, u64)>,
+    ) -> Self {
         let digraph = graph.digraph(paths);
         let dominators = Dominators::find(&digraph);
         let mut retained = own_sizes(graph);
+        let mut room = vec![0; graph.len()];
+        unused.for_each(|(slot, bytes)| room[graph.slot(slot) as usize] = bytes);
         for &node in dominators.order.iter().rev() {
             if let Some(dominator) = dominators.of(node) {
                 let (bytes, objects) = retained[node as usize];
                 let sums = &mut retained[dominator as usize];
                 *sums = (sums.0 + bytes, sums.1 + objects);
+                room[dominator as usize] += room[node as usize];
             }
         }
-        Self { graph, paths, digraph, dominators, retained }
+        Self { graph, paths, digraph, dominators, retained, unused: room }
     }
 
     /// The bytes and objects that the node with this number retains.
@@ -254,6 +265,7 @@ struct Group {
     key: Key,
     count: u64,
     bytes: u64,
+    unused_bytes: u64,
     objects: u64,
     largest: u32,
     is_listed: bool,
@@ -294,6 +306,7 @@ impl Tree<'_> {
                     key,
                     count: 0,
                     bytes: 0,
+                    unused_bytes: 0,
                     objects: 0,
                     largest: number,
                     is_listed: false,
@@ -304,6 +317,7 @@ impl Tree<'_> {
             let sums = &mut self.groups[place as usize];
             sums.count += 1;
             sums.bytes += bytes;
+            sums.unused_bytes += sizes.unused[number as usize];
             sums.objects += u64::from(objects);
             if bytes > sizes.of(sums.largest).0 {
                 sums.largest = number;
@@ -419,6 +433,7 @@ impl Tree<'_> {
             count: group.count,
             objects: group.objects,
             retained_bytes: group.bytes,
+            unused_bytes: group.unused_bytes,
             path: slot
                 .filter(|_| has_path)
                 .map(|slot| Retainers::new(graph, self.sizes.paths).path_to(slot)),

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use linux::{Pages, each};
-use ruby::{SlotType, Unit};
+use ruby::{Room, SlotType, Unit};
 
 use crate::ownership::object_graph::{ObjectGraph, Paths, class_name};
 use crate::ownership::retainers::Retainers;
@@ -228,6 +228,36 @@ impl<'a, K: Copy + Ord + std::hash::Hash, S: Default> Groups<'a, K, S> {
     }
 }
 
+/// The sums of an object with this room.
+pub(super) fn sums_of_room(
+    graph: &ObjectGraph<'_>,
+    pages: &Pages,
+    slot: u32,
+    room: &Room,
+) -> WasteSums {
+    sums(graph, pages, slot, [room.bytes(), room.used_bytes(), room.least_bytes()])
+}
+
+/// The sums of an object with so many bytes, used bytes, and bytes that a copy needs.
+fn sums(
+    graph: &ObjectGraph<'_>,
+    pages: &Pages,
+    slot: u32,
+    [bytes, used_bytes, least_bytes]: [u64; 3],
+) -> WasteSums {
+    let ranges = graph.memory_of(slot);
+    let resident = ranges.map(|range| pages.resident_bytes(&range)).fold(0, u64::saturating_add);
+    // What is in use is resident, and what malloc rounded up is not the object's.
+    let resident = resident.min(bytes);
+    WasteSums {
+        objects: 1,
+        bytes,
+        used_bytes,
+        unused_bytes: resident.saturating_sub(used_bytes),
+        saved_bytes: resident.saturating_sub(least_bytes),
+    }
+}
+
 /// Sums up what objects do not use. Objects that nothing retains are garbage, and do not count. `whole` are strings that are used as a
 /// whole, though others are slices of them.
 pub(super) fn accounts(
@@ -238,29 +268,18 @@ pub(super) fn accounts(
     whole: &HashSet<u32>,
 ) -> WasteAccounts {
     let graph = &paths.0;
-    let resident = |slot: u32| {
-        graph.memory_of(slot).map(|range| pages.resident_bytes(&range)).fold(0, u64::saturating_add)
-    };
-    let sums = |slot: u32, [bytes, used_bytes, least_bytes]: [u64; 3]| {
-        // What is in use is resident, and what malloc rounded up is not the object's.
-        let resident = resident(slot).min(bytes);
-        WasteSums {
-            objects: 1,
-            bytes,
-            used_bytes,
-            unused_bytes: resident.saturating_sub(used_bytes),
-            saved_bytes: resident.saturating_sub(least_bytes),
-        }
-    };
     let own = rooms.own.iter().map(|(slot, room)| {
-        let bytes = [room.bytes(), room.used_bytes(), room.least_bytes()];
-        (WasteKind::of(room.unit), *slot, sums(*slot, bytes))
+        (WasteKind::of(room.unit), *slot, sums_of_room(graph, pages, *slot, room))
     });
     let sliced = rooms.sliced.iter().filter(|(slot, _)| !whole.contains(slot));
     let sliced = sliced.map(|(slot, sliced)| {
         let is_string = graph.kind(*slot) == Some(SlotType::STRING);
         let kind = if is_string { WasteKind::SlicedStrings } else { WasteKind::SlicedArrays };
-        (kind, *slot, sums(*slot, [sliced.bytes, sliced.used_bytes, sliced.used_bytes]))
+        (
+            kind,
+            *slot,
+            sums(graph, pages, *slot, [sliced.bytes, sliced.used_bytes, sliced.used_bytes]),
+        )
     });
     let mut groups: Groups<'_, WasteKind, WasteSums> = Groups::new(paths);
     for (kind, slot, sums) in own.chain(sliced).filter(|(.., sums)| sums.unused_bytes > 0) {

@@ -67,6 +67,18 @@ impl Waste {
         }
     }
 
+    /// The objects that do not use all of their own memory, and the resident bytes that they do not use.
+    pub(crate) fn unused(
+        &self,
+        graph: &ObjectGraph<'_>,
+        pages: &Pages,
+    ) -> impl Iterator<Item = (u32, u64)> {
+        self.rooms.own.iter().map(|(slot, room)| {
+            let sums = accounts::sums_of_room(graph, pages, *slot, room);
+            (*slot, sums.unused_bytes)
+        })
+    }
+
     /// The memory of which objects use a small part, and all that they do not use.
     pub(crate) fn accounts(
         &self,
