@@ -12,8 +12,8 @@ use ledger::{ArenaAccount, Cause, Ledger, OwnerAccount};
 
 use interpreter::against_interpreter;
 use objects::{
-    garbage_bytes, release, release_beside_garbage, retaining_most_bytes, unset_malloc_limits,
-    use_less_room,
+    garbage_bytes, release, release_beside_garbage, retaining_most_bytes, share_strings,
+    unset_malloc_limits, use_less_room,
 };
 pub use slots::keeps_most_free_slots;
 use slots::{compact, free_pages, keep_fewer_free_slots, unset_initial_slots};
@@ -65,6 +65,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
                 .iter()
                 .map(|it| use_less_room(ledger, it))
                 .chain([
+                    share_strings(ledger),
                     unset_malloc_limits(ledger),
                     release(ledger),
                     release_beside_garbage(ledger),
@@ -127,6 +128,7 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         | Action::ReleaseObjects { bytes, .. }
         | Action::Rehash { bytes, .. }
         | Action::CopySlices { bytes, .. }
+        | Action::ShareStrings { bytes, .. }
         | Action::CopyBuffers { bytes, .. } => *bytes,
         Action::UnsetMallocLimits { .. } => sum(&[Cause::RubyLiveSlots, Cause::RubyMalloc]),
         Action::FreeNative { .. } | Action::NativePressure { .. } => sum(&[Cause::NativeHeld]),

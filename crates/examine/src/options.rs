@@ -47,7 +47,12 @@ impl Detail {
     /// Causes only.
     pub const CAUSES: Self = Self {
         owners: false,
-        analyses: Analyses { retained_sizes: false, memory_map: false, contents: false },
+        analyses: Analyses {
+            retained_sizes: false,
+            memory_map: false,
+            contents: false,
+            texts: false,
+        },
         family: false,
     };
 
@@ -62,6 +67,7 @@ impl Detail {
     pub(crate) fn read_depth(self) -> ReadDepth {
         match self {
             Self { owners: false, .. } => ReadDepth::Causes,
+            Self { analyses: Analyses { contents: true, texts: true, .. }, .. } => ReadDepth::Texts,
             Self { analyses: Analyses { contents: true, .. }, .. } => ReadDepth::Contents,
             _ => ReadDepth::Owners,
         }

@@ -69,7 +69,7 @@ pub use report::{
     FileCode, FindingKind, FindingRow, FindingSeverity, Gc, GemCode, HeapPart, Interpreter,
     InterpreterPart, KeptBy, KeptStacks, Malloc, MallocTuning, MappedFile, Memsize, MissingFile,
     NoCopy, Owner, PinRow, ProcessSummary, Report, ReportGroup, ResidencyEvidence, RssCount, Ruby,
-    RubyPart, SizeClass, ThreadRow, TmpfsFile, UnknownRow, Unread, Waste, WasteContents,
+    RubyPart, SizeClass, TextRow, ThreadRow, TmpfsFile, UnknownRow, Unread, Waste, WasteContents,
     WasteGroup, WasteRow, milliseconds,
 };
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError, SnapshotKind};

@@ -100,7 +100,7 @@ pub enum Action {
         entries: u64,
         /// The entries that their tables have room for.
         capacity: u64,
-        /// The resident bytes of the tables.
+        /// The resident bytes that smaller tables save.
         bytes: u64,
         /// The path that retains the largest one.
         path: String,
@@ -113,7 +113,7 @@ pub enum Action {
         used_bytes: u64,
         /// The number of long strings.
         strings: u64,
-        /// The resident bytes of the long strings.
+        /// The resident bytes that the copies save.
         bytes: u64,
         /// The path that retains the longest one.
         path: String,
@@ -134,6 +134,17 @@ pub enum Action {
         /// The resident bytes that the copies save.
         bytes: u64,
         /// The path that retains the largest one.
+        path: String,
+    },
+    /// Let strings with the same text share one.
+    ShareStrings {
+        /// The number of strings, without one of each text.
+        strings: u64,
+        /// The number of different texts.
+        texts: u64,
+        /// Their resident bytes.
+        bytes: u64,
+        /// The path that retains them.
         path: String,
     },
     /// Start the process without settings that delay the GC.

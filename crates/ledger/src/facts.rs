@@ -22,6 +22,8 @@ pub enum ReadDepth {
     Owners,
     /// Also what objects contain, to compare it.
     Contents,
+    /// Also the texts of which there are most copies.
+    Texts,
 }
 
 /// The facts that are read from an image during the capture, and the owners that they lead to: plain data, without the image's
@@ -96,7 +98,7 @@ impl Facts {
             );
             match graph {
                 Ok(mut graph) => {
-                    graph.read_waste(image, heap, space, read == ReadDepth::Contents);
+                    graph.read_waste(image, heap, space, read);
                     facts.named_roots = named_roots;
                     facts.findings.extend(findings.into_iter().map(Finding::from));
                     facts.graph = Some(graph);

@@ -84,6 +84,8 @@ pub struct Analyses {
     pub memory_map: bool,
     /// Objects that contain the same as others.
     pub contents: bool,
+    /// The texts of which there are most copies, with these.
+    pub texts: bool,
 }
 
 /// malloc's side of a [`Ledger`].

@@ -38,7 +38,7 @@ pub use ownership::{
     ANONYMOUS_CLASS, CONTAINERS, ContentsAccounts, CopiesAccount, Dominator, DominatorKind,
     Explanation, FewAccount, MAX_WASTE_GROUPS, MEMORY_OF_EXTENSIONS, NoExplanation, OwnerAccount,
     OwnerKind, Referrer, Retainer, SingletonClasses, SpareAccount, SpareKind, Subject,
-    THREAD_LOCALS, WasteAccount, WasteAccounts, WasteKind, WasteSums,
+    THREAD_LOCALS, TextAccount, WasteAccount, WasteAccounts, WasteKind, WasteSums,
 };
 pub use pins::{Pin, SizeClassAccount, SlabCounts};
 pub use ruby::Finding as RubyFinding;

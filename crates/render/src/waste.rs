@@ -1,7 +1,9 @@
 //! The memory that live objects have and do not use.
 
 use anstyle::Style;
-use formats::{CopiesRow, Diff, FewRow, Report, Waste, WasteChange, WasteContents, WasteGroup};
+use formats::{
+    CopiesRow, Diff, FewRow, Report, TextRow, Waste, WasteChange, WasteContents, WasteGroup,
+};
 use ledger::{Count, Size, WasteKind, percent};
 use serde_json::{Value, json};
 
@@ -13,6 +15,8 @@ use crate::words::counted;
 const MIN_MENTIONED: f64 = 10.0;
 /// Rows of each table, at most.
 const MAX_ROWS: usize = 10;
+/// The first characters of a text that are shown.
+const MAX_TEXT: usize = 40;
 /// Smaller groups are not shown, and no smaller changes.
 const MIN_SHOWN_BYTES: u64 = 50 << 10;
 const MIN_SHOWN_CHANGE: u64 = 1 << 20;
@@ -201,6 +205,7 @@ fn write_contents(contents: &WasteContents, out: &mut String, width: usize) -> s
         };
         write_rows(out, &heads, &rows, width)?;
     }
+    write_texts(contents, out, width)?;
     let row = |row: &FewRow| Row {
         name: name_of_few(row),
         figures: vec![mebibytes(row.bytes), Count(row.objects).to_string()],
@@ -215,6 +220,38 @@ fn write_contents(contents: &WasteContents, out: &mut String, width: usize) -> s
     let heads = Heads {
         name: "NEARLY EMPTY, MiB",
         figures: &["RESIDENT", "OBJECTS"],
+        note: "RETAINED BY",
+        lead: "retained by ",
+    };
+    write_rows(out, &heads, &rows, width)
+}
+
+/// Writes the texts of which there are most copies, if they were wanted.
+fn write_texts(contents: &WasteContents, out: &mut String, width: usize) -> std::fmt::Result {
+    let row = |row: &TextRow| {
+        let text = row.text.as_ref()?;
+        let mut shown: String = text.chars().take(MAX_TEXT).collect();
+        if shown.len() < text.len() {
+            shown.push('…');
+        }
+        Some(Row {
+            name: format!("\"{shown}\""),
+            figures: vec![
+                mebibytes(row.bytes),
+                Count(row.objects).to_string(),
+                Count(row.length).to_string(),
+            ],
+            note: vec![(Style::new(), row.path.clone())],
+            ..Row::default()
+        })
+    };
+    let rows: Vec<_> = contents.texts.iter().filter_map(row).take(MAX_ROWS).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let heads = Heads {
+        name: "TEXT, MiB",
+        figures: &["RESIDENT", "OBJECTS", "LENGTH"],
         note: "RETAINED BY",
         lead: "retained by ",
     };

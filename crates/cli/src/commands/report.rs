@@ -84,6 +84,11 @@ pub(crate) struct ReportArguments {
     pub(crate) retained: RetainedArguments,
     #[command(flatten)]
     waste: WasteArguments,
+    /// With --waste: show the beginning of the texts of which there are most copies
+    ///
+    /// They are data of the process, such as names and addresses of its users
+    #[arg(long, requires = "waste", conflicts_with_all = ["json", "output"], hide_short_help = true)]
+    show_strings: bool,
     #[command(flatten)]
     pub(crate) samples: SamplesArguments,
 }
@@ -126,7 +131,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     let (argument, is_process) = (source.argument(), matches!(source, Source::Process(_)));
     let samples = arguments.samples.read()?;
     let (retained_sizes, contents) = (arguments.retained.retained, arguments.waste.waste);
-    let analyses = Analyses { memory_map: samples.is_some(), retained_sizes, contents };
+    let texts = arguments.show_strings;
+    let analyses = Analyses { memory_map: samples.is_some(), retained_sizes, contents, texts };
     let detail = Detail { owners: owners > 0 || arguments.code, analyses, family: true };
     let output = arguments.output.as_deref().map(Output::open).transpose()?;
     let how = arguments.source.capture.options();

@@ -1,9 +1,9 @@
 //! The memory that live objects do not use, compared with what the objects themselves report.
 
-use formats::{Report, Waste, WasteGroup};
+use formats::{Action, Report, Waste, WasteGroup};
 use testkit::Target;
 
-use crate::{document, rbloat, report_of, run};
+use crate::{bytes, document, rbloat, report_of, run};
 
 /// The account of a process's objects.
 fn waste(target: &Target) -> Waste {
@@ -253,5 +253,62 @@ fn room_that_grows_around_the_same_contents_is_a_row_of_a_diff() {
     assert!(document.waste.iter().all(|it| !it.path.starts_with("STABLE")), "{document:?}");
     let text = String::from_utf8(diff(&[])).unwrap();
     assert!(text.contains("the room grew, not what is in it"), "{text}");
+    assert!(target.finish());
+}
+
+/// The step is taken, and objects hold less by as much as it says.
+#[test]
+fn strings_that_share_their_text_save_what_the_step_says() {
+    let mut target = Target::bare_ruby(
+        "COPIES = Array.new(200_000) { |i| \"a text that is longer than a slot, number #{i % 10}: #{'x' * 60}\" }
+         4.times { GC.start }
+         puts 'ready {}'; $stdout.flush
+         $stdin.gets or exit!(true)
+         COPIES.map!(&:-@)
+         4.times { GC.start }
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(true)",
+    );
+    let report = |target: &Target| report_of(&run(target.pid(), &["--json", "--waste"]));
+    let held = |report: &Report| bytes(report, "ruby.malloc") + bytes(report, "ruby.live_slots");
+    let before = report(&target);
+    let step = before.advice.iter().find_map(|step| match &step.action {
+        Action::ShareStrings { strings, texts, bytes, path } => {
+            Some((*strings, *texts, *bytes, path.as_str()))
+        }
+        _ => None,
+    });
+    let (strings, texts, expected, path) = step.unwrap();
+    assert_eq!((strings, texts, path), (199_990, 10, "COPIES → Array → String"));
+    let text = String::from_utf8(run(target.pid(), &["--waste"]).stdout).unwrap();
+    let sentence =
+        "Let Strings with the same text share one: 199,990 Strings repeat those of 10 texts.";
+    assert!(text.replace('\n', " ").replace("    ", "").contains(sentence), "{text}");
+    target.tell("share");
+    target.next_truth();
+    let saved = held(&before).saturating_sub(held(&report(&target)));
+    assert!(saved * 10 > expected * 9, "{saved} of {expected}");
+    assert!(target.finish());
+}
+
+/// Texts are data of the process: only a terminal gets them, and only on request.
+#[test]
+fn texts_are_shown_on_request_only() {
+    let target = Target::bare_ruby(
+        "TOWNS = Array.new(3_000) { |i| ['Wup', 'pertal'].join + \" is a town on the river, number #{i % 2}\\e[2J\" }
+         4.times { GC.start }
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(true)",
+    );
+    let text = |arguments: &[&str]| String::from_utf8(run(target.pid(), arguments).stdout).unwrap();
+    let shown = text(&["--waste", "--show-strings"]);
+    assert!(shown.contains("\"Wuppertal is a town on the river, number"), "{shown}");
+    assert!(!shown.contains('\u{1b}'), "{shown}");
+    assert!(!text(&["--waste"]).contains("Wuppertal"));
+    let json = text(&["--waste", "--json"]);
+    assert!(!json.contains("Wuppertal"));
+    let report: Report = document(json.as_bytes());
+    let texts = report.waste.unwrap().contents.unwrap().texts;
+    assert_eq!((texts[0].objects, texts[0].path.as_str()), (1_499, "TOWNS → Array → String"));
+    let refused = run(target.pid(), &["--waste", "--show-strings", "--json"]);
+    assert_eq!(refused.status.code(), Some(2));
     assert!(target.finish());
 }

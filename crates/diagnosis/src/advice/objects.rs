@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 
 use formats::{Action, Advice};
 use ledger::{
-    Cause, InterpreterKind, Ledger, OwnerAccount, OwnerKind, Retainer, SpareAccount, SpareKind,
+    Cause, CopiesAccount, InterpreterKind, Ledger, OwnerAccount, OwnerKind, Retainer, SpareAccount,
+    SpareKind,
 };
 
 use super::worth::{is_main, is_worth, step};
@@ -178,4 +179,13 @@ pub(super) fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Adv
     let returns = spare.mapped_bytes >= bytes / 100 * RETURNED_PERCENT;
     let saves_bytes = returns.then_some(spare.mapped_bytes);
     is_worth(ledger, bytes).then_some(Advice { action, saves_bytes })
+}
+
+/// The step against strings with the same text, if contents were compared and one root retains many of them.
+pub(super) fn share_strings(ledger: &Ledger) -> Option<Advice> {
+    let contents = ledger.waste.contents.as_ref()?;
+    let CopiesAccount { path, objects: strings, contents: texts, bytes, .. } =
+        contents.copies.iter().find(|it| it.class == "String")?.clone();
+    let action = Action::ShareStrings { strings, texts, bytes, path };
+    is_worth(ledger, bytes).then(|| step(action))
 }

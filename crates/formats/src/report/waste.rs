@@ -1,5 +1,6 @@
 use ledger::{
-    ContentsAccounts, CopiesAccount, FewAccount, WasteAccount, WasteAccounts, WasteKind, WasteSums,
+    ContentsAccounts, CopiesAccount, FewAccount, TextAccount, WasteAccount, WasteAccounts,
+    WasteKind, WasteSums,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -44,6 +45,7 @@ pub struct WasteContents {
     pub copy_objects: u64,
     pub copy_bytes: u64,
     pub copies: Vec<CopiesRow>,
+    pub texts: Vec<TextRow>,
     pub few: Vec<FewRow>,
     pub left_out: u64,
 }
@@ -57,6 +59,19 @@ pub struct CopiesRow {
     pub objects: u64,
     pub contents: u64,
     pub bytes: u64,
+}
+
+/// The strings with one text, without one of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct TextRow {
+    pub length: u64,
+    pub objects: u64,
+    pub bytes: u64,
+    pub path: String,
+    /// Data of the process: it is in no document.
+    #[serde(skip)]
+    pub text: Option<String>,
 }
 
 /// Objects without an element, or with one.
@@ -117,6 +132,7 @@ impl From<&ContentsAccounts> for WasteContents {
             copy_objects: contents.copy_objects,
             copy_bytes: contents.copy_bytes,
             copies: contents.copies.iter().map(CopiesRow::from).collect(),
+            texts: contents.texts.iter().map(TextRow::from).collect(),
             few: contents.few.iter().map(FewRow::from).collect(),
             left_out: contents.left_out,
         }
@@ -127,6 +143,13 @@ impl From<&CopiesAccount> for CopiesRow {
     fn from(account: &CopiesAccount) -> Self {
         let CopiesAccount { class, path, objects, contents, bytes } = account.clone();
         Self { class, path, objects, contents, bytes }
+    }
+}
+
+impl From<&TextAccount> for TextRow {
+    fn from(account: &TextAccount) -> Self {
+        let TextAccount { length, text, objects, bytes, path } = account.clone();
+        Self { length, objects, bytes, path, text }
     }
 }
 

@@ -10,7 +10,6 @@ use image::{Image, SparseRows};
 use linux::{Address, MIN_PAGE_SIZE, Pages, both, length};
 use ruby::{Content, Form, ObjectSpace, References, memory_of_bytecode};
 
-use crate::Finding;
 use crate::ownership::address_index::AddressIndex;
 use crate::ownership::areas::areas;
 use crate::ownership::bits::Bits;
@@ -23,6 +22,7 @@ use crate::ownership::structures::{Lists, OfThreads, concurrent_sets};
 use crate::ownership::threads::StackOwners;
 use crate::ownership::waste::Waste;
 use crate::pages::{Residents, pages_of};
+use crate::{Finding, ReadDepth};
 
 /// There are more nodes or slots than an edge can distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,9 +100,9 @@ impl PointerGraph {
         image: &Image<'_>,
         heap: &HeapMap,
         space: &ObjectSpace,
-        with_contents: bool,
+        read: ReadDepth,
     ) {
-        self.waste = Waste::read(image, heap, space, &self.of_slots, with_contents);
+        self.waste = Waste::read(image, heap, space, &self.of_slots, read);
     }
 
     fn read_within(

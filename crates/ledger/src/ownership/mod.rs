@@ -50,5 +50,5 @@ pub(crate) use threads::current_frames;
 pub(crate) use trace::Trace;
 pub use waste::{
     ContentsAccounts, CopiesAccount, FewAccount, MAX_WASTE_GROUPS, SpareAccount, SpareKind,
-    WasteAccount, WasteAccounts, WasteKind, WasteSums,
+    TextAccount, WasteAccount, WasteAccounts, WasteKind, WasteSums,
 };

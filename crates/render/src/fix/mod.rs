@@ -189,6 +189,7 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
         | Action::LookForNative
         | Action::Rehash { .. }
         | Action::CopySlices { .. }
+        | Action::ShareStrings { .. }
         | Action::CopyBuffers { .. }
         | Action::ChangeCode { .. } => {
             vec![Block::new("In the program:", [command.into()])]
@@ -257,6 +258,7 @@ fn check(action: &Action) -> &'static str {
         }
         Action::Rehash { .. }
         | Action::CopySlices { .. }
+        | Action::ShareStrings { .. }
         | Action::CopyBuffers { .. }
         | Action::UnsetMallocLimits { .. } => "`rbloat report PID` shows less ruby.malloc.",
         Action::NativePressure { .. } => {

@@ -264,6 +264,16 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             .into(),
             "a moment in which no other thread uses the object.",
         ),
+        Action::ShareStrings { strings, texts, path, .. } => (
+            format!(
+                "Let Strings with the same text share one: {} {} of {}. They are retained by {path}.",
+                many(*strings, "String", "Strings"),
+                if *strings == 1 { "repeats one" } else { "repeat those" },
+                many(*texts, "text", "texts"),
+            ),
+            "-string".into(),
+            "a change of the program. The String that `-string` returns is frozen: code that changes it raises a FrozenError.",
+        ),
         Action::UnsetMallocLimits { variables } => (
             format!(
                 "Start the process without {}, or with smaller values: the GC waits until the program has allocated as much.",
@@ -493,6 +503,7 @@ fn reuse(advice: &Advice) -> String {
         (
             Action::Rehash { bytes, .. }
             | Action::CopySlices { bytes, .. }
+            | Action::ShareStrings { bytes, .. }
             | Action::CopyBuffers { bytes, .. },
             None,
         ) => format!(" That frees about {} for reuse, but RSS need not fall.", Size(*bytes)),

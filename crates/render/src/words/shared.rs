@@ -23,6 +23,7 @@ pub(super) fn in_family(advice: &Advice, report: &Report) -> String {
         | Action::FreeNative { .. }
         | Action::Rehash { .. }
         | Action::CopySlices { .. }
+        | Action::ShareStrings { .. }
         | Action::CopyBuffers { .. }
         | Action::FreePages
         | Action::Compact => {

@@ -9,13 +9,16 @@ use ruby::{Room, SlotType, Unit};
 use crate::ownership::object_graph::{ObjectGraph, Paths, class_name};
 use crate::ownership::retainers::Retainers;
 
-use super::contents::Contents;
+use super::contents::{Contents, RepeatedText};
 use super::rooms::Rooms;
 use super::spare::known_to_programs;
 use super::subject::PORTIONS;
 
 /// The maximum number of groups of each list, the largest ones.
 pub const MAX_WASTE_GROUPS: usize = 50;
+
+/// The maximum number of texts.
+const MAX_TEXTS: usize = 20;
 
 /// Memory of objects that the program can reach, and that they do not use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -37,6 +40,8 @@ pub struct ContentsAccounts {
     pub copy_objects: u64,
     /// Their resident bytes.
     pub copy_bytes: u64,
+    /// The texts whose copies have most memory.
+    pub texts: Vec<TextAccount>,
     /// Objects with no element or with one, by class and root, the largest groups.
     pub few: Vec<FewAccount>,
     /// The strings that were not compared with others.
@@ -103,6 +108,21 @@ pub struct CopiesAccount {
     pub contents: u64,
     /// The resident bytes of the objects.
     pub bytes: u64,
+}
+
+/// The strings with one text. One of them does not count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextAccount {
+    /// The length of the text in bytes.
+    pub length: u64,
+    /// The beginning of the text; `None` unless it is wanted.
+    pub text: Option<String>,
+    /// The number of strings.
+    pub objects: u64,
+    /// Their resident bytes.
+    pub bytes: u64,
+    /// The path that retains one of them.
+    pub path: String,
 }
 
 /// The objects of a class that a root retains, and that have no element, or one.
@@ -324,12 +344,20 @@ fn contents_accounts(contents: &Contents, paths: &(ObjectGraph<'_>, Paths)) -> C
         retained.map(|&(hash, slot)| (hash, graph.bytes_of(slot), slot)).collect::<Vec<_>>()
     });
     let retained = retained.concat();
+    let known: HashMap<u64, &RepeatedText> =
+        contents.texts.iter().map(|it| (it.hash, it)).collect();
+    let mut texts = Vec::new();
     for copies in retained.chunk_by(|one, next| one.0 == next.0) {
+        let hash = copies[0].0;
         let mut retained: Vec<(u64, u32)> =
             copies.iter().map(|(_, bytes, slot)| (*bytes, *slot)).collect();
         // The largest one stays.
         retained.sort_unstable();
         retained.pop();
+        if let (Some(text), Some(&(_, slot))) = (known.get(&hash), retained.first()) {
+            let bytes = retained.iter().map(|(bytes, _)| *bytes).fold(0, u64::saturating_add);
+            texts.push((bytes, retained.len() as u64, slot, *text));
+        }
         let mut roots = Vec::new();
         for (bytes, slot) in retained {
             (copy_objects, copy_bytes) = (copy_objects + 1, copy_bytes.saturating_add(bytes));
@@ -344,6 +372,17 @@ fn contents_accounts(contents: &Contents, paths: &(ObjectGraph<'_>, Paths)) -> C
             }
         }
     }
+    texts.sort_unstable_by_key(|(bytes, _, slot, _)| (Reverse(*bytes), *slot));
+    texts.truncate(MAX_TEXTS);
+    let retainers = Retainers::new(graph, all);
+    let texts = texts.into_iter().map(|(bytes, objects, slot, text)| TextAccount {
+        length: text.length,
+        text: text.text.clone(),
+        objects,
+        bytes,
+        path: retainers.path_to(slot),
+    });
+    let texts = texts.collect();
     let mut few: Groups<'_, u8, Sum> = Groups::new(paths);
     for &(slot, elements) in &contents.few {
         let bytes = graph.bytes_of(slot);
@@ -365,6 +404,7 @@ fn contents_accounts(contents: &Contents, paths: &(ObjectGraph<'_>, Paths)) -> C
         ),
         copy_objects,
         copy_bytes,
+        texts,
         few: few.largest(
             |sum| sum.bytes,
             |elements, class, path, Sum { objects, bytes, .. }| FewAccount {

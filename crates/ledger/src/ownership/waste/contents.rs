@@ -1,5 +1,6 @@
 //! Objects that contain the same as others of their class, or next to nothing. Only hashes of what they contain are kept.
 
+use std::cmp::Reverse;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,6 +20,8 @@ const VALUES_BLOCK: usize = 16 << 10;
 const MAX_WORDS: u64 = 16;
 /// Objects in others are compared down to this depth. What is deeper has to be the same object.
 const MAX_DEPTH: usize = 3;
+/// The number of texts that may be listed.
+const MAX_TEXTS: usize = 200;
 /// The counters of strings by length, a power of two.
 const PLACES_LOG2: u32 = 20;
 /// All strings together are read once, and no more than this many times the resident memory: absent pages are zeros without end.
@@ -31,8 +34,20 @@ pub(super) struct Contents {
     pub(super) copies: Vec<(u64, u32)>,
     /// Objects with no element or with one, and its number. Objects whose variables are all `nil` have none.
     pub(super) few: Vec<(u32, u8)>,
+    /// The texts whose copies may have most memory.
+    pub(super) texts: Vec<RepeatedText>,
     /// The strings that were not compared.
     pub(super) left_out: u64,
+}
+
+/// A text that several strings have.
+#[derive(Debug, Clone)]
+pub(super) struct RepeatedText {
+    pub(super) hash: u64,
+    /// Its length in bytes.
+    pub(super) length: u64,
+    /// Its beginning; `None` unless it is wanted.
+    pub(super) text: Option<String>,
 }
 
 /// The objects in a part of all slots that are to be compared.
@@ -98,7 +113,11 @@ impl ContentsFinder {
 
 impl Contents {
     /// Compares the objects in all parts of the slots.
-    pub(super) fn compare(subject: &Subject<'_>, parts: Vec<ContentsFinder>) -> Self {
+    pub(super) fn compare(
+        subject: &Subject<'_>,
+        parts: Vec<ContentsFinder>,
+        with_texts: bool,
+    ) -> Self {
         let (mut texts, mut values, mut few) = (Vec::new(), Vec::new(), Vec::new());
         for part in parts {
             texts.push(part.texts);
@@ -129,8 +148,36 @@ impl Contents {
             hashes.into_iter().zip(0..).filter(|(hash, _)| *hash != 0).collect();
         copies.sort_unstable();
         let equal = copies.chunk_by(|one, next| one.0 == next.0).filter(|it| it.len() > 1);
-        Self { copies: equal.flatten().copied().collect(), few, left_out }
+        let copies: Vec<(u64, u32)> = equal.flatten().copied().collect();
+        let texts = repeated_texts(subject, &copies, with_texts);
+        Self { copies, few, texts, left_out }
     }
+}
+
+/// The texts whose copies have most memory, garbage included. The texts themselves are only read if they are wanted.
+fn repeated_texts(
+    subject: &Subject<'_>,
+    copies: &[(u64, u32)],
+    with_texts: bool,
+) -> Vec<RepeatedText> {
+    let space = subject.space;
+    let is_string = |slot: u32| space.slots[slot as usize].kind() == SlotType::STRING;
+    let groups = copies.chunk_by(|one, next| one.0 == next.0).filter(|it| is_string(it[0].1));
+    let bytes = |group: &[(u64, u32)]| {
+        let memory = subject.memory_of(group[0].1).map(|it| length(&it));
+        let each = memory.fold(space.slot_bytes(group[0].1), u64::saturating_add);
+        each.saturating_mul(group.len() as u64)
+    };
+    let mut groups: Vec<_> = groups.map(|group| (bytes(group), group[0])).collect();
+    groups.sort_unstable_by_key(|&(bytes, first)| (Reverse(bytes), first));
+    groups.truncate(MAX_TEXTS);
+    let mut reader = BodyReader::new(subject.image, space);
+    let text = |(_, (hash, slot))| {
+        let length = reader.contents(slot).map_or(0, |it| it.count());
+        let text = with_texts.then(|| space.text(subject.image, slot)).flatten();
+        RepeatedText { hash, length, text }
+    };
+    groups.into_iter().map(text).collect()
 }
 
 /// Returns true for the class of objects that Ruby hides from programs.

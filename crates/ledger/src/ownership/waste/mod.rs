@@ -14,13 +14,14 @@ use image::{Image, SparseRows};
 use linux::{Pages, each};
 use ruby::{BodyReader, ObjectSpace, SlotType};
 
+use crate::ReadDepth;
 use crate::ownership::bits::Bits;
 use crate::ownership::edges::Edge;
 use crate::ownership::object_graph::{Node, ObjectGraph, Paths};
 
 pub use accounts::{
-    ContentsAccounts, CopiesAccount, FewAccount, MAX_WASTE_GROUPS, WasteAccount, WasteAccounts,
-    WasteKind, WasteSums,
+    ContentsAccounts, CopiesAccount, FewAccount, MAX_WASTE_GROUPS, TextAccount, WasteAccount,
+    WasteAccounts, WasteKind, WasteSums,
 };
 use contents::{Contents, ContentsFinder};
 use rooms::{Rooms, RoomsFinder};
@@ -36,13 +37,13 @@ pub(crate) struct Waste {
 }
 
 impl Waste {
-    /// Reads the room of objects and, if wanted, their contents. `of_slots` are the blocks that they refer to.
+    /// Reads the room of objects and, if `read` has them, their contents. `of_slots` are the blocks that they refer to.
     pub(crate) fn read(
         image: &Image<'_>,
         heap: &HeapMap,
         space: &ObjectSpace,
         of_slots: &SparseRows<Edge>,
-        with_contents: bool,
+        read: ReadDepth,
     ) -> Self {
         let subject = Subject { image, heap, space, of_slots };
         let slots = space.slots.len();
@@ -50,7 +51,7 @@ impl Waste {
             let part = slots * number / PORTIONS..slots * (number + 1) / PORTIONS;
             let mut reader = BodyReader::new(image, space);
             let mut rooms = RoomsFinder::default();
-            let mut contents = with_contents.then(ContentsFinder::default);
+            let mut contents = (read >= ReadDepth::Contents).then(ContentsFinder::default);
             for slot in part.start as u32..part.end as u32 {
                 rooms.read(&subject, &mut reader, slot);
                 if let Some(contents) = &mut contents {
@@ -63,7 +64,8 @@ impl Waste {
         let contents: Option<Vec<_>> = contents.into_iter().collect();
         Self {
             rooms: Rooms::of(rooms),
-            contents: contents.map(|parts| Contents::compare(&subject, parts)),
+            contents: contents
+                .map(|parts| Contents::compare(&subject, parts, read == ReadDepth::Texts)),
         }
     }
 
