@@ -17,8 +17,8 @@ end
 
 Scenario.run(expect: "ruby.malloc", commands: {
   "copy" => lambda do
-    Backlog::JOBS.replace(Backlog::JOBS.map(&:itself))
-    Pool::BUFFERS.each { |buffer| buffer.replace(+"" << buffer) }
+    Backlog::JOBS.replace(Backlog::JOBS + [])
+    Pool::BUFFERS.each { |buffer| buffer.replace(buffer + "") }
     4.times { GC.start }
     {}
   end

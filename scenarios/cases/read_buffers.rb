@@ -26,7 +26,7 @@ def step
 end
 
 def copy
-  Inbox::MESSAGES.each { |message| message.replace(+"" << message) }
+  Inbox::MESSAGES.each { |message| message.replace(message + "") }
   2.times { GC.start }
   {}
 end

@@ -22,7 +22,7 @@ end
 
 Scenario.run(expect: "ruby.malloc", commands: {
   "copy" => lambda do
-    Sessions::TOKENS.map! { |token| +"" << token }
+    Sessions::TOKENS.map! { |token| token + "" }
     3.times { GC.start }
     {}
   end

@@ -70,8 +70,8 @@ pub(crate) enum Failure {
     NoAddress(String),
     #[error("there is no explanation of `{0}`: `rbloat explain` lists what it can explain")]
     NoExplanation(String),
-    #[error("--retained needs owners: leave out --owners 0")]
-    RetainedWithoutOwners,
+    #[error("{0} needs owners: leave out --owners 0")]
+    NeedsOwners(&'static str),
     #[error(
         "`rbloat top` needs a terminal: {0}. `rbloat` lists the Ruby processes once, and `rbloat record PID` records the memory \
          of a process over time"
@@ -150,7 +150,7 @@ impl Failure {
             | Self::NoAddress(_)
             | Self::NoExplanation(_)
             | Self::NoScreen(_)
-            | Self::RetainedWithoutOwners => 2,
+            | Self::NeedsOwners(_) => 2,
             Self::UnreadableRecording { .. }
             | Self::NotARecording { .. }
             | Self::NoArchive { .. } => 3,

@@ -66,11 +66,11 @@ pub use recording::{Recording, RecordingError};
 pub use report::{
     Arena, ArenaProblem, ArenaSlabs, CacheProblem, CacheUnit, CachesProblem, Capture,
     CaptureMethod, CauseRow, Class, CopiesRow, DifferentFile, DominatorRow, FamilyMemory, FewRow,
-    FileCode, FindingKind, FindingRow, FindingSeverity, Gc, GemCode, HeapPart, Interpreter,
-    InterpreterPart, KeptBy, KeptStacks, Malloc, MallocTuning, MappedFile, Memsize, MissingFile,
-    NoCopy, Owner, PinRow, ProcessSummary, Report, ReportGroup, ResidencyEvidence, RssCount, Ruby,
-    RubyPart, SizeClass, TextRow, ThreadRow, TmpfsFile, UnknownRow, Unread, Waste, WasteContents,
-    WasteGroup, WasteRow, milliseconds,
+    FewThings, FileCode, FindingKind, FindingRow, FindingSeverity, Gc, GemCode, HeapPart,
+    Interpreter, InterpreterPart, KeptBy, KeptStacks, Malloc, MallocTuning, MappedFile, Memsize,
+    MissingFile, NoCopy, Owner, PinRow, ProcessSummary, Report, ReportGroup, ResidencyEvidence,
+    RssCount, Ruby, RubyPart, SizeClass, TextRow, ThreadRow, TmpfsFile, UnknownRow, Unread, Waste,
+    WasteContents, WasteGroup, WasteRow, milliseconds,
 };
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError, SnapshotKind};
 pub use trim::{

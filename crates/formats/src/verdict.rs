@@ -92,8 +92,11 @@ pub enum Action {
         #[serde(default)]
         garbage_bytes: u64,
     },
-    /// Rebuild the tables of hashes that were large once.
+    /// Rebuild the tables of hashes, or of Sets, that were large once.
     Rehash {
+        /// `Hash`, or `Set` if they are written in C (from Ruby 4.0 on).
+        #[serde(default = "hash")]
+        class: String,
         /// The number of hashes.
         hashes: u64,
         /// Their entries.
@@ -317,4 +320,9 @@ pub struct ThreadStarter {
     pub threads: u64,
     /// The method that more than half of them run: `Client#run (/srv/app/client.rb:14)`.
     pub run: Option<String>,
+}
+
+/// The class in older documents.
+fn hash() -> String {
+    "Hash".into()
 }

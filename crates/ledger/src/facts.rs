@@ -12,19 +12,7 @@ use crate::ownership::{
     AddressIndex, Bits, Edge, ObjectCode, Owners, PointerGraph, Referent, Trace, current_frames,
     slot_edges,
 };
-
-/// What is read of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ReadDepth {
-    /// The memory by cause.
-    Causes,
-    /// The pointers between blocks too, so that blocks behind other blocks have owners.
-    Owners,
-    /// Also what objects contain, to compare it.
-    Contents,
-    /// Also the texts of which there are most copies.
-    Texts,
-}
+use crate::read_depth::ReadDepth;
 
 /// The facts that are read from an image during the capture, and the owners that they lead to: plain data, without the image's
 /// bytes.

@@ -15,6 +15,7 @@ mod memory_map;
 mod ownership;
 mod pages;
 mod pins;
+mod read_depth;
 mod sharing;
 mod size;
 mod stacks;
@@ -23,7 +24,7 @@ mod unknown;
 mod writes;
 pub use allocator::{ArenaProblem, Decay, Finding as MallocFinding, Libc, Tuning, is_glibc};
 pub use cause::{Cause, CauseGroup, Causes};
-pub use facts::{Facts, ReadDepth};
+pub use facts::Facts;
 pub use files::FileAccount;
 pub use finding::Finding;
 pub use interpreter::{
@@ -36,11 +37,12 @@ pub use memory_map::{
 };
 pub use ownership::{
     ANONYMOUS_CLASS, CONTAINERS, ContentsAccounts, CopiesAccount, Dominator, DominatorKind,
-    Explanation, FewAccount, MAX_WASTE_GROUPS, MEMORY_OF_EXTENSIONS, NoExplanation, OwnerAccount,
-    OwnerKind, Referrer, Retainer, SingletonClasses, SpareAccount, SpareKind, Subject,
-    THREAD_LOCALS, TextAccount, WasteAccount, WasteAccounts, WasteKind, WasteSums,
+    Explanation, FewAccount, FewKind, MAX_WASTE_GROUPS, MEMORY_OF_EXTENSIONS, NoExplanation,
+    OwnerAccount, OwnerKind, Referrer, Retainer, SingletonClasses, SpareAccount, SpareKind,
+    Subject, THREAD_LOCALS, TextAccount, WasteAccount, WasteAccounts, WasteKind, WasteSums,
 };
 pub use pins::{Pin, SizeClassAccount, SlabCounts};
+pub use read_depth::ReadDepth;
 pub use ruby::Finding as RubyFinding;
 pub use sharing::{
     DistinctPages, FamilyPages, MemberAccounts, MemberPages, MemberParts, PartAccount, Sharing,

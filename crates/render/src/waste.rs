@@ -2,7 +2,8 @@
 
 use anstyle::Style;
 use formats::{
-    CopiesRow, Diff, FewRow, Report, TextRow, Waste, WasteChange, WasteContents, WasteGroup,
+    CopiesRow, Diff, FewRow, FewThings, Report, TextRow, Waste, WasteChange, WasteContents,
+    WasteGroup,
 };
 use ledger::{Count, Size, WasteKind, percent};
 use serde_json::{Value, json};
@@ -29,25 +30,26 @@ pub(crate) fn write_waste(
     is_wanted: bool,
 ) -> std::fmt::Result {
     let Some(waste) = &report.waste else { return Ok(()) };
-    let unused = waste.unused_bytes();
-    let share = percent(unused, report.process.rss_bytes);
+    let (unused, saved) = (waste.unused_bytes(), waste.saved_bytes());
+    let rss = report.process.rss_bytes;
     if !is_wanted {
-        if share < MIN_MENTIONED {
+        if percent(saved, rss) < MIN_MENTIONED {
             return Ok(());
         }
         let text = format!(
-            "Live objects do not use {} of their memory ({share:.0} % of RSS): rbloat report {} --waste\n",
-            Size(unused),
+            "Live objects keep {} of room that they do not need ({:.0} % of RSS): rbloat report {} --waste\n",
+            Size(saved),
+            percent(saved, rss),
             report.process.pid
         );
         return write_wrapped(out, "", &text, width);
     }
-    let title = format!("{BOLD}MEMORY THAT LIVE OBJECTS DO NOT USE{BOLD:#}\n");
-    out.push_str(&title);
+    out.push_str(&format!("{BOLD}MEMORY THAT LIVE OBJECTS DO NOT USE{BOLD:#}\n"));
     let text = format!(
-        "{} ({share:.1} % of RSS). {} of it would be saved if each object had only the memory that it needs.\n",
+        "{} of room ({:.1} % of RSS). {} of it would be free for other objects if each had only the memory that it needs.\n",
         Size(unused),
-        Size(waste.saved_bytes())
+        percent(unused, rss),
+        Size(saved)
     );
     write_wrapped(out, "", &text, width)?;
     write_groups(waste, out, width)?;
@@ -153,9 +155,10 @@ pub(crate) fn page_rows(waste: &Waste) -> Value {
 
 /// The class of objects with next to nothing in them.
 fn name_of_few(row: &FewRow) -> String {
-    match row.elements {
-        0 => format!("{}, empty", row.class),
-        _ => format!("{}, with one element", row.class),
+    match row.has {
+        FewThings::Nothing => format!("{}, empty", row.class),
+        FewThings::OneElement => format!("{}, with one element", row.class),
+        FewThings::OnlyNil => format!("{}, with nothing but nil", row.class),
     }
 }
 
@@ -169,6 +172,7 @@ fn name(kind: WasteKind, class: &str) -> String {
         WasteKind::Hashes => format!("{class}, for entries"),
         WasteKind::Sets => format!("{class}, for elements"),
         WasteKind::Variables => format!("{class}, for variables"),
+        WasteKind::Slots => format!("{class}, in slots"),
     }
 }
 

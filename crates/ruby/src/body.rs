@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use image::{Image, Window};
+use image::{Image, Memory, Window};
 use linux::Address;
 
 use crate::layout::embedded;
@@ -23,6 +23,12 @@ use crate::model::slot::SlotType;
 use crate::object_space::ObjectSpace;
 use crate::word::{word, words};
 
+/// The most variables of an object, which are read at once, up to 3.1.
+const MAX_VARIABLES: u64 = 1 << 16;
+/// `FL_EXIVAR`: an object with variables in a table of all objects (up to 3.4; no flag since).
+const HAS_VARIABLES: u64 = 1 << 10;
+/// `RHASH_PROC_DEFAULT`.
+const HASH_HAS_PROC: u64 = 1 << 14;
 /// The bytes of slots that are read at a time.
 const SLOTS_BLOCK: usize = 64 << 10;
 /// The first bytes of a slot, which have all but values.
@@ -69,8 +75,8 @@ pub enum Contents {
         bytes: u64,
         /// The number of the encoding in the process.
         encoding: u8,
-        /// True if the bytes are in the slot itself.
-        is_in_slot: bool,
+        /// Where the bytes are.
+        home: TextHome,
     },
     /// The elements of an array, the members of a struct, or the variables of an object.
     Values {
@@ -87,9 +93,22 @@ pub enum Contents {
         words: u64,
         /// The number of pairs.
         count: u64,
+        /// What the hash returns for other keys: a word of its own, and if that is a Proc.
+        default: [u64; 2],
     },
     /// So many entries of a hash table.
     Entries(u64),
+}
+
+/// Where a string has its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextHome {
+    /// In the slot itself.
+    Slot,
+    /// In memory that it does not share.
+    Own,
+    /// In the memory of the string in this slot.
+    Shared(u32),
 }
 
 impl Contents {
@@ -159,12 +178,18 @@ pub struct BodyReader<'a> {
     head: Head,
     /// By the upper half of the flags: the variables of a shape, and how many its objects have room for.
     shapes: HashMap<u32, Option<[u64; 2]>>,
+    /// The sizes of slots, ascending.
+    slot_sizes: Vec<u64>,
 }
 
 impl<'a> BodyReader<'a> {
     /// A reader of these objects. `image` is the one that they were read from.
     #[must_use]
     pub fn new(image: &'a Image<'a>, space: &'a ObjectSpace) -> Self {
+        let sizes = space.pages.iter().map(|page| u64::from(page.slot_bytes));
+        let mut slot_sizes: Vec<u64> = sizes.filter(|bytes| *bytes > 0).collect();
+        slot_sizes.sort_unstable();
+        slot_sizes.dedup();
         Self {
             image,
             space,
@@ -174,20 +199,33 @@ impl<'a> BodyReader<'a> {
             page: 0,
             head: Head::NONE,
             shapes: HashMap::new(),
+            slot_sizes,
         }
     }
 
-    /// What the object in a slot has outside it; `None` if it has nothing there, or that is unknown.
+    /// Returns true if slots have several sizes, so that one may be larger than its object needs (from 3.2 on).
+    #[must_use]
+    pub fn has_room_in_slots(&self) -> bool {
+        self.slot_sizes.len() > 1
+    }
+
+    /// What the object in a slot has outside it, or the room in the slot; `None` if it has nothing there, or that is unknown.
     pub fn body(&mut self, slot: u32) -> Option<Body> {
         let head = self.head(slot)?;
         match head.kind {
-            SlotType::STRING => {
-                let is_outside = head.flags() & STRING_NOT_EMBEDDED != 0;
-                is_outside.then(|| self.buffer(Unit::Byte, [2, 3, 4].map(|it| head.word(it))))
+            SlotType::STRING if head.flags() & STRING_NOT_EMBEDDED != 0 => {
+                Some(self.buffer(Unit::Byte, [2, 3, 4].map(|it| head.word(it))))
+            }
+            // With the terminator.
+            SlotType::STRING if self.has_length_in_slot() => {
+                self.slot_room(&head, 25_u64.checked_add(head.word(2))?)
+            }
+            SlotType::ARRAY if head.flags() & ARRAY_EMBEDDED == 0 => {
+                Some(self.buffer(Unit::Element, [2, 4, 3].map(|it| head.word(it))))
             }
             SlotType::ARRAY => {
-                let is_outside = head.flags() & ARRAY_EMBEDDED == 0;
-                is_outside.then(|| self.buffer(Unit::Element, [2, 4, 3].map(|it| head.word(it))))
+                let elements = head.flags() >> ARRAY_LENGTH_SHIFT & ARRAY_LENGTH_MASK;
+                self.slot_room(&head, 16 + 8 * elements)
             }
             SlotType::HASH => {
                 let table = self.table_of(&head)?;
@@ -195,7 +233,7 @@ impl<'a> BodyReader<'a> {
                 Some(Body::Own(Room { start, unit: Unit::Entry, used, capacity }))
             }
             SlotType::OBJECT => {
-                let room = self.variables(&head)?;
+                let (room, _) = self.variables(&head)?;
                 let slot = head.at..head.address(head.slot_bytes / 8);
                 (!slot.contains(&room.start)).then_some(Body::Own(room))
             }
@@ -207,22 +245,65 @@ impl<'a> BodyReader<'a> {
         }
     }
 
-    /// What a string, an array, a hash, a struct, or an object with variables contains; `None` for other objects.
-    pub fn contents(&mut self, slot: u32) -> Option<Contents> {
+    /// The room in the slot of an object that needs so many bytes of it; `None` if no smaller slot would do.
+    fn slot_room(&self, head: &Head, needed: u64) -> Option<Body> {
+        let used = *self.slot_sizes.iter().find(|bytes| **bytes >= needed)?;
+        let (start, capacity) = (head.at, head.slot_bytes as u64);
+        let room = Room { start, unit: Unit::Slot, used, capacity };
+        (used < capacity).then_some(Body::Own(room))
+    }
+
+    fn has_length_in_slot(&self) -> bool {
+        self.space.class_names.is_some_and(|it| it.strings_have_length())
+    }
+
+    /// A number that objects of one class have in common if their variables have the same names; `None` for objects that are no
+    /// [`SlotType::OBJECT`] and have variables, whose values are elsewhere.
+    fn names_of_variables(&mut self, head: &Head) -> Option<u64> {
+        let flags = head.flags();
+        let Some(shape_tree) = self.space.shape_tree else {
+            return (flags & HAS_VARIABLES == 0).then_some(0);
+        };
+        if head.kind == SlotType::OBJECT {
+            return Some(flags >> 32);
+        }
+        let has_none = flags & HAS_VARIABLES == 0
+            && match shape_tree.home {
+                ShapeHome::Vm | ShapeHome::Tree => true,
+                ShapeHome::Variable | ShapeHome::Short => {
+                    self.shape(shape_tree, flags).is_some_and(|[used, _]| used == 0)
+                }
+            };
+        has_none.then_some(0)
+    }
+
+    /// What a string, an array, a hash, a struct, a Set, or an object with variables contains, and a number that differs for objects whose
+    /// variables have other names; `None` for other objects.
+    pub fn contents(&mut self, slot: u32) -> Option<(Contents, u64)> {
         let head = self.head(slot)?;
+        let names = self.names_of_variables(&head)?;
+        Some((self.contents_of(&head)?, names))
+    }
+
+    fn contents_of(&mut self, head: &Head) -> Option<Contents> {
         let flags = head.flags();
         match head.kind {
             SlotType::STRING => {
                 let encoding = (flags >> ENCODING_SHIFT & ENCODING_MASK) as u8;
-                let has_length = self.space.class_names?.strings_have_length();
+                self.space.class_names?;
                 let is_in_slot = flags & STRING_NOT_EMBEDDED == 0;
                 let (at, bytes, first) = match () {
                     () if !is_in_slot => (Address(head.word(3)), head.word(2), 0),
-                    () if has_length => (head.address(3), head.word(2), 3),
+                    () if self.has_length_in_slot() => (head.address(3), head.word(2), 3),
                     () => (head.address(2), flags >> STRING_LENGTH_SHIFT & STRING_LENGTH_MASK, 2),
                 };
                 let fits = !is_in_slot || bytes <= 8 * head.room_from(first);
-                fits.then_some(Contents::Text { at, bytes, encoding, is_in_slot })
+                let home = match self.space.slot_at(Address(head.word(4))) {
+                    _ if is_in_slot => TextHome::Slot,
+                    Some(owner) => TextHome::Shared(owner),
+                    None => TextHome::Own,
+                };
+                fits.then_some(Contents::Text { at, bytes, encoding, home })
             }
             SlotType::ARRAY if flags & ARRAY_EMBEDDED != 0 => {
                 let words = flags >> ARRAY_LENGTH_SHIFT & ARRAY_LENGTH_MASK;
@@ -233,7 +314,7 @@ impl<'a> BodyReader<'a> {
                 Some(Contents::Values { at: Address(head.word(4)), words: head.word(2) })
             }
             SlotType::HASH if flags & HASH_HAS_TABLE != 0 => {
-                Some(Contents::Entries(self.table_of(&head)?.count))
+                Some(Contents::Entries(self.table_of(head)?.count))
             }
             SlotType::HASH => {
                 let [count, bound] =
@@ -242,10 +323,12 @@ impl<'a> BodyReader<'a> {
                     true => Address(head.word(2)),
                     false => head.address(HASH_PAIRS_WORD),
                 };
-                Some(Contents::Pairs { at, words: 2 * bound, count })
+                let default = head.word(if head.has_table_pointer() { 3 } else { 2 });
+                let default = [default, flags & HASH_HAS_PROC];
+                Some(Contents::Pairs { at, words: 2 * bound, count, default })
             }
             SlotType::OBJECT => {
-                let Room { start: at, used: words, .. } = self.variables(&head)?;
+                let (Room { start: at, .. }, words) = self.variables(head)?;
                 Some(Contents::Values { at, words })
             }
             SlotType::STRUCT => {
@@ -259,6 +342,10 @@ impl<'a> BodyReader<'a> {
                 };
                 let inside = Contents::Values { at: head.address(first), words };
                 Some(if are_inside { inside } else { outside() })
+            }
+            SlotType::DATA if self.space.data_type_of(head.slot).is_some_and(DataType::is_set) => {
+                let table = embedded::structure_of(&head.bytes)?;
+                Some(Contents::Entries(set_table::room(self.layout, table)?.used))
             }
             _ => None,
         }
@@ -307,8 +394,8 @@ impl<'a> BodyReader<'a> {
         })
     }
 
-    /// The variables of an object, side by side, in the slot or outside.
-    fn variables(&mut self, head: &Head) -> Option<Room> {
+    /// The variables of an object, side by side, in the slot or outside, and the place of the last one.
+    fn variables(&mut self, head: &Head) -> Option<(Room, u64)> {
         const FIRST: usize = 2;
         let (flags, unit) = (head.flags(), Unit::Variable);
         let (in_slot, in_slot_capacity) = (head.address(FIRST), head.room_from(FIRST));
@@ -317,11 +404,13 @@ impl<'a> BodyReader<'a> {
                 true => (in_slot, in_slot_capacity),
                 false => (Address(head.word(3)), u64::from(head.word(2) as u32)),
             };
-            let bytes = Some(capacity as usize * 8).filter(|it| *it <= MEMORY_BLOCK)?;
-            let memory = if start == in_slot { &mut self.slots } else { &mut self.memory };
-            let variables = memory.bytes(start, bytes).ok()?;
-            let used = words(variables).take_while(|word| *word != UNSET).count() as u64;
-            return Some(Room { start, unit, used, capacity });
+            let mut bytes = vec![0; Some(capacity).filter(|it| *it <= MAX_VARIABLES)? as usize * 8];
+            self.image.read_exact(start, &mut bytes).ok()?;
+            // Variables that the object does not have lie between those that it has.
+            let is_set = || words(&bytes).map(|word| word != UNSET);
+            let used = is_set().filter(|is_set| *is_set).count() as u64;
+            let end = is_set().zip(1..).filter(|(is_set, _)| *is_set).last().map_or(0, |it| it.1);
+            return Some((Room { start, unit, used, capacity }, end));
         };
         let is_outside = match shape_tree.home {
             // Others are in an internal object.
@@ -335,7 +424,7 @@ impl<'a> BodyReader<'a> {
             true => (Address(head.word(FIRST)), capacity.max(used)),
             false => (in_slot, in_slot_capacity),
         };
-        (used <= capacity).then_some(Room { start, unit, used, capacity })
+        (used <= capacity).then_some((Room { start, unit, used, capacity }, used))
     }
 
     /// The variables of objects with these flags, and how many they have room for.

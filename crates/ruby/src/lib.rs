@@ -66,7 +66,7 @@ pub use backtrace::{
     ContextPath, CopiedStack, NoStack, RunningStack, RunningStacks, backtraces, closures,
     map_backtraces, object_in_variables,
 };
-pub use body::{Body, BodyReader, Contents, Slice};
+pub use body::{Body, BodyReader, Contents, Slice, TextHome};
 pub use code_paths::{code_paths, memory_of_bytecode};
 pub use collector::Collector;
 pub use error::{Check, Error, Failure};

@@ -125,8 +125,9 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     }
     let owners = arguments.owners();
     let source = naming::source(arguments.source.name()?)?;
-    if owners == 0 && (arguments.retained.retained || arguments.waste.waste) {
-        return Err(Failure::RetainedWithoutOwners);
+    let wanted = [("--retained", arguments.retained.retained), ("--waste", arguments.waste.waste)];
+    if let Some((option, _)) = wanted.into_iter().find(|(_, is_wanted)| owners == 0 && *is_wanted) {
+        return Err(Failure::NeedsOwners(option));
     }
     let (argument, is_process) = (source.argument(), matches!(source, Source::Process(_)));
     let samples = arguments.samples.read()?;

@@ -150,7 +150,8 @@ pub(super) fn release_objects(class: &OwnerAccount, most: Option<&Retainer>) -> 
 pub(super) fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Advice> {
     let (bytes, path) = (spare.saved_bytes(), spare.path.clone());
     let action = match spare.kind {
-        SpareKind::Hashes => Action::Rehash {
+        SpareKind::Hashes | SpareKind::Sets => Action::Rehash {
+            class: if spare.kind == SpareKind::Sets { "Set" } else { "Hash" }.into(),
             hashes: spare.objects,
             entries: spare.used,
             capacity: spare.room,

@@ -44,7 +44,9 @@ pub use process::ProcessSummary;
 pub use ruby::{Class, Gc, Ruby};
 pub use threads::ThreadRow;
 pub use unknown::UnknownRow;
-pub use waste::{CopiesRow, FewRow, TextRow, Waste, WasteContents, WasteGroup, WasteRow};
+pub use waste::{
+    CopiesRow, FewRow, FewThings, TextRow, Waste, WasteContents, WasteGroup, WasteRow,
+};
 
 /// The maximum number of classes in a brief report.
 const MAX_CLASSES: usize = 30;

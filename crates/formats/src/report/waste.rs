@@ -1,5 +1,5 @@
 use ledger::{
-    ContentsAccounts, CopiesAccount, FewAccount, TextAccount, WasteAccount, WasteAccounts,
+    ContentsAccounts, CopiesAccount, FewAccount, FewKind, TextAccount, WasteAccount, WasteAccounts,
     WasteKind, WasteSums,
 };
 use schemars::JsonSchema;
@@ -74,13 +74,25 @@ pub struct TextRow {
     pub text: Option<String>,
 }
 
-/// Objects without an element, or with one.
+/// What objects have that have next to nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FewThings {
+    /// No element, or no text.
+    Nothing,
+    /// One element.
+    OneElement,
+    /// Variables or members that are all `nil`.
+    OnlyNil,
+}
+
+/// Objects with next to nothing in them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct FewRow {
     pub class: String,
     pub path: String,
-    pub elements: u8,
+    pub has: FewThings,
     pub objects: u64,
     pub bytes: u64,
 }
@@ -155,7 +167,12 @@ impl From<&TextAccount> for TextRow {
 
 impl From<&FewAccount> for FewRow {
     fn from(account: &FewAccount) -> Self {
-        let FewAccount { class, elements, path, objects, bytes } = account.clone();
-        Self { class, path, elements, objects, bytes }
+        let FewAccount { class, kind, path, objects, bytes } = account.clone();
+        let has = match kind {
+            FewKind::Empty => FewThings::Nothing,
+            FewKind::One => FewThings::OneElement,
+            FewKind::Nil => FewThings::OnlyNil,
+        };
+        Self { class, path, has, objects, bytes }
     }
 }

@@ -10,6 +10,7 @@ use image::{Image, SparseRows};
 use linux::{Address, MIN_PAGE_SIZE, Pages, both, length};
 use ruby::{Content, Form, ObjectSpace, References, memory_of_bytecode};
 
+use crate::Finding;
 use crate::ownership::address_index::AddressIndex;
 use crate::ownership::areas::areas;
 use crate::ownership::bits::Bits;
@@ -22,7 +23,7 @@ use crate::ownership::structures::{Lists, OfThreads, concurrent_sets};
 use crate::ownership::threads::StackOwners;
 use crate::ownership::waste::Waste;
 use crate::pages::{Residents, pages_of};
-use crate::{Finding, ReadDepth};
+use crate::read_depth::ReadDepth;
 
 /// There are more nodes or slots than an edge can distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

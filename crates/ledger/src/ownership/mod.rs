@@ -49,6 +49,6 @@ pub use table::ANONYMOUS_CLASS;
 pub(crate) use threads::current_frames;
 pub(crate) use trace::Trace;
 pub use waste::{
-    ContentsAccounts, CopiesAccount, FewAccount, MAX_WASTE_GROUPS, SpareAccount, SpareKind,
-    TextAccount, WasteAccount, WasteAccounts, WasteKind, WasteSums,
+    ContentsAccounts, CopiesAccount, FewAccount, FewKind, MAX_WASTE_GROUPS, SpareAccount,
+    SpareKind, TextAccount, WasteAccount, WasteAccounts, WasteKind, WasteSums,
 };

@@ -214,16 +214,19 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                 }
             }
         }
-        Action::Rehash { hashes, entries, capacity, path, .. } => (
+        Action::Rehash { class, hashes, entries, capacity, path, .. } => (
             format!(
                 "Rebuild the {} of {}: {} room for {}, and there are {}. The largest is retained by {path}.",
                 if *hashes == 1 { "table" } else { "tables" },
-                many(*hashes, "Hash", "Hashes"),
+                match class.as_str() {
+                    "Set" => many(*hashes, "Set", "Sets"),
+                    _ => many(*hashes, "Hash", "Hashes"),
+                },
                 if *hashes == 1 { "it has" } else { "they have" },
                 many(*capacity, "entry", "entries"),
                 Count(*entries),
             ),
-            rehash(path),
+            if class == "Set" { "set.reset".into() } else { rehash(path) },
             "a moment in which no other thread uses the Hash.",
         ),
         Action::CopySlices { slices, used_bytes, strings, path, .. } => (
@@ -233,7 +236,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                 Size(*used_bytes),
                 many(*strings, "long String", "long Strings"),
             ),
-            "slice = +\"\" << slice".into(),
+            "slice + \"\"".into(),
             "a change of the program. `dup`, `String.new` and `byteslice` still share the bytes.",
         ),
         Action::CopyBuffers { class, objects, used_bytes, room_bytes, elements_bytes, path, .. } => (
@@ -258,11 +261,12 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                 )
             },
             match class.as_str() {
-                "Array" => "array.replace(array.map(&:itself))",
-                _ => "string.replace(+\"\" << string)",
+                "Array" => "array + []",
+                _ => "string + \"\"",
             }
             .into(),
-            "a moment in which no other thread uses the object.",
+            "a change of the program: `dup` keeps the room. With `replace`, an object that is not frozen gets the contents of its copy, at \
+             a moment in which no other thread uses it.",
         ),
         Action::ShareStrings { strings, texts, path, .. } => (
             format!(

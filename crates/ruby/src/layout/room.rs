@@ -33,6 +33,8 @@ pub enum Unit {
     Member,
     /// Variables of an object.
     Variable,
+    /// Bytes of a slot that is larger than its object needs: what is in use are those of the smallest slot that would do.
+    Slot,
 }
 
 impl Room {
@@ -66,7 +68,7 @@ impl Room {
     fn bytes_for(&self, units: u64) -> u64 {
         match self.entry_bytes() {
             Some(entry) => table_bytes(units, entry),
-            None if self.unit == Unit::Byte => units,
+            None if matches!(self.unit, Unit::Byte | Unit::Slot) => units,
             None => units.saturating_mul(8),
         }
     }

@@ -251,7 +251,7 @@ fn buffers_that_were_large_once_are_copied() {
     let (summary, words) = words(&before);
     assert!(summary.contains("in Arrays that have 80 B in room for "), "{summary}");
     assert!(!summary.contains("T_ARRAY"), "{summary}");
-    assert_eq!(words.command, "array.replace(array.map(&:itself))");
+    assert_eq!(words.command, "array + []");
     target.tell("copy");
     target.next_truth();
     let is_copy = |it: &Action| matches!(it, Action::CopyBuffers { .. });

@@ -9,8 +9,8 @@ use ruby::{Room, SlotType, Unit};
 use crate::ownership::object_graph::{ObjectGraph, Paths, class_name};
 use crate::ownership::retainers::Retainers;
 
-use super::contents::{Contents, RepeatedText};
-use super::rooms::Rooms;
+use super::contents::{Contents, FewKind, RepeatedText};
+use super::rooms::{Rooms, Sliced};
 use super::spare::known_to_programs;
 use super::subject::PORTIONS;
 
@@ -42,7 +42,7 @@ pub struct ContentsAccounts {
     pub copy_bytes: u64,
     /// The texts whose copies have most memory.
     pub texts: Vec<TextAccount>,
-    /// Objects with no element or with one, by class and root, the largest groups.
+    /// Objects with next to nothing in them, by class and root, the largest groups.
     pub few: Vec<FewAccount>,
     /// The strings that were not compared with others.
     pub left_out: u64,
@@ -65,6 +65,8 @@ pub enum WasteKind {
     Sets,
     /// The room for further variables of objects.
     Variables,
+    /// Slots that are larger than their strings and arrays need (from Ruby 3.2 on).
+    Slots,
 }
 
 /// The memory of objects that do not use all of it.
@@ -125,13 +127,13 @@ pub struct TextAccount {
     pub path: String,
 }
 
-/// The objects of a class that a root retains, and that have no element, or one.
+/// The objects of a class that a root retains, and that have next to nothing in them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FewAccount {
     /// The name of the class.
     pub class: String,
-    /// The number of elements.
-    pub elements: u8,
+    /// What they have.
+    pub kind: FewKind,
     /// The path that retains most of them.
     pub path: String,
     /// The number of objects.
@@ -152,7 +154,7 @@ impl WasteSums {
 
 impl WasteKind {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Strings,
         Self::SlicedStrings,
         Self::Arrays,
@@ -160,6 +162,7 @@ impl WasteKind {
         Self::Hashes,
         Self::Sets,
         Self::Variables,
+        Self::Slots,
     ];
 
     /// Its name in documents.
@@ -173,6 +176,7 @@ impl WasteKind {
             Self::Hashes => "hashes",
             Self::Sets => "sets",
             Self::Variables => "variables",
+            Self::Slots => "slots",
         }
     }
 
@@ -183,6 +187,7 @@ impl WasteKind {
             Unit::Entry => Self::Hashes,
             Unit::Member => Self::Sets,
             Unit::Variable => Self::Variables,
+            Unit::Slot => Self::Slots,
         }
     }
 }
@@ -255,18 +260,32 @@ pub(super) fn sums_of_room(
     slot: u32,
     room: &Room,
 ) -> WasteSums {
-    sums(graph, pages, slot, [room.bytes(), room.used_bytes(), room.least_bytes()])
+    let bytes = [room.bytes(), room.used_bytes(), room.least_bytes()];
+    let resident = match room.unit {
+        Unit::Slot => room.bytes(),
+        _ => resident_bytes(graph, pages, slot),
+    };
+    sums(resident, bytes)
 }
 
-/// The sums of an object with so many bytes, used bytes, and bytes that a copy needs.
-fn sums(
+/// The sums of an object of which others are slices.
+pub(super) fn sums_of_slices(
     graph: &ObjectGraph<'_>,
     pages: &Pages,
     slot: u32,
-    [bytes, used_bytes, least_bytes]: [u64; 3],
+    sliced: &Sliced,
 ) -> WasteSums {
+    let bytes = [sliced.bytes, sliced.used_bytes, sliced.used_bytes];
+    sums(resident_bytes(graph, pages, slot), bytes)
+}
+
+fn resident_bytes(graph: &ObjectGraph<'_>, pages: &Pages, slot: u32) -> u64 {
     let ranges = graph.memory_of(slot);
-    let resident = ranges.map(|range| pages.resident_bytes(&range)).fold(0, u64::saturating_add);
+    ranges.map(|range| pages.resident_bytes(&range)).fold(0, u64::saturating_add)
+}
+
+/// The sums of an object with so many bytes, used bytes, and bytes that a copy needs.
+fn sums(resident: u64, [bytes, used_bytes, least_bytes]: [u64; 3]) -> WasteSums {
     // What is in use is resident, and what malloc rounded up is not the object's.
     let resident = resident.min(bytes);
     WasteSums {
@@ -295,11 +314,7 @@ pub(super) fn accounts(
     let sliced = sliced.map(|(slot, sliced)| {
         let is_string = graph.kind(*slot) == Some(SlotType::STRING);
         let kind = if is_string { WasteKind::SlicedStrings } else { WasteKind::SlicedArrays };
-        (
-            kind,
-            *slot,
-            sums(graph, pages, *slot, [sliced.bytes, sliced.used_bytes, sliced.used_bytes]),
-        )
+        (kind, *slot, sums_of_slices(graph, pages, *slot, sliced))
     });
     let mut groups: Groups<'_, WasteKind, WasteSums> = Groups::new(paths);
     for (kind, slot, sums) in own.chain(sliced).filter(|(.., sums)| sums.unused_bytes > 0) {
@@ -383,10 +398,10 @@ fn contents_accounts(contents: &Contents, paths: &(ObjectGraph<'_>, Paths)) -> C
         path: retainers.path_to(slot),
     });
     let texts = texts.collect();
-    let mut few: Groups<'_, u8, Sum> = Groups::new(paths);
-    for &(slot, elements) in &contents.few {
+    let mut few: Groups<'_, FewKind, Sum> = Groups::new(paths);
+    for &(slot, kind) in &contents.few {
         let bytes = graph.bytes_of(slot);
-        if let Some(sum) = few.of(elements, slot, bytes) {
+        if let Some(sum) = few.of(kind, slot, bytes) {
             sum.objects += 1;
             sum.bytes = sum.bytes.saturating_add(bytes);
         }
@@ -407,9 +422,9 @@ fn contents_accounts(contents: &Contents, paths: &(ObjectGraph<'_>, Paths)) -> C
         texts,
         few: few.largest(
             |sum| sum.bytes,
-            |elements, class, path, Sum { objects, bytes, .. }| FewAccount {
+            |kind, class, path, Sum { objects, bytes, .. }| FewAccount {
                 class,
-                elements,
+                kind,
                 path,
                 objects,
                 bytes,

@@ -2,11 +2,12 @@
 
 use std::cmp::Reverse;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use image::{Memory, Window};
 use linux::{Address, each, length};
-use ruby::{BodyReader, ClassKind, Content, ObjectSpace, SlotType};
+use ruby::{BodyReader, ClassKind, Content, ObjectSpace, SlotType, TextHome};
 
 use crate::pages::pages_of;
 
@@ -17,7 +18,7 @@ const BLOCK: usize = 256 << 10;
 /// The bytes of values that are read at a time.
 const VALUES_BLOCK: usize = 16 << 10;
 /// The words of the largest object, other than a string, that is compared.
-const MAX_WORDS: u64 = 16;
+const MAX_WORDS: u64 = 64;
 /// Objects in others are compared down to this depth. What is deeper has to be the same object.
 const MAX_DEPTH: usize = 3;
 /// The number of texts that may be listed.
@@ -32,8 +33,8 @@ const MAX_TIMES: u64 = 2;
 pub(super) struct Contents {
     /// Objects of one class with the same contents as others: a hash of these and the slot, ascending.
     pub(super) copies: Vec<(u64, u32)>,
-    /// Objects with no element or with one, and its number. Objects whose variables are all `nil` have none.
-    pub(super) few: Vec<(u32, u8)>,
+    /// Objects with next to nothing in them.
+    pub(super) few: Vec<(u32, FewKind)>,
     /// The texts whose copies may have most memory.
     pub(super) texts: Vec<RepeatedText>,
     /// The strings that were not compared.
@@ -50,12 +51,27 @@ pub(super) struct RepeatedText {
     pub(super) text: Option<String>,
 }
 
+/// The kinds of objects with next to nothing in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FewKind {
+    /// No element, or no text.
+    Empty,
+    /// One element.
+    One,
+    /// No variable, or no member, that is not `nil`.
+    Nil,
+}
+
 /// The objects in a part of all slots that are to be compared.
 #[derive(Debug, Default)]
 pub(super) struct ContentsFinder {
     texts: Vec<Text>,
     values: Vec<Values>,
-    few: Vec<(u32, u8)>,
+    few: Vec<(u32, FewKind)>,
+    /// Empty objects, and what they may differ in.
+    empty: Vec<(u32, u64)>,
+    /// The strings of which others are slices. Programs do not know most of them.
+    sliced: Vec<u32>,
 }
 
 /// The text of a string.
@@ -65,12 +81,15 @@ struct Text {
     bytes: u64,
     slot: u32,
     encoding: u8,
+    is_slice: bool,
 }
 
 /// The words of another object.
 #[derive(Debug, Clone, Copy)]
 struct Values {
     at: Address,
+    /// What objects with the same words may differ in: the names of variables, or the default of a hash.
+    key: u64,
     slot: u32,
     words: u8,
 }
@@ -80,33 +99,58 @@ impl ContentsFinder {
     pub(super) fn read(&mut self, subject: &Subject<'_>, reader: &mut BodyReader<'_>, slot: u32) {
         let its = subject.space.slots[slot as usize];
         let has_elements = match its.kind() {
-            SlotType::STRING | SlotType::ARRAY | SlotType::HASH => true,
+            SlotType::STRING | SlotType::ARRAY | SlotType::HASH | SlotType::DATA => true,
             SlotType::STRUCT | SlotType::OBJECT => false,
             _ => return,
         };
         if !its.is_live() || is_hidden(subject.space, its.class()) {
             return;
         }
-        let Some(contents) = reader.contents(slot) else { return };
+        let Some((contents, names)) = reader.contents(slot) else { return };
         let count = contents.count();
-        if let ruby::Contents::Text { at, bytes, encoding, is_in_slot } = contents {
-            let mut memory = subject.memory_of(slot);
-            if count == 0 {
-                self.few.push((slot, 0));
-            } else if is_in_slot || memory.any(|it| it.start == at && bytes <= length(&it)) {
-                self.texts.push(Text { at, bytes, slot, encoding });
+        let key = match contents {
+            ruby::Contents::Text { encoding, .. } => encoding.into(),
+            ruby::Contents::Pairs { default: [word, is_proc], .. } => word.rotate_left(1) ^ is_proc,
+            ruby::Contents::Values { .. } | ruby::Contents::Entries(_) => names,
+        };
+        match count {
+            0 if has_elements => {
+                self.few.push((slot, FewKind::Empty));
+                if its.kind() != SlotType::DATA {
+                    self.empty.push((slot, key));
+                }
+                return;
             }
-            return;
+            0 => return,
+            1 if has_elements && its.kind() != SlotType::STRING => {
+                self.few.push((slot, FewKind::One));
+            }
+            _ => {}
         }
-        if has_elements && count <= 1 {
-            self.few.push((slot, count as u8));
-        }
-        if let ruby::Contents::Values { at, words } | ruby::Contents::Pairs { at, words, .. } =
-            contents
-            && count > 0
-            && words <= MAX_WORDS
-        {
-            self.values.push(Values { at, slot, words: words as u8 });
+        match contents {
+            ruby::Contents::Text { at, bytes, encoding, home } => {
+                let fits = |it: Range<Address>| it.contains(&at) && bytes <= it.end - at;
+                let is_read = match home {
+                    TextHome::Slot => true,
+                    TextHome::Own => subject.memory_of(slot).any(|it| it.start == at && fits(it)),
+                    TextHome::Shared(owner) => {
+                        self.sliced.push(owner);
+                        // The owner may have the bytes in its slot.
+                        let in_slot = subject.slot(owner);
+                        subject.memory_of(owner).chain(in_slot).any(fits)
+                    }
+                };
+                if is_read {
+                    let is_slice = matches!(home, TextHome::Shared(_));
+                    self.texts.push(Text { at, bytes, slot, encoding, is_slice });
+                }
+            }
+            ruby::Contents::Values { at, words } | ruby::Contents::Pairs { at, words, .. }
+                if words <= MAX_WORDS =>
+            {
+                self.values.push(Values { at, key, slot, words: words as u8 });
+            }
+            _ => {}
         }
     }
 }
@@ -119,18 +163,23 @@ impl Contents {
         with_texts: bool,
     ) -> Self {
         let (mut texts, mut values, mut few) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut empty, mut sliced) = (Vec::new(), Vec::new());
         for part in parts {
             texts.push(part.texts);
             values.push(part.values);
             few.extend(part.few);
+            empty.extend(part.empty);
+            sliced.extend(part.sliced);
         }
         let space = subject.space;
         let state = RandomState::new();
         // By slot; 0 for objects without a hash, which are like no others.
         let mut hashes = vec![0; space.slots.len()];
         let left_out = hash_texts(subject, &state, &texts, &mut hashes);
-        let empty = few.iter().filter(|(_, elements)| *elements == 0);
-        empty.for_each(|&(slot, _)| hashes[slot as usize] = state.hash_one(type_of(space, slot)));
+        for (slot, key) in empty {
+            hashes[slot as usize] = state.hash_one((type_of(space, slot), key));
+        }
+        sliced.into_iter().for_each(|slot| hashes[slot as usize] = 0);
         let hash_all = |hashes: &[u64]| {
             each(values.len(), |part| hash_values(subject, &state, &values[part], hashes))
         };
@@ -143,7 +192,7 @@ impl Contents {
             set(&mut hashes, &found);
         }
         let nils = each(values.len(), |part| nil_objects(subject, &values[part]));
-        few.extend(nils.into_iter().flatten().map(|slot| (slot, 0)));
+        few.extend(nils.into_iter().flatten().map(|slot| (slot, FewKind::Nil)));
         let mut copies: Vec<(u64, u32)> =
             hashes.into_iter().zip(0..).filter(|(hash, _)| *hash != 0).collect();
         copies.sort_unstable();
@@ -173,7 +222,7 @@ fn repeated_texts(
     groups.truncate(MAX_TEXTS);
     let mut reader = BodyReader::new(subject.image, space);
     let text = |(_, (hash, slot))| {
-        let length = reader.contents(slot).map_or(0, |it| it.count());
+        let length = reader.contents(slot).map_or(0, |it| it.0.count());
         let text = with_texts.then(|| space.text(subject.image, slot)).flatten();
         RepeatedText { hash, length, text }
     };
@@ -224,10 +273,12 @@ fn hash_texts(
         let mut window = Window::new(subject.image, BLOCK);
         let mut end = Address(0);
         let hash = |text: &Text| {
-            // Each byte belongs to one string.
-            let is_read = text.at >= end && take(text.bytes);
+            // Each byte belongs to one string, and to its slices.
+            let is_read = (text.is_slice || text.at >= end) && take(text.bytes);
             let hash = is_read.then(|| hash_of(&mut window, state, key(text), text)).flatten()?;
-            end = text.at.offset(text.bytes);
+            if !text.is_slice {
+                end = text.at.offset(text.bytes);
+            }
             Some((text.slot, hash))
         };
         texts.into_iter().map(hash).collect::<Vec<_>>()
@@ -289,7 +340,7 @@ fn hash_values(
     let mut found = Vec::with_capacity(values.len());
     with_words(subject, values, |object, words| {
         let mut hasher = state.build_hasher();
-        type_of(space, object.slot).hash(&mut hasher);
+        (type_of(space, object.slot), object.key).hash(&mut hasher);
         let is_hash = space.slots[object.slot as usize].kind() == SlotType::HASH;
         // A value whose key was deleted stays.
         let pairs = words.chunks(2).filter(|it| !is_hash || !Content::is_deleted_key(it[0]));

@@ -14,15 +14,16 @@ use image::{Image, SparseRows};
 use linux::{Pages, each};
 use ruby::{BodyReader, ObjectSpace, SlotType};
 
-use crate::ReadDepth;
 use crate::ownership::bits::Bits;
 use crate::ownership::edges::Edge;
 use crate::ownership::object_graph::{Node, ObjectGraph, Paths};
+use crate::read_depth::ReadDepth;
 
 pub use accounts::{
     ContentsAccounts, CopiesAccount, FewAccount, MAX_WASTE_GROUPS, TextAccount, WasteAccount,
     WasteAccounts, WasteKind, WasteSums,
 };
+pub use contents::FewKind;
 use contents::{Contents, ContentsFinder};
 use rooms::{Rooms, RoomsFinder};
 pub use spare::{SpareAccount, SpareKind};
@@ -63,7 +64,7 @@ impl Waste {
         let (rooms, contents): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         let contents: Option<Vec<_>> = contents.into_iter().collect();
         Self {
-            rooms: Rooms::of(rooms),
+            rooms: Rooms::of(space, rooms),
             contents: contents
                 .map(|parts| Contents::compare(&subject, parts, read == ReadDepth::Texts)),
         }

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use linux::{Address, length};
-use ruby::{Body, BodyReader, Room, SlotType, StTable, Unit};
+use ruby::{Body, BodyReader, ObjectSpace, Room, SlotType, StTable, Unit};
 
 use super::subject::Subject;
 
-/// The least memory of a string whose slices are examined, in bytes: to find out whether it is also used as a whole takes long.
-const MIN_SLICED_BYTES: u64 = 1 << 10;
+/// The least memory of an object whose slices are examined, in bytes.
+const MIN_SLICED_BYTES: u64 = 64;
+/// All sliced strings together count if they leave this many bytes unused: to find out which of them are also used as a whole takes long.
+const MIN_UNUSED_BYTES: u64 = 1 << 20;
 
 /// The objects with memory that they do not use.
 #[derive(Debug, Clone, Default)]
@@ -49,7 +51,7 @@ pub(super) struct RoomsFinder {
 
 impl Rooms {
     /// Joins what was found in all parts of the slots, which are in their order.
-    pub(super) fn of(parts: Vec<RoomsFinder>) -> Self {
+    pub(super) fn of(space: &ObjectSpace, parts: Vec<RoomsFinder>) -> Self {
         let (mut own, mut sliced) = (Vec::new(), HashMap::<u32, Sliced>::new());
         for part in parts {
             own.extend(part.own);
@@ -59,6 +61,12 @@ impl Rooms {
         }
         let mut sliced: Vec<_> = sliced.into_iter().collect();
         sliced.retain(|(_, it)| it.used_bytes < it.bytes);
+        let is_string = |slot: u32| space.slots[slot as usize].kind() == SlotType::STRING;
+        let of_strings = sliced.iter().filter(|(slot, _)| is_string(*slot));
+        let unused = of_strings.map(|(_, it)| it.bytes - it.used_bytes);
+        if unused.fold(0, u64::saturating_add) < MIN_UNUSED_BYTES {
+            sliced.retain(|(slot, _)| !is_string(*slot));
+        }
         sliced.sort_unstable_by_key(|(slot, _)| *slot);
         Self { own, sliced }
     }
@@ -86,9 +94,7 @@ impl RoomsFinder {
             its == Some(kind) && (kind == SlotType::STRING || space.is_hidden_array(**owner))
         };
         for &owner in space.links.of(slot).iter().filter(is_owner) {
-            let is_examined = |memory: &Range<Address>| {
-                kind == SlotType::ARRAY || length(memory) >= MIN_SLICED_BYTES
-            };
+            let is_examined = |memory: &Range<Address>| length(memory) >= MIN_SLICED_BYTES;
             let Some(memory) = subject.memory_of(owner).next().filter(is_examined) else {
                 continue;
             };
@@ -101,7 +107,7 @@ impl RoomsFinder {
             let its = self.sliced.entry(owner).or_insert_with(|| {
                 // What malloc rounded up is no part of it.
                 let unit = if kind == SlotType::ARRAY { 8 } else { 1 };
-                let all = reader.contents(owner).map_or(0, |it| it.count().saturating_mul(unit));
+                let all = reader.contents(owner).map_or(0, |it| it.0.count().saturating_mul(unit));
                 Sliced { bytes: all.min(length(&memory)), ..Sliced::default() }
             });
             its.slices += 1;
@@ -109,14 +115,15 @@ impl RoomsFinder {
         }
     }
 
-    /// Reads the room of an object with memory of its own.
+    /// Reads the room of an object in its slot, or with memory of its own.
     fn read_room(&mut self, subject: &Subject<'_>, reader: &mut BodyReader<'_>, slot: u32) {
         let mut memory = subject.memory_of(slot).peekable();
-        if memory.peek().is_none() {
+        if memory.peek().is_none() && !reader.has_room_in_slots() {
             return;
         }
         let Some(Body::Own(room)) = reader.body(slot) else { return };
-        if memory.any(|it| has_room_in(&it, &room)) && room.used_bytes() < room.bytes() {
+        let is_its = room.unit == Unit::Slot || memory.any(|it| has_room_in(&it, &room));
+        if is_its && room.used_bytes() < room.bytes() {
             self.own.push((slot, room));
         }
     }

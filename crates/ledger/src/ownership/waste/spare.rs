@@ -12,11 +12,13 @@ use ruby::{Room, SlotType, Unit};
 use crate::ownership::object_graph::{ObjectGraph, Paths};
 use crate::ownership::retainers::Retainers;
 
+use super::accounts::{sums_of_room, sums_of_slices};
 use super::rooms::{Rooms, Sliced};
 
-/// The least memory of an object that counts, in bytes, and of one that others are slices of: a page.
+/// The least memory of an object that counts, in bytes.
 const MIN_BYTES: u64 = 256;
-const MIN_SLICED_BYTES: u64 = 4 << 10;
+/// The least memory of sliced arrays whose elements count, in bytes: to find them takes long.
+const MIN_ARRAYS_BYTES: u64 = 64 << 10;
 /// A step is against the fewest roots that have more than this part of what it saves.
 const MOST: (u64, u64) = (9, 10);
 /// An object uses little of its memory if it is less than one part in this many.
@@ -63,6 +65,8 @@ impl SpareAccount {
 pub enum SpareKind {
     /// Hashes: what they use is counted in entries.
     Hashes,
+    /// Sets that are written in C (from Ruby 4.0 on), in the same way.
+    Sets,
     /// Strings of which other strings are slices.
     Strings,
     /// Arrays with a large buffer.
@@ -80,30 +84,30 @@ struct Large {
     users: u64,
     used: u64,
     room: u64,
-    /// The bytes that a copy needs.
-    least_bytes: u64,
+    /// The resident bytes that a copy does not need.
+    unneeded: u64,
 }
 
 impl Large {
     /// An object with this room, if that is large and the object uses little of it.
-    fn of_room(slot: u32, room: &Room) -> Option<(SpareKind, Self)> {
+    fn of_room(slot: u32, room: &Room, unneeded: u64) -> Option<(SpareKind, Self)> {
         let (kind, unit) = match room.unit {
             Unit::Entry => (SpareKind::Hashes, 1),
+            Unit::Member => (SpareKind::Sets, 1),
             Unit::Byte => (SpareKind::Buffers, 1),
             Unit::Element => (SpareKind::Arrays, 8),
-            Unit::Member | Unit::Variable => return None,
+            Unit::Variable | Unit::Slot => return None,
         };
         let is_large = room.bytes() >= MIN_BYTES && room.used < room.capacity / PARTS;
-        let least_bytes = room.least_bytes();
         let (used, room) = (room.used * unit, room.capacity * unit);
-        is_large.then_some((kind, Self { slot, users: 1, used, room, least_bytes }))
+        is_large.then_some((kind, Self { slot, users: 1, used, room, unneeded }))
     }
 
     /// An object of which others are slices, if they use little of it.
-    fn of_slices((slot, sliced): &(u32, Sliced)) -> Option<Self> {
+    fn of_slices(slot: u32, sliced: &Sliced, unneeded: u64) -> Option<Self> {
         let Sliced { slices: users, used_bytes: used, bytes: room } = *sliced;
-        let is_large = room >= MIN_SLICED_BYTES && used < room / PARTS;
-        is_large.then_some(Self { slot: *slot, users, used, room, least_bytes: used })
+        let is_large = room >= MIN_BYTES && used < room / PARTS;
+        is_large.then_some(Self { slot, users, used, room, unneeded })
     }
 }
 
@@ -114,11 +118,15 @@ pub(super) fn accounts(
     (graph, paths): &(ObjectGraph<'_>, Paths),
     whole: &HashSet<u32>,
 ) -> Vec<SpareAccount> {
+    // Programs cannot change the buffers of C extensions.
     let is_retained = |large: &Large| {
         let root = paths.root(graph.slot(large.slot));
-        root.is_some_and(|root| !graph.is_of_extensions(root))
+        graph.is_visible(large.slot) && root.is_some_and(|root| !graph.is_of_extensions(root))
     };
-    let own = rooms.own.iter().filter_map(|(slot, room)| Large::of_room(*slot, room));
+    let own = rooms.own.iter().filter_map(|(slot, room)| {
+        let unneeded = sums_of_room(graph, pages, *slot, room).saved_bytes;
+        Large::of_room(*slot, room, unneeded)
+    });
     let own: Vec<_> = own.filter(|(_, large)| is_retained(large)).collect();
     let with_room = |wanted: SpareKind| {
         let objects = own.iter().filter(move |(kind, _)| *kind == wanted);
@@ -127,16 +135,18 @@ pub(super) fn accounts(
     let sliced = |wanted: SlotType| {
         let is_wanted =
             |it: &&(u32, Sliced)| graph.kind(it.0) == Some(wanted) && !whole.contains(&it.0);
-        let sliced = rooms.sliced.iter().filter(is_wanted).filter_map(Large::of_slices);
-        sliced.filter(is_retained).collect::<Vec<_>>()
+        let sliced = rooms.sliced.iter().filter(is_wanted).filter_map(|(slot, sliced)| {
+            let unneeded = sums_of_slices(graph, pages, *slot, sliced).saved_bytes;
+            Large::of_slices(*slot, sliced, unneeded)
+        });
+        let root = |large: &Large| paths.root(graph.slot(large.slot));
+        let is_of_program = |it: &Large| root(it).is_some_and(|root| !graph.is_of_extensions(root));
+        sliced.filter(is_of_program).collect::<Vec<_>>()
     };
-    let unneeded = |large: &Large| {
-        let ranges = graph.memory_of(large.slot);
-        let resident = ranges.map(|range| pages.resident_bytes(&range)).sum::<u64>();
-        resident.saturating_sub(large.least_bytes)
-    };
+    let unneeded = |large: &Large| large.unneeded;
     let kinds = [
         (SpareKind::Hashes, with_room(SpareKind::Hashes)),
+        (SpareKind::Sets, with_room(SpareKind::Sets)),
         (SpareKind::Strings, sliced(SlotType::STRING)),
         (SpareKind::Arrays, with_room(SpareKind::Arrays)),
         (SpareKind::SlicedArrays, sliced(SlotType::ARRAY)),
@@ -158,8 +168,9 @@ pub(super) fn accounts(
             let blocks = blocks.map(|block| graph.memory(block as u32));
             blocks.chain([graph.slot(large.slot)]).collect::<Vec<_>>()
         };
+        let is_much = || objects.iter().map(unneeded).sum::<u64>() >= MIN_ARRAYS_BYTES;
         let sliced: HashSet<u32> = match kind {
-            SpareKind::SlicedArrays => objects.iter().flat_map(nodes).collect(),
+            SpareKind::SlicedArrays if is_much() => objects.iter().flat_map(nodes).collect(),
             _ => HashSet::new(),
         };
         Some(SpareAccount {

@@ -29,4 +29,10 @@ impl Subject<'_> {
         let blocks = certain.filter_map(|edge| self.heap.block(edge.to() as usize));
         blocks.map(|block| self.heap.header.usable(block))
     }
+
+    /// The slot with this number.
+    pub(super) fn slot(&self, slot: u32) -> Option<Range<Address>> {
+        let at = self.space.slot_address(slot as usize)?;
+        Some(at..at.offset(self.space.slot_bytes(slot)))
+    }
 }

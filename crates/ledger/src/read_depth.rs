@@ -1,0 +1,12 @@
+/// What is read of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReadDepth {
+    /// The memory by cause.
+    Causes,
+    /// The pointers between blocks too, so that blocks behind other blocks have owners.
+    Owners,
+    /// Also what objects contain, to compare it.
+    Contents,
+    /// Also the texts of which there are most copies.
+    Texts,
+}
