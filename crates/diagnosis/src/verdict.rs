@@ -15,6 +15,14 @@ pub const MIN_SHARE: f64 = 25.0;
 
 /// Returnable or unreachable memory of this size is named at any share of RSS, in bytes.
 pub(crate) const MIN_WASTE_BYTES: u64 = 64 << 20;
+/// Objects behind one root are named if they hold this many bytes, or this share of RSS in percent and at least
+/// [`MIN_ROOT_BYTES`]. In Rails without an application, the largest has 2 %.
+pub(crate) const LARGE_ROOT_BYTES: u64 = MIN_WASTE_BYTES;
+const MIN_ROOT_SHARE: f64 = 50.0;
+const MIN_ROOT_BYTES: u64 = 16 << 20;
+
+/// The first part of a path that begins in variables of a library.
+const VARIABLES: &str = "(variables of ";
 
 /// The groups of free memory. They mean the same to a user: the process is larger than what it uses.
 pub const FREE: [CauseGroup; 4] = [
@@ -133,7 +141,7 @@ fn is_behind_extensions(ledger: &Ledger) -> bool {
 /// Returns true for a path that begins in memory of C extensions, or in the variables of a library other than the interpreter.
 #[must_use]
 pub fn is_of_extensions(path: &str) -> bool {
-    let library = path.strip_prefix("(variables of ").and_then(|it| it.split(')').next());
+    let library = path.strip_prefix(VARIABLES).and_then(|it| it.split(')').next());
     path.starts_with(MEMORY_OF_EXTENSIONS) || library.is_some_and(|name| !is_interpreter(name))
 }
 
@@ -183,6 +191,44 @@ pub fn large_in_parts(report: &Report) -> Option<&Action> {
     actions.find(|it| matches!(it, Action::ReleaseObjects { bytes, .. } if is_large(*bytes)))
 }
 
+/// Returns the root whose objects hold most, with their resident bytes, if these are much of a process. Each cause may be small: the objects
+/// of one root may be of several classes, of Ruby and of extensions.
+#[must_use]
+pub fn large_root(report: &Report) -> Option<(&str, u64)> {
+    let of_objects = [Cause::RubyMalloc, Cause::NativeHeld];
+    let owners = report.owners.iter().flatten();
+    let owners = owners.filter(|it| it.cause.is_some_and(|cause| of_objects.contains(&cause)));
+    // Owners have the headers of their chunks, which are no part of the causes.
+    let of_causes = report
+        .causes
+        .iter()
+        .filter(|row| row.cause == Cause::RubyLiveSlots || of_objects.contains(&row.cause));
+    let most = of_causes.map(|row| row.bytes).fold(0, u64::saturating_add);
+    let roots =
+        by_root(owners).into_iter().filter_map(|(root, bytes)| Some((root?, bytes.min(most))));
+    // No program has named those.
+    let named = roots.filter(|(root, _)| !root.starts_with(VARIABLES) && !is_of_extensions(root));
+    let rss_bytes = report.process.rss_bytes;
+    named.max_by_key(|&(_, bytes)| bytes).filter(|&(_, bytes)| is_large_root(bytes, rss_bytes))
+}
+
+fn is_large_root(bytes: u64, rss_bytes: u64) -> bool {
+    let is_main = bytes >= MIN_ROOT_BYTES && percent(bytes, rss_bytes) >= MIN_ROOT_SHARE;
+    is_main || bytes >= LARGE_ROOT_BYTES
+}
+
+/// The resident bytes of the objects of some owners by the root that retains them; `None` stands for garbage.
+fn by_root<'a>(owners: impl Iterator<Item = &'a Owner>) -> BTreeMap<Option<&'a str>, u64> {
+    let mut roots = BTreeMap::<Option<&str>, u64>::new();
+    for owner in owners {
+        for kept in &owner.kept_by {
+            let bytes = roots.entry(kept.path.as_deref().map(root)).or_default();
+            *bytes = bytes.saturating_add(resident(owner, kept));
+        }
+    }
+    roots
+}
+
 /// The objects that hold most of the memory of a verdict on Ruby objects. Each part is proved by resident bytes: it has more
 /// than half of the verdict's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -206,18 +252,9 @@ impl<'a> Majority<'a> {
     #[must_use]
     pub fn of(report: &'a Report) -> Self {
         let is_most = |bytes: u64| bytes > report.verdict.bytes / 2;
-        let mut roots = BTreeMap::<Option<&str>, u64>::new();
-        let mut of_extensions = 0_u64;
-        for owner in managed(report) {
-            for kept in &owner.kept_by {
-                let (path, more) = (kept.path.as_deref(), resident(owner, kept));
-                let bytes = roots.entry(path.map(root)).or_default();
-                *bytes = bytes.saturating_add(more);
-                if path.is_some_and(is_of_extensions) {
-                    of_extensions = of_extensions.saturating_add(more);
-                }
-            }
-        }
+        let roots = by_root(managed(report));
+        let extensions = roots.iter().filter(|(root, _)| root.is_some_and(is_of_extensions));
+        let of_extensions = extensions.map(|(_, &bytes)| bytes).fold(0, u64::saturating_add);
         let garbage_bytes = roots.get(&None).copied().unwrap_or(0);
         let most = roots.into_iter().find(|&(_, bytes)| is_most(bytes));
         // Objects that are hidden from programs mean nothing to their authors, but those that they belong to do.
@@ -339,6 +376,15 @@ mod tests {
         assert!(
             !is_of_extensions("Cache::STORE → Hash") && !is_of_extensions("(threads) → Thread")
         );
+    }
+
+    #[test]
+    fn a_root_is_large_with_half_of_rss_or_64_mib() {
+        let is_large = |bytes: u64, rss_bytes: u64| is_large_root(bytes << 20, rss_bytes << 20);
+        assert!(is_large(64, 2_000) && !is_large(63, 2_000));
+        assert!(is_large(30, 60) && !is_large(29, 60));
+        // A small Ruby process has little else.
+        assert!(is_large(16, 31) && !is_large(15, 28));
     }
 
     /// The part that explains a process with these sizes in MiB.

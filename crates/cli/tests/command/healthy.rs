@@ -79,3 +79,24 @@ fn a_rails_application_is_described_by_its_parts() {
          puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)",
     ));
 }
+
+/// A process was healthy although one constant retained most of it.
+#[test]
+fn a_root_with_most_of_a_small_process_is_named() {
+    let target = Target::ruby(
+        "module Cache; STORE = {}; end
+         30_000.times { |i| Cache::STORE[i] = 'x' * 1000 }
+         GC.start
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)",
+    );
+    let report = report(target.pid());
+    assert_eq!(report.verdict.cause, None, "{:#?}", report.verdict);
+    let (root, bytes) = diagnosis::large_root(&report).unwrap();
+    assert_eq!(root, "Cache::STORE");
+    assert!(bytes >= 30_000_000, "{bytes}");
+    let summary = render::words::verdict(&report).summary;
+    let expected =
+        format!("objects that hold {} begin with Cache::STORE. The program", Size(bytes));
+    assert!(summary.contains(&expected), "{summary}");
+    assert!(target.finish());
+}

@@ -10,7 +10,7 @@ use ledger::{
 
 use super::worth::{is_main, is_worth, step};
 use crate::path::{class_of_hidden, is_hidden, root_of};
-use crate::verdict::is_of_extensions;
+use crate::verdict::{LARGE_ROOT_BYTES, is_of_extensions};
 
 /// The variables that set how many bytes the program allocates between two collections, with the largest number that Ruby lets
 /// them grow to by default (`GC_MALLOC_LIMIT_MAX` and `GC_OLDMALLOC_LIMIT_MAX` of gc.c; the same from 2.7 to 4.0).
@@ -41,7 +41,9 @@ pub(super) fn release(ledger: &Ledger) -> Option<Advice> {
         // The first one of several.
         (class.bytes_with_singleton_classes(), Reverse(&class.name))
     })?;
-    release_of(ledger, class, retaining_most_bytes(class)).filter(|_| is_main(ledger, bytes))
+    let most = retaining_most_bytes(class);
+    let is_large = most.is_some_and(|it| it.path.is_some() && it.bytes >= LARGE_ROOT_BYTES);
+    release_of(ledger, class, most).filter(|_| is_main(ledger, bytes) || is_large)
 }
 
 /// The step against the objects of a class, of which `most` retains most.

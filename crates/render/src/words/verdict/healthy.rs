@@ -14,8 +14,10 @@ pub(super) fn healthy(report: &Report) -> (String, Vec<String>, String) {
     let is_read = report.malloc.is_some() && report.ruby.is_some();
     let rss = report.process.rss_bytes;
     let bound = format!("{} MiB and {MIN_SHARE:.0} %", MIN_BYTES >> 20);
-    let summary = match (diagnosis::useless(report), diagnosis::large_in_parts(report)) {
-        (Some(part), _) => format!(
+    let large_root = diagnosis::large_root(report);
+    let large_class = diagnosis::large_in_parts(report);
+    let summary = match (diagnosis::useless(report), large_class, large_root) {
+        (Some(part), ..) => format!(
             "Too small for a verdict: {} resident. But {:.0} % of it are {}.",
             Size(rss),
             percent(part.bytes, rss),
@@ -24,7 +26,7 @@ pub(super) fn healthy(report: &Report) -> (String, Vec<String>, String) {
                 _ => format!("free ({})", by_cause(report, &part.rows)),
             }
         ),
-        (None, Some(Action::ReleaseObjects { class, bytes, are_garbage, path, .. })) => format!(
+        (None, Some(Action::ReleaseObjects { class, bytes, are_garbage, path, .. }), _) => format!(
             "{} resident. No cause exceeds {bound} of RSS, but the objects of class {class} do in several causes: {}.{}",
             Size(rss),
             Size(*bytes),
@@ -34,7 +36,12 @@ pub(super) fn healthy(report: &Report) -> (String, Vec<String>, String) {
                 _ => IN_USE,
             }
         ),
-        (None, _) => format!(
+        (None, _, Some((root, bytes))) => format!(
+            "{} resident. No cause exceeds {bound} of RSS, but the shortest paths to objects that hold {} begin with {root}.{IN_USE}",
+            Size(rss),
+            Size(bytes)
+        ),
+        (None, ..) => format!(
             "{}: {} resident. Nothing stands out: no cause exceeds {bound} of RSS.",
             if is_read { "Healthy" } else { "Healthy as far as it could be read" },
             Size(rss),
