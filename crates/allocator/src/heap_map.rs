@@ -60,6 +60,19 @@ pub struct Tuning {
     pub tcache_count: Option<u64>,
     /// When free memory is returned; `None` for glibc, which has no such rule.
     pub decay: Option<Decay>,
+    /// The sizes that decide in glibc what is returned when a block is freed; `None` for other allocators.
+    pub thresholds: Option<Thresholds>,
+}
+
+/// The sizes that decide in glibc what is returned when a block is freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Thresholds {
+    /// A free end of the main heap that is smaller is kept.
+    pub trim_bytes: u64,
+    /// The part of that end which is kept otherwise.
+    pub top_pad_bytes: u64,
+    /// Larger blocks have mappings of their own, which are returned at once.
+    pub mmap_bytes: u64,
 }
 
 /// When jemalloc returns free memory to the kernel.

@@ -32,7 +32,8 @@ pub use find::{Allocator, Libc, ServingAllocator, find_allocator, is_glibc, libc
 pub use finding::{ArenaProblem, Finding};
 pub use glibc::{ThreadList, count_heaps, is_in_heap};
 pub use heap_map::{
-    Arena, Block, BlockState, Decay, Extent, ExtentState, Header, HeapMap, Totals, Tuning,
+    Arena, Block, BlockState, Decay, Extent, ExtentState, Header, HeapMap, Thresholds, Totals,
+    Tuning,
 };
 pub use threads::{thread_locals, thread_stacks};
 pub use trim_call::TrimCall;

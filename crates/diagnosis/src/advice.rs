@@ -2,6 +2,7 @@ mod interpreter;
 mod objects;
 mod slots;
 mod stacks;
+mod thresholds;
 mod worth;
 
 use std::cmp::Reverse;
@@ -23,6 +24,7 @@ use stacks::{
     run_fewer_threads, vm_stack_is_larger,
 };
 
+use thresholds::{map_large_blocks, return_top};
 use worth::{is_main, is_worth, step};
 
 use crate::verdict::has_all_arenas;
@@ -45,6 +47,8 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
     if is_preload_broken(ledger) || is_pinned(ledger) {
         malloc.swap(0, 1);
     }
+    malloc.splice(0..0, return_top(ledger));
+    malloc.push(map_large_blocks(ledger));
     malloc.insert(0, unlock(ledger).filter(|_| locks_free_memory(ledger)));
     let groups: [(&[Cause], Vec<Option<Advice>>); 15] = [
         (&[MallocUnreturned, MallocFragmented], malloc),
@@ -118,11 +122,13 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         Action::AutoTrim | Action::DecayInBackground => sum(&[MallocUnreturned]),
         Action::PreloadJemalloc { .. } => sum(&[MallocUnreturned, MallocFragmented]),
         Action::LimitArenas { kept_bytes } => *kept_bytes,
+        Action::MapLargeBlocks { .. } => sum(&[MallocUnreturned]),
         Action::UnsetInitialSlots { .. } | Action::FreePages | Action::Compact => {
             sum(&[Cause::RubyFreeSlots])
         }
         Action::EnableGc { garbage_bytes: bytes @ 1.. }
         | Action::AllowFullMark { garbage_bytes: bytes }
+        | Action::ReturnTop { bytes, .. }
         | Action::LimitTable { bytes, .. }
         | Action::DefineCodeOnce { bytes, .. }
         | Action::ReleaseObjects { bytes, .. }

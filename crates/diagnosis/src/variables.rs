@@ -3,14 +3,23 @@ use linux::WantedVariables;
 
 /// The environment variables of a process that advice and the deployment depend on. No other variable is ever read into a document.
 pub const VARIABLES: WantedVariables = WantedVariables {
-    // They select the allocator, and start parts of the gem.
-    with_value: &["LD_PRELOAD", "MALLOC_CONF", "RBLOAT_AUTO_TRIM", "RBLOAT_NATIVE_PRESSURE"],
+    // They select and tune the allocator, and start parts of the gem.
+    with_value: &[
+        "GLIBC_TUNABLES",
+        "LD_PRELOAD",
+        "MALLOC_CONF",
+        "RBLOAT_AUTO_TRIM",
+        "RBLOAT_NATIVE_PRESSURE",
+    ],
     // Some are set by the platform that started the process. A change of the others must not lose their present values.
     without_value: &[
         "DYNO",
         "INVOCATION_ID",
         "KUBERNETES_SERVICE_HOST",
         "MALLOC_ARENA_MAX",
+        "MALLOC_MMAP_THRESHOLD_",
+        "MALLOC_TOP_PAD_",
+        "MALLOC_TRIM_THRESHOLD_",
         "PS",
         "RUBYOPT",
         "container",

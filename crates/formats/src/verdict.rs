@@ -53,6 +53,22 @@ pub enum Action {
     },
     /// Restart the process with jemalloc's background thread.
     DecayInBackground,
+    /// Start the process without an environment variable that lets glibc keep the free end of its heap.
+    ReturnTop {
+        /// Its name, or the name of the tunable: `glibc.malloc.top_pad in GLIBC_TUNABLES`.
+        variable: String,
+        /// The size that it has set.
+        threshold_bytes: u64,
+        /// The resident bytes of that end.
+        bytes: u64,
+    },
+    /// Start the process without an environment variable that lets glibc take large blocks from its heap.
+    MapLargeBlocks {
+        /// Its name, or the name of the tunable.
+        variable: String,
+        /// The size that it has set: larger blocks have mappings of their own.
+        threshold_bytes: u64,
+    },
     /// Restart the process with at most two arenas.
     LimitArenas {
         /// Free bytes in all arenas but the two largest.

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use allocator::{Allocator, HeapMap, Libc, Totals, Tuning};
+use allocator::{Allocator, BlockState, HeapMap, Libc, Totals, Tuning};
 use image::{Origin, ProcessState};
 use linux::{Address, Backing, Mapping, PageState, Pages, ProcessInfo, both};
 use ruby::{Collector, HeapPage, ObjectSpace, SlotState};
@@ -103,6 +103,8 @@ pub struct MallocAccount {
     pub walker: String,
     /// Its tuning; `None` if that is not known.
     pub tuning: Option<Tuning>,
+    /// The resident bytes of the free end of the main arena; 0 if the allocator has none.
+    pub top_bytes: u64,
     /// The owners whose blocks keep free memory resident, the largest amount first; empty if owners were not traced.
     pub pins: Vec<Pin>,
     /// The slabs by the size of their regions; empty if the allocator has no slabs.
@@ -407,6 +409,15 @@ fn untrimmable_bytes(heap: &HeapMap, state: &ProcessState) -> u64 {
     heap.trimmable.iter().filter_map(after_lock).map(|range| pages.resident_bytes(&range)).sum()
 }
 
+/// The resident bytes of the main arena's top.
+fn top_bytes(heap: &HeapMap, state: &ProcessState) -> u64 {
+    let is_main = |arena: u32| heap.arenas.get(arena as usize).is_some_and(|it| it.is_main);
+    let extents = heap.extents.iter().filter(|extent| extent.arena.is_some_and(is_main));
+    let last = extents.filter_map(|extent| heap.block(extent.blocks.end.checked_sub(1)?));
+    let tops = last.filter(|block| block.state() == BlockState::Top);
+    tops.map(|top| pages_of(state).resident_bytes(&(top.address..top.end()))).sum()
+}
+
 impl MallocAccount {
     fn new(heap: &HeapMap, booking: &Booking, state: &ProcessState, pins: Pins) -> Self {
         let arenas = heap.arenas.iter().zip(&booking.arenas).map(|(arena, causes)| ArenaAccount {
@@ -429,6 +440,7 @@ impl MallocAccount {
             trim_call: heap.trim_call.map(|call| call.shown),
             walker: heap.walker.clone(),
             tuning: heap.tuning,
+            top_bytes: top_bytes(heap, state),
             pins: pins.owners,
             size_classes: pins.size_classes,
             arenas: arenas.collect(),

@@ -22,7 +22,9 @@ mod stacks;
 mod threads;
 mod unknown;
 mod writes;
-pub use allocator::{ArenaProblem, Decay, Finding as MallocFinding, Libc, Tuning, is_glibc};
+pub use allocator::{
+    ArenaProblem, Decay, Finding as MallocFinding, Libc, Thresholds, Tuning, is_glibc,
+};
 pub use cause::{Cause, CauseGroup, Causes};
 pub use facts::Facts;
 pub use files::FileAccount;

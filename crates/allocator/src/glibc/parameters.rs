@@ -3,10 +3,10 @@
 use image::Image;
 use linux::{Address, arch};
 
-use crate::Tuning;
 use crate::candidate_mappings::is_candidate;
 use crate::glibc::layout::{Layouts, ParametersLayout};
 use crate::module_data::ModuleData;
+use crate::{Thresholds, Tuning};
 
 /// The parameters that matter for a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +100,7 @@ fn read_parameters(words: &[u64], layout: &ParametersLayout) -> Option<Parameter
 
     let thp_pagesize = layout.thp_pagesize.map_or(Some(0), word)?;
     let arena_max = word(layout.arena_max)?;
+    let top_pad = word(layout.top_pad)?;
     let mmap_threshold = word(layout.mmap_threshold)?;
     let n_mmaps = half(layout.n_mmaps)?;
     let no_dyn_threshold = half(layout.no_dyn_threshold)?;
@@ -107,7 +108,7 @@ fn read_parameters(words: &[u64], layout: &ParametersLayout) -> Option<Parameter
     let tcache_count = word(layout.tcache_count)?;
 
     let plausible = (MAX_ARENA_TEST + 1..=MAX_BYTES).contains(&mmap_threshold)
-        && word(layout.top_pad)? <= MAX_BYTES
+        && top_pad <= MAX_BYTES
         && (1..=MAX_ARENA_TEST).contains(&word(layout.arena_test)?)
         && arena_max <= MAX_ARENAS
         && is_unit(thp_pagesize)
@@ -125,6 +126,11 @@ fn read_parameters(words: &[u64], layout: &ParametersLayout) -> Option<Parameter
             arena_max: (arena_max != 0).then_some(arena_max),
             tcache_count: Some(tcache_count),
             decay: None,
+            thresholds: Some(Thresholds {
+                trim_bytes: word(0)?,
+                top_pad_bytes: top_pad,
+                mmap_bytes: mmap_threshold,
+            }),
         },
         mmapped_chunks: n_mmaps,
         mmapped_bytes: mmapped_mem,

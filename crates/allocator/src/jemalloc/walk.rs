@@ -178,6 +178,7 @@ fn tuning(image: &Image<'_>, first: &ArenaRecord) -> Tuning {
             muzzy_ms: first.muzzy_decay_ms,
             in_background: names.iter().any(|name| name.starts_with(BACKGROUND_THREAD)),
         }),
+        thresholds: None,
     }
 }
 

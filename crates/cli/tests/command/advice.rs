@@ -46,6 +46,67 @@ fn two_arenas_leave_less_after_churn() {
     assert!(target.finish() && limited.finish());
 }
 
+/// A program that frees the end of its heap.
+const FREED_END: &str = "GC.start; GC.disable
+    strings = Array.new(1_000) { 'x' * 100_000 }
+    strings.each(&:clear)
+    puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)";
+
+/// A program that frees large blocks in the middle of its heap.
+const FREED_BLOCKS: &str = "blocks = Array.new(3) { ['x' * (40 << 20), 'y' * 100_000] }
+    GC.start
+    blocks.each { |block, _| block.clear }
+    puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)";
+
+/// Variables of glibc's malloc had no part in any sentence.
+#[test]
+fn variables_that_let_glibc_keep_free_memory_are_named() {
+    if testkit::preload().is_some() {
+        return testkit::skip("another allocator is preloaded");
+    }
+    let start = |source: &str, (name, value): (&str, &str)| {
+        Target::start(testkit::ruby().args(["-e", source]).env(name, value))
+    };
+    let names = |report: &Report, variable: &str| {
+        let summary = render::words::verdict(report).summary;
+        summary.contains(&format!("at the end of its heap because of {variable}."))
+    };
+    for (source, variable, value, name) in [
+        (FREED_END, "MALLOC_TRIM_THRESHOLD_", "1000000000", "MALLOC_TRIM_THRESHOLD_"),
+        (FREED_END, "MALLOC_TOP_PAD_", "1000000000", "MALLOC_TOP_PAD_"),
+        (
+            FREED_END,
+            "GLIBC_TUNABLES",
+            "glibc.malloc.trim_threshold=1000000000",
+            "glibc.malloc.trim_threshold in GLIBC_TUNABLES",
+        ),
+        (FREED_BLOCKS, "MALLOC_MMAP_THRESHOLD_", "1000000000", "MALLOC_MMAP_THRESHOLD_"),
+    ] {
+        let target = start(source, (variable, value));
+        let other = start(source, ("UNUSED", ""));
+        let saved = target.rss_bytes().saturating_sub(other.rss_bytes());
+        if source == FREED_BLOCKS && saved < 64 << 20 {
+            // This version of glibc ignores values above 32 MiB.
+            continue;
+        }
+        let found = report(target.pid());
+        let is_it = |step: &&Advice| match &step.action {
+            Action::ReturnTop { variable, .. } | Action::MapLargeBlocks { variable, .. } => {
+                variable == name
+            }
+            _ => false,
+        };
+        let step = found.advice.iter().find(is_it);
+        let step = step.unwrap_or_else(|| panic!("{variable}: {:#?}", found.advice));
+        assert_eq!(names(&found, name), source == FREED_END);
+        let words = render::words::advice(step, &found);
+        assert!(words.action.contains("up to 953.7 MiB"), "{words:?}");
+        // The other process has carried it out.
+        assert!(saved >= 64 << 20, "{variable}: {saved}");
+        assert!(target.finish() && other.finish());
+    }
+}
+
 #[test]
 fn jemalloc_leaves_less_where_it_is_advised() {
     let others = testkit::is_nightly("jemalloc in burst and pin, not in churn alone");

@@ -134,6 +134,26 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             assignments(&TWO_ARENAS),
             "a restart, and threads that sometimes wait for each other in malloc.",
         ),
+        Action::ReturnTop { variable, threshold_bytes, bytes } => (
+            format!(
+                "Start the process without {variable}, or with a smaller value: it lets malloc keep free memory of {} at the end of \
+                 its heap, and there are {} now.",
+                up_to(*threshold_bytes),
+                Size(*bytes)
+            ),
+            without(variable),
+            "a restart, and a call of the kernel whenever the end of the heap was freed or is needed again.",
+        ),
+        Action::MapLargeBlocks { variable, threshold_bytes } => (
+            format!(
+                "Try it without {variable}. With it, blocks of {} are parts of malloc's heap, and freed ones stay there. By default, \
+                 blocks of more than 32 MiB have mappings of their own, which return at once. One report cannot tell whether the \
+                 program has freed such blocks.",
+                up_to(*threshold_bytes)
+            ),
+            without(variable),
+            "a restart, and a call of the kernel for each block as large as that.",
+        ),
         Action::EnableGc { garbage_bytes } => (
             format!(
                 "Enable the GC: it is disabled, so garbage stays in memory.{} If an exception skipped GC.enable, call it in an \
@@ -565,6 +585,19 @@ fn rehash(path: &str) -> String {
         Some(name) => format!("{name}.rehash"),
         None if path.ends_with(" → Set → Hash") => "set.reset".into(),
         None => "hash.rehash".into(),
+    }
+}
+
+/// A size that a setting allows, which may be no limit at all.
+fn up_to(bytes: u64) -> String {
+    if bytes >> 46 > 0 { "any size".into() } else { format!("up to {}", Size(bytes)) }
+}
+
+/// The change of the environment that drops a variable, or one of glibc's tunables.
+fn without(variable: &str) -> String {
+    match variable.split_once(" in ") {
+        Some((tunable, variable)) => format!("{variable} without {tunable}"),
+        None => format!("unset {variable}"),
     }
 }
 

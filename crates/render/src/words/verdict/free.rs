@@ -1,6 +1,6 @@
 //! The verdict on free memory, in words.
 
-use formats::{Arena, Report};
+use formats::{Action, Arena, Report};
 use ledger::{Cause, Count, Size, percent};
 
 use super::figures::{MIN_PART_BYTES, by_cause, bytes};
@@ -26,13 +26,24 @@ pub(super) fn free(report: &Report) -> (String, Vec<String>, String) {
     (format!("{size} are free, but still resident: {parts}. This is not a leak."), evidence, check)
 }
 
-/// The setting that lets jemalloc keep free pages forever, as the end of a clause; empty without it.
-pub(super) fn kept_on_purpose(report: &Report) -> &'static str {
+/// The setting that lets the allocator keep free pages, as the end of a clause; empty without it.
+pub(super) fn kept_on_purpose(report: &Report) -> String {
     match keeps_pages_forever(report) {
-        true => " forever, because its setting dirty_decay_ms is -1",
-        false if is_locked(report) => ", which are locked in memory (mlock or mlockall)",
-        false => "",
+        true => " forever, because its setting dirty_decay_ms is -1".into(),
+        false if is_locked(report) => ", which are locked in memory (mlock or mlockall)".into(),
+        false => kept_top(report).unwrap_or_default(),
     }
+}
+
+/// The variable that lets glibc keep the free end of its heap, if that has most of the free pages.
+fn kept_top(report: &Report) -> Option<String> {
+    let most = bytes(report, Cause::MallocUnreturned) / 2;
+    report.advice.iter().find_map(|step| match &step.action {
+        Action::ReturnTop { variable, bytes, .. } if *bytes > most => {
+            Some(format!(", most of them at the end of its heap because of {variable}"))
+        }
+        _ => None,
+    })
 }
 
 /// Returns true if most free pages cannot be returned because they are locked.
