@@ -134,7 +134,8 @@ fn what_keeps_a_document_is_its_nodes() {
     };
     assert!(command("Nokogiri::XML::Element").starts_with("node.text or the like"));
     assert_eq!(command("PG::Result"), "result.clear");
-    assert!(command("Other").starts_with("the close, clear,"));
+    // Nobody knows which methods other classes have.
+    assert!(command("Other").starts_with("rbloat why "));
 }
 
 /// Owners have the headers of their chunks, which are no part of the cause: one seemed to have more than there was.

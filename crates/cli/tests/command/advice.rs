@@ -356,6 +356,24 @@ fn a_path_to_native_memory_is_blamed_only_if_it_retains_more_than_half() {
     assert!(most.starts_with(step), "{most}");
 }
 
+/// The step was "the close, clear, free or destroy method of each" of objects that have none of these methods.
+#[test]
+fn objects_without_a_method_that_frees_them_are_to_be_released() {
+    let target = Target::bare_ruby(
+        "require 'openssl'
+         bytes = \"\\x7f\" * 16_000
+         KEPT = Array.new(3_000) { OpenSSL::BN.new(bytes, 2) }
+         GC.start; puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)",
+    );
+    let report = report(target.pid());
+    let step = report.advice.iter().find(|it| matches!(it.action, Action::FreeNative { .. }));
+    let words = render::words::advice(step.unwrap_or_else(|| panic!("{report:#?}")), &report);
+    let expected = "Release 3,000 objects of class OpenSSL::BN, which are retained by KEPT → Array → OpenSSL::BN: the GC frees";
+    assert!(words.action.starts_with(expected), "{words:?}");
+    assert_eq!(words.command, format!("rbloat why {} OpenSSL::BN", target.pid()));
+    assert!(target.finish());
+}
+
 /// The verdict used to be "the stacks of 1 thread", with the advice to run fewer threads.
 #[test]
 fn stacks_of_fibers_are_no_stacks_of_threads() {

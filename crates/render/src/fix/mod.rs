@@ -175,6 +175,9 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
         Action::FindMapper | Action::FindNativeUse => {
             vec![Block::new("As root, while the memory grows:", [command.into()])]
         }
+        Action::FreeNative { .. } if command.starts_with("rbloat why") => {
+            vec![Block::new("As root, for what retains them:", [command.into()])]
+        }
         Action::FreeNative { .. } => vec![Block::new("In the program, call:", [command.into()])],
         Action::ReleaseObjects { are_garbage: false, path, .. }
             if !path.as_deref().is_some_and(is_of_extensions) =>

@@ -9,7 +9,10 @@ use crate::made_by::maker;
 use crate::text::quoted;
 
 use super::interpreter::limit_table;
-use super::retained::{by_several, free_native, release, release_of_several, shrink, with_other};
+use super::retained::{
+    by_several, free_native, many_of, release, release_native, release_of_several, shrink,
+    with_other,
+};
 use super::shared::{in_family, shares_most};
 use super::threads::{end_fibers, run_fewer_threads};
 use super::{GLIBC_TRIM, trim_call};
@@ -67,14 +70,13 @@ fn has_libvips(report: &Report) -> bool {
         .any(|it| it.owner.starts_with("libvips."))
 }
 
-/// The call that frees the memory of a class of an extension.
-fn freeing_method(class: &str) -> &'static str {
+/// The call that frees the memory of a class of an extension, if it is known to have one.
+fn freeing_method(class: &str) -> Option<&'static str> {
     match FREEING_METHODS.iter().find(|(name, _)| *name == class) {
-        Some((_, method)) => method,
-        None if class.starts_with("Nokogiri::") => {
-            "node.text or the like, and keep the result in place of the node: each node keeps its whole document"
-        }
-        None => "the close, clear, free or destroy method of each, if it has one",
+        Some((_, method)) => Some(method),
+        None => class.starts_with("Nokogiri::").then_some(
+            "node.text or the like, and keep the result in place of the node: each node keeps its whole document",
+        ),
     }
 }
 
@@ -314,22 +316,31 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "gem \"rbloat\" in the Gemfile, and RBLOAT_NATIVE_PRESSURE=1".into(),
             "a restart, and the time of the collections.",
         ),
-        Action::FreeNative { class, objects, path, garbage_objects } => (
-            match class.as_str() {
-                TRACER => "Stop the tracing of allocations, and drop its records: they take this memory.".into(),
-                _ => {
-                    let owner = report.owners.iter().flatten().find(|owner| owner.owner == *class);
-                    let roots = path.as_deref().map(|path| with_other(path, owner));
-                    let all = owner.map_or(*objects, |owner| owner.objects);
-                    free_native(class, (*objects, all), roots.as_deref(), *garbage_objects)
-                }
-            },
-            freeing_method(class).into(),
-            match garbage_objects {
-                0 => "a change of the program.",
-                _ => "a change of the program. GC.start frees garbage at once.",
-            },
-        ),
+        Action::FreeNative { class, objects, path, garbage_objects } => {
+            let method = freeing_method(class);
+            let owner = report.owners.iter().flatten().find(|owner| owner.owner == *class);
+            let roots = path.as_deref().map(|path| with_other(path, owner));
+            let all = owner.map_or(*objects, |owner| owner.objects);
+            let many = many_of(class, *objects, all);
+            (
+                match method {
+                    _ if class == TRACER => {
+                        "Stop the tracing of allocations, and drop its records: they take this memory.".into()
+                    }
+                    Some(_) => free_native(&many, *objects, roots.as_deref(), *garbage_objects),
+                    None => release_native(&many, *objects, roots.as_deref(), *garbage_objects),
+                },
+                match method {
+                    Some(method) => method.to_owned(),
+                    None if *garbage_objects > 0 => "GC.start".into(),
+                    None => format!("rbloat why {process} {}", quoted(class)),
+                },
+                match garbage_objects {
+                    0 => "a change of the program.",
+                    _ => "a change of the program. GC.start frees garbage at once.",
+                },
+            )
+        }
         Action::FindNativeLeak => (
             "Find the code that allocates this memory and does not free it: nothing points to it any more. While the memory \
              grows, `rbloat who` names the method in C and the line that calls it. If the method is one of Ruby's own, upgrade \

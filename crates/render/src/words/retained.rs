@@ -164,18 +164,11 @@ pub(super) fn shrink(
 
 /// The step against objects of C extensions: some of all of them.
 pub(super) fn free_native(
-    class: &str,
-    (objects, all): (u64, u64),
+    many: &str,
+    objects: u64,
     roots: Option<&str>,
     garbage_objects: u64,
 ) -> String {
-    let many = match (objects, all) {
-        (1, 1) => format!("the object of class {class}"),
-        _ if objects < all => {
-            format!("{} of {} objects of class {class}", Count(objects), Count(all))
-        }
-        _ => format!("{} objects of class {class}", Count(objects)),
-    };
     match roots {
         _ if garbage_objects > 0 && objects == 1 => format!(
             "Free {many} as soon as it has been used: it is garbage that the GC has not collected yet. Unless its extension tells \
@@ -194,5 +187,44 @@ pub(super) fn free_native(
             )
         }
         None => format!("Free the memory of {many} as soon as it has been used."),
+    }
+}
+
+/// The step against objects of a class that need not have a method which frees their memory.
+pub(super) fn release_native(
+    many: &str,
+    objects: u64,
+    roots: Option<&str>,
+    garbage_objects: u64,
+) -> String {
+    let (is, it) = if objects == 1 { ("is", "it") } else { ("are", "they") };
+    let step = match roots {
+        _ if garbage_objects > 0 => format!(
+            "Let the GC collect {many}: {} garbage that it has not collected yet. Unless the extension tells the GC how much memory \
+             {it} {}, that may take long.",
+            match objects {
+                1 => "it is".to_owned(),
+                _ => format!("{} of them are", Count(garbage_objects)),
+            },
+            if objects == 1 { "holds" } else { "hold" },
+        ),
+        Some(roots) => {
+            format!(
+                "Release {many}, which {is} retained by {roots}: the GC frees memory of objects that nothing refers to."
+            )
+        }
+        None => format!("Release {many}: the GC frees memory of objects that nothing refers to."),
+    };
+    step + " If the class has a method that frees the memory earlier, such as close, clear, free or destroy, call that."
+}
+
+/// Some objects of a class: "3 of 5 objects of class Item".
+pub(super) fn many_of(class: &str, objects: u64, all: u64) -> String {
+    match (objects, all) {
+        (1, 1) => format!("the object of class {class}"),
+        _ if objects < all => {
+            format!("{} of {} objects of class {class}", Count(objects), Count(all))
+        }
+        _ => format!("{} objects of class {class}", Count(objects)),
     }
 }

@@ -241,7 +241,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
         Cause::NativeHeld => (
             held(report, size),
             owned(Cause::NativeHeld),
-            "freeing or closing these objects should lower the memory in use.".into(),
+            "releasing, freeing or closing these objects should lower the memory in use.".into(),
         ),
         Cause::NativeGlobal => {
             let holder = native_holder(report);
