@@ -303,6 +303,28 @@ fn a_snapshot_that_was_not_read_is_left_out() {
     let words = diff_verdict(&diff);
     let told = "The memory was not read in 3 of 4 snapshots, so rbloat cannot tell what changed. RSS changed by +11.7 MiB.";
     assert_eq!(words.summary, told);
+    // Each had a line of its own, with the same words.
+    let unread: Vec<_> = words.evidence.iter().filter(|it| it.contains("not read")).collect();
+    let [line] = unread[..] else { panic!("{words:?}") };
+    assert!(line.starts_with("look at 1 was not read: a forked copy "), "{line}");
+    assert!(line.ends_with("; look at 2 and look at 4 were not read, either"), "{line}");
+}
+
+/// Each snapshot had a line of its own, with the same words.
+#[test]
+fn snapshots_that_do_not_show_ages_are_listed_in_one_line() {
+    let line = |marking: &[usize]| {
+        let mut diff = diff_of(&[(1, 10_000), (2, 14_000), (3, 18_000), (4, 22_000)], None);
+        marking.iter().for_each(|&point| diff.points[point].gc_marking = Some(true));
+        let evidence = diff_verdict(&diff).evidence;
+        let lines: Vec<_> = evidence.into_iter().filter(|it| it.contains(" are old, ")).collect();
+        lines.join("|")
+    };
+    let end = " which objects are old, because a major collection was marking";
+    assert_eq!(line(&[]), "");
+    assert_eq!(line(&[1]), format!("look at 2 does not show{end}"));
+    assert_eq!(line(&[0, 1, 2]), format!("look at 1, look at 2 and look at 3 do not show{end}"));
+    assert_eq!(line(&[0, 1, 2, 3]), format!("look at 1, look at 2 and 2 others do not show{end}"));
 }
 
 #[test]

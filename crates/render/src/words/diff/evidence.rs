@@ -76,18 +76,42 @@ pub(super) fn evidence(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> 
         ));
     }
     let ageless = diff.points.iter().filter(|point| !point.has_ages());
-    evidence.extend(ageless.map(|point| {
-        format!(
-            "{} does not show which objects are old, because a major collection was marking",
-            point.source
-        )
+    let ageless: Vec<&str> = ageless.map(|point| point.source.as_str()).collect();
+    evidence.extend(listed(&ageless).map(|sources| {
+        let show = if ageless.len() == 1 { "does not show" } else { "do not show" };
+        format!("{sources} {show} which objects are old, because a major collection was marking")
     }));
-    evidence.extend(
-        diff.unread
-            .iter()
-            .map(|point| format!("{} was not read: {}", point.source, unread(&point.reason))),
-    );
+    evidence.extend(not_read(diff));
     evidence
+}
+
+/// The snapshots whose memory was not read, with the reason of the one that needs the longest pause. `None` if all were read.
+fn not_read(diff: &Diff) -> Option<String> {
+    let longest = diff.unread.iter().rev().max_by_key(|point| point.reason.enough_ms)?;
+    let others = diff.unread.iter().filter(|point| !std::ptr::eq(*point, longest));
+    let others: Vec<&str> = others.map(|point| point.source.as_str()).collect();
+    let others = match (listed(&others), others.len()) {
+        (None, _) => String::new(),
+        (Some(sources), 1) => format!("; {sources} was not read, either"),
+        (Some(sources), _) => format!("; {sources} were not read, either"),
+    };
+    Some(format!("{} was not read: {}{others}", longest.source, unread(&longest.reason)))
+}
+
+/// The names of some snapshots, of which the first ones are listed. `None` for none.
+fn listed(sources: &[&str]) -> Option<String> {
+    const MAX_SOURCES: usize = 3;
+    match sources {
+        [] => None,
+        [source] => Some((*source).to_owned()),
+        [others @ .., last] if sources.len() <= MAX_SOURCES => {
+            Some(format!("{} and {last}", others.join(", ")))
+        }
+        _ => {
+            let (shown, others) = sources.split_at(MAX_SOURCES - 1);
+            Some(format!("{} and {} others", shown.join(", "), others.len()))
+        }
+    }
 }
 
 fn still_there(diff: &Diff, kept: &KeptChange) -> String {
