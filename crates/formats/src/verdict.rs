@@ -208,6 +208,9 @@ pub enum Action {
         table: InterpreterKind,
         /// The bytes of the table; if objects of one root are most of it, of them.
         bytes: u64,
+        /// True if most of it is room for entries that are gone; false in older documents.
+        #[serde(default)]
+        is_room: bool,
     },
     /// Define code once that is defined again and again.
     DefineCodeOnce {

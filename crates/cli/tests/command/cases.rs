@@ -287,7 +287,7 @@ fn symbols_that_stay_are_named_by_their_table() {
     }
     // The step was to release Strings that the interpreter's table retains.
     let table = InterpreterKind::Symbols;
-    let Action::LimitTable { table: found, bytes } = &report.advice[0].action else {
+    let Action::LimitTable { table: found, bytes, .. } = &report.advice[0].action else {
         panic!("{:?}", report.advice)
     };
     assert!(

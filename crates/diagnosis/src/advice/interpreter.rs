@@ -22,7 +22,12 @@ pub(super) fn against_interpreter(ledger: &Ledger, is_verdict: bool) -> Vec<Opti
     let largest = kinds.max_by_key(|part| part.size.resident_bytes).map(|part| part.kind);
     let recurse_less = recurse_less(ledger).filter(|_| vm_stack_is_larger(ledger));
     if !is_verdict {
-        return vec![limit_table(ledger), define_code_once(ledger), recurse_less];
+        return vec![
+            limit_table(ledger),
+            have_fewer_symbols(ledger),
+            define_code_once(ledger),
+            recurse_less,
+        ];
     }
     let mut steps = match largest {
         Some(Classes) => {
@@ -41,6 +46,7 @@ pub(super) fn against_interpreter(ledger: &Ledger, is_verdict: bool) -> Vec<Opti
         }
         _ => vec![
             limit_table(ledger),
+            have_fewer_symbols(ledger),
             release_users(ledger),
             release_classes(ledger),
             define_code_once(ledger),
@@ -61,7 +67,23 @@ fn limit_table(ledger: &Ledger) -> Option<Advice> {
     // The same step with the entries counts more.
     let is_there = release(ledger)
         .is_some_and(|it| matches!(it.action, Action::LimitTable { table: of, .. } if of == table));
-    (is_worth(ledger, bytes) && !is_there).then(|| step(Action::LimitTable { table, bytes }))
+    (is_worth(ledger, bytes) && !is_there)
+        .then(|| step(Action::LimitTable { table, bytes, is_room: false }))
+}
+
+/// The tables of symbols and of deduplicated strings if most of them is room for entries that are gone: after a burst, a table keeps it until
+/// as many new entries were made.
+fn have_fewer_symbols(ledger: &Ledger) -> Option<Advice> {
+    /// More bytes than the tables have for one string or symbol: entries in up to three tables of which each has at most four times the
+    /// entries that are in use, and bins.
+    const MAX_ENTRY_BYTES: u64 = 512;
+    let table = InterpreterKind::Symbols;
+    let bytes = ledger.interpreter.as_ref()?.resident_bytes(table);
+    let objects = &ledger.ruby.as_ref()?.objects;
+    let entries = ["T_STRING", "T_SYMBOL"].map(|kind| objects.get(kind).copied().unwrap_or(0));
+    let used = entries.iter().sum::<u64>().saturating_mul(MAX_ENTRY_BYTES);
+    (is_worth(ledger, bytes) && used < bytes / 2)
+        .then(|| step(Action::LimitTable { table, bytes, is_room: true }))
 }
 
 /// Bytecode of one name that takes so much was probably compiled many times: a file with 16 MiB of it would have some 50,000 lines.

@@ -87,7 +87,7 @@ fn table_of(ledger: &Ledger, class: &OwnerAccount, most: Option<&Retainer>) -> O
     };
     let own = ledger.interpreter.as_ref().map_or(0, |it| it.resident_bytes(table));
     let bytes = most.bytes.min(class.weight_bytes()) + own;
-    Some(step(Action::LimitTable { table, bytes }))
+    Some(step(Action::LimitTable { table, bytes, is_room: false }))
 }
 
 /// The root that retains most of the bytes of a class, or of its objects. Of two like it, one may have more bytes by chance.

@@ -8,7 +8,7 @@ use ledger::{Cause, Count, Size};
 use crate::made_by::maker;
 use crate::text::quoted;
 
-use super::interpreter::limit_table;
+use super::interpreter::{have_fewer_symbols, limit_table};
 use super::retained::{
     by_several, free_native, many_of, release, release_native, release_of_several, shrink,
     with_other,
@@ -401,8 +401,11 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "a restart. The first use of such a gem takes longer, since it loads the code then. Workers stop sharing \
              a page when they write to it.",
         ),
-        Action::LimitTable { table, bytes } => {
-            let (action, command) = limit_table(*table, Size(*bytes));
+        Action::LimitTable { table, bytes, is_room } => {
+            let (action, command) = match is_room {
+                true => have_fewer_symbols(Size(*bytes)),
+                false => limit_table(*table, Size(*bytes)),
+            };
             (action, command.into(), "a change of the program.")
         }
         Action::DefineCodeOnce { path, iseqs, bytes } => (

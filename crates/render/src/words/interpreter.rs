@@ -67,6 +67,17 @@ pub(super) fn limit_table(table: InterpreterKind, size: Size) -> (String, &'stat
     }
 }
 
+/// The step against the tables of symbols and of deduplicated strings if most of them is room.
+pub(super) fn have_fewer_symbols(size: Size) -> (String, &'static str) {
+    (
+        format!(
+            "Have fewer symbols and deduplicated strings at the same time: the interpreter's tables of them take {size}, most of it room \
+             for entries that are gone."
+        ),
+        "input that is read in parts: the Strings that are keys of Hashes are deduplicated, and so is -string",
+    )
+}
+
 /// The largest kind of the interpreter's memory, as the end of a clause.
 pub(crate) fn largest_part(report: &Report) -> String {
     let kinds = report.interpreter.iter().flat_map(|it| &it.kinds);

@@ -94,6 +94,27 @@ fn deduplicated_strings_are_no_reason_for_fewer_symbols() {
     assert!(target.finish());
 }
 
+/// The step was GC.compact alone.
+#[test]
+fn room_of_the_table_of_deduplicated_strings_has_a_step() {
+    let target = Target::bare_ruby(
+        "Thread.new { Array.new(1_000_000) { |at| -%(/pages/#{at}) }.size }.join
+         3.times { GC.start }
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)",
+    );
+    let report = report(target.pid());
+    let kinds = &report.interpreter.as_ref().unwrap().kinds;
+    let table = kinds.iter().find(|part| part.kind == InterpreterKind::Symbols).unwrap();
+    if table.resident_bytes < 16 << 20 {
+        return testkit::skip("this Ruby makes the table smaller");
+    }
+    let (table, bytes) = (InterpreterKind::Symbols, table.resident_bytes);
+    let words = advice(&report, |it| *it == Action::LimitTable { table, bytes, is_room: true });
+    let expected = "Have fewer symbols and deduplicated strings at the same time: ";
+    assert!(words.action.starts_with(expected), "{words:?}");
+    assert!(target.finish());
+}
+
 /// "the virtual machine, environments of blocks, and other tables" were syntax trees.
 #[test]
 fn memory_of_no_kind_of_its_own_has_its_owner() {
@@ -201,7 +222,12 @@ fn tables_of_the_interpreter_are_told_apart() {
     assert!(words.contains("tables of object ids"), "{words}");
     let first = &report.advice[0].action;
     let table = InterpreterKind::ObjectIds;
-    assert_eq!(first, &Action::LimitTable { table, bytes: ids }, "{:?}", report.advice);
+    assert_eq!(
+        first,
+        &Action::LimitTable { table, bytes: ids, is_room: false },
+        "{:?}",
+        report.advice
+    );
     assert!(target.finish());
 
     // The table of fewer is too small for a step.
@@ -220,7 +246,7 @@ fn tables_of_the_interpreter_are_told_apart() {
         assert!(kind(&report, table) >= 600_000 * 16, "{:?} {:?}", kinds(&report), report.findings);
         assert_eq!(kind(&report, InterpreterKind::ObjectIds), 0, "{:?}", kinds(&report));
         // The report on finalizers counts their lists, too.
-        let is_it = |it: &Action| matches!(it, Action::LimitTable { table: of, bytes } if *of == table && *bytes >= kind(&report, table));
+        let is_it = |it: &Action| matches!(it, Action::LimitTable { table: of, bytes, .. } if *of == table && *bytes >= kind(&report, table));
         let step = advice(&report, is_it);
         assert!(step.action.starts_with(words), "{step:?}");
         assert!(target.finish());
