@@ -95,7 +95,11 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
         (&[Cause::FileShmem], vec![use_less_shared_memory(ledger)]),
         (
             &[Cause::FileShared, Cause::FilePrivate],
-            vec![unlock(ledger).filter(|_| !locks_free_memory(ledger)), watch_pss(ledger)],
+            vec![
+                unlock(ledger).filter(|_| !locks_free_memory(ledger)),
+                unmap_files(ledger),
+                watch_pss(ledger),
+            ],
         ),
     ];
     let mut groups: Vec<_> = groups
@@ -155,6 +159,7 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         Action::ChangeCode { of, .. } => sum(&[*of]),
         Action::UnlockMemory { bytes }
         | Action::UseLessSharedMemory { bytes, .. }
+        | Action::UnmapFiles { bytes, .. }
         | Action::EndThread { bytes }
         | Action::RecurseLess { bytes }
         | Action::DisableThreadCaches { bytes }
@@ -334,9 +339,23 @@ fn use_less_shared_memory(ledger: &Ledger) -> Option<Advice> {
     })
 }
 
+/// The files on disk that a process maps to write to: scratch files and caches of its own.
+fn unmap_files(ledger: &Ledger) -> Option<Advice> {
+    let files = ledger.files.iter().filter(|file| !file.is_in_memory);
+    let largest = files.clone().min_by_key(|file| Reverse(file.writable_bytes))?;
+    let bytes = files.map(|file| file.writable_bytes).fold(0, u64::saturating_add);
+    (ledger.origin == Origin::Process && is_main(ledger, bytes)).then(|| {
+        step(Action::UnmapFiles {
+            bytes,
+            path: largest.path.clone(),
+            path_bytes: largest.writable_bytes,
+        })
+    })
+}
+
+/// Pages of other files on disk cost nothing, unless they are locked.
 fn watch_pss(ledger: &Ledger) -> Option<Advice> {
     let is_main = is_main(ledger, ledger.causes[Cause::FileShared]);
-    // The kernel takes back no page that is locked.
-    (ledger.origin == Origin::Process && is_main && !locks_files(ledger))
-        .then(|| step(Action::WatchPss))
+    let is_cache = !locks_files(ledger) && unmap_files(ledger).is_none();
+    (ledger.origin == Origin::Process && is_main && is_cache).then(|| step(Action::WatchPss))
 }

@@ -293,6 +293,15 @@ pub enum Action {
         /// A process that has it open.
         pid: i32,
     },
+    /// Unmap files on disk that the process maps to write to.
+    UnmapFiles {
+        /// The resident bytes of all of them.
+        bytes: u64,
+        /// The largest one, as the kernel names it.
+        path: String,
+        /// Its resident bytes.
+        path_bytes: u64,
+    },
     /// Watch PSS instead of RSS.
     WatchPss,
     /// Change the code that needs the memory.

@@ -18,6 +18,8 @@ pub struct FileAccount {
     pub shared_bytes: u64,
     /// The part of `shared_bytes` that is counted again, since the same page is mapped several times.
     pub repeated_bytes: u64,
+    /// The part of `shared_bytes` in mappings through which the process may change the file.
+    pub writable_bytes: u64,
     /// The number of mappings.
     pub mappings: u64,
     /// The number of mappings of the part that is mapped most often. A library has several mappings, each of another
@@ -43,6 +45,7 @@ pub(crate) struct Files(HashMap<PathBuf, File>);
 struct File {
     private_bytes: u64,
     shared_bytes: u64,
+    writable_bytes: u64,
     /// The resident parts of the file, for each mapping.
     shared: Vec<Range<u64>>,
     /// The offset of each mapping in the file.
@@ -76,6 +79,9 @@ impl Files {
                 let file = self.of(path);
                 file.shared.push(start..start.saturating_add(bytes));
                 file.shared_bytes += bytes;
+                if mapping.shared && mapping.writable {
+                    file.writable_bytes += bytes;
+                }
             }
             _ => {}
         }
@@ -87,6 +93,7 @@ impl Files {
             let file = self.0.entry(path).or_default();
             file.private_bytes += more.private_bytes;
             file.shared_bytes += more.shared_bytes;
+            file.writable_bytes += more.writable_bytes;
             file.shared.extend(more.shared);
             file.offsets.extend(more.offsets);
             file.is_in_memory |= more.is_in_memory;
@@ -108,6 +115,7 @@ impl Files {
             private_bytes: file.private_bytes,
             shared_bytes: file.shared_bytes,
             repeated_bytes: file.shared_bytes - covered_bytes(file.shared.clone()),
+            writable_bytes: file.writable_bytes,
             mappings: file.offsets.len() as u64,
             times: most_frequent(&file.offsets),
             is_in_memory: file.is_in_memory,
@@ -166,7 +174,8 @@ mod tests {
         let mut files = Files::default();
         let library = [0, 0x1000, 0x5000].map(|offset| mapping("/lib/libfoo.so", offset));
         library.iter().for_each(|mapping| files.map(mapping));
-        book(&mut files, &library[0], 0..1, Cause::FileShared);
+        let writable = Mapping { shared: true, ..library[0].clone() };
+        book(&mut files, &writable, 0..1, Cause::FileShared);
         book(&mut files, &library[1], 0..2, Cause::FileShared);
         book(&mut files, &library[2], 0..1, Cause::FilePrivate);
         book(&mut files, &library[2], 0..1, Cause::MallocOverhead);
@@ -185,6 +194,7 @@ mod tests {
                 private_bytes: 0,
                 shared_bytes: 110 * 4096,
                 repeated_bytes: 10 * 4096,
+                writable_bytes: 0,
                 mappings: 10,
                 times: 10,
                 is_in_memory: false,
@@ -194,6 +204,7 @@ mod tests {
                 private_bytes: 4096,
                 shared_bytes: 3 * 4096,
                 repeated_bytes: 0,
+                writable_bytes: 4096,
                 mappings: 3,
                 times: 1,
                 is_in_memory: false,

@@ -1,6 +1,6 @@
 //! The mapped files of a process.
 
-use formats::MappedFile;
+use formats::{Action, MappedFile};
 use ledger::Cause;
 use testkit::Target;
 
@@ -42,6 +42,7 @@ fn a_file_that_is_mapped_several_times_is_named_and_counted() {
         mappings: 8,
         times: 8,
         is_in_memory: false,
+        writable_bytes: 0,
     };
     assert_eq!(*file, expected);
     let sum: u64 = report.files.iter().map(MappedFile::resident_bytes).sum();
@@ -60,6 +61,40 @@ fn a_file_that_is_mapped_several_times_is_named_and_counted() {
     assert!(row.is_some_and(|row| row.contains(" 48.0 ")), "{text}");
     assert!(text.contains("pages that RSS counts again"), "{text}");
     target.go_on();
+    assert!(target.finish());
+}
+
+/// A file that is mapped to write to it, as ImageMagick does with large images.
+const SCRATCH: &str = r##"
+    require 'fiddle'
+    require 'tempfile'
+    types = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT, Fiddle::TYPE_INT, Fiddle::TYPE_INT, Fiddle::TYPE_LONG]
+    mmap = Fiddle::Function.new(Fiddle::Handle::DEFAULT['mmap'], types, Fiddle::TYPE_VOIDP)
+    bytes = 64 << 20
+    file = Tempfile.new('pixels', '/var/tmp')
+    file.truncate(bytes)
+    map = mmap.call(nil, bytes, 3, 1, file.fileno, 0)
+    0.step(bytes - 1, 4096) { |at| map[at] = 1 }
+    puts "ready {}"
+    $stdout.flush
+    $stdin.read"##;
+
+/// The step was to "change nothing, and watch PSS", which was as much as RSS.
+#[test]
+fn files_that_are_mapped_to_write_to_have_a_step() {
+    let target = Target::bare_ruby(SCRATCH);
+    let report = report(target.pid());
+    assert_eq!(report.verdict.cause, Some(Cause::FileShared));
+    let file = &report.files[0];
+    assert_eq!((file.shared_bytes, file.writable_bytes), (64 * MIB, 64 * MIB), "{file:?}");
+    let words = render::words::verdict(&report).summary;
+    let effect = "64.0 MiB are of files that the process maps to write to: ";
+    assert!(words.contains(effect), "{words}");
+    let Action::UnmapFiles { bytes, path, path_bytes } = &report.advice[0].action else {
+        panic!("{:?}", report.advice);
+    };
+    assert_eq!((*bytes, path, *path_bytes), (64 * MIB, &file.path, 64 * MIB));
+    assert!(report.advice.iter().all(|step| step.action != Action::WatchPss));
     assert!(target.finish());
 }
 

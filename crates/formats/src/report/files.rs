@@ -15,6 +15,9 @@ pub struct MappedFile {
     /// False in reports of older versions.
     #[serde(default)]
     pub is_in_memory: bool,
+    /// 0 in reports of older versions.
+    #[serde(default)]
+    pub writable_bytes: u64,
 }
 
 impl MappedFile {
@@ -35,6 +38,7 @@ impl From<&FileAccount> for MappedFile {
             mappings: file.mappings,
             times: file.times,
             is_in_memory: file.is_in_memory,
+            writable_bytes: file.writable_bytes,
         }
     }
 }

@@ -110,7 +110,7 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
         Action::LimitArenas { .. } => set(deployment, &TWO_ARENAS),
         Action::Trim => vec![Block::new("Run now, without a restart:", [command.into()])],
         Action::WatchPss => vec![Block::new("Run:", [command.into()])],
-        Action::UseLessSharedMemory { .. } => {
+        Action::UseLessSharedMemory { .. } | Action::UnmapFiles { .. } => {
             vec![Block::new("The processes that map the largest file:", [command.into()])]
         }
         Action::FindNativeLeak => vec![
@@ -294,8 +294,9 @@ fn check(action: &Action) -> &'static str {
             "`rbloat who PID` shows less growth by this code, and `rbloat report PID` less memory after the same load."
         }
         Action::UseLessSharedMemory { .. } => "`rbloat report PID` shows less file.shmem.",
+        Action::UnmapFiles { .. } => "`rbloat report PID` shows less file.shared.",
         Action::WatchPss => {
-            "the command prints PSS and anonymous memory, which should be well below RSS."
+            "the command prints PSS and anonymous memory. Anonymous memory should be well below RSS."
         }
     }
 }

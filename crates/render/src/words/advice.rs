@@ -507,9 +507,19 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             format!("ls -l /proc/{pid}/fd"),
             "a change of the program. Files on disk instead of tmpfs take memory as cache only.",
         ),
+        Action::UnmapFiles { bytes, path, path_bytes } => (
+            format!(
+                "Unmap files that are no longer needed: {} are pages of files on disk that the process maps to write to. The kernel can take \
+                 back a changed page only after it has written it to the disk. The largest file is {path} with {}.",
+                Size(*bytes),
+                Size(*path_bytes)
+            ),
+            format!("grep -lF {} /proc/[0-9]*/maps", quoted(path)),
+            "a change of the program. What has such a file mapped may be an object, such as an image: release it, or close it.",
+        ),
         Action::WatchPss => (
-            "Change nothing, and watch PSS or anonymous memory instead of RSS: the kernel takes back pages of files on \
-             disk when memory is short."
+            "Change nothing, and watch anonymous memory instead of RSS: the kernel takes back pages of files on disk when memory is \
+             short. PSS has these pages in full if no other process maps the same files."
                 .into(),
             format!("grep -E '^(Pss|Anonymous)' /proc/{pid}/smaps_rollup"),
             "nothing.",

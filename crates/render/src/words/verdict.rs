@@ -199,12 +199,20 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 }
                 _ => {
                     let locked = report.process.locked_file_bytes;
-                    let effect = match locked > report.verdict.bytes / 2 {
-                        true => format!(
+                    let on_disk = report.files.iter().filter(|file| !file.is_in_memory);
+                    let writable = total(on_disk.map(|file| file.writable_bytes));
+                    let is_most = |bytes: u64| bytes > report.verdict.bytes / 2;
+                    let effect = match (is_most(locked), is_most(writable)) {
+                        (true, _) => format!(
                             "The kernel cannot take back what is locked in memory (mlock or mlockall): {} of pages of files.",
                             Size(locked)
                         ),
-                        false => "The kernel takes back pages of files on disk when memory is short.".into(),
+                        (_, true) => format!(
+                            "{} are of files that the process maps to write to: the kernel can take back a changed page only after it has \
+                             written it to the disk.",
+                            Size(writable)
+                        ),
+                        _ => "The kernel takes back pages of files on disk when memory is short.".into(),
                     };
                     format!("{size} are pages of mapped files, most of them in the kernel's cache. {effect}")
                 }
