@@ -47,9 +47,15 @@ impl OwnerTable<'_> {
     }
 
     /// Returns true if memory of `part` may belong to `owner`, too: classes, modules and inclusions of modules share tables
-    /// of methods and constants, which may seem to be an internal object's because of a stale word.
+    /// of methods and constants, which may seem to be an internal object's because of a stale word. Up to 3.2, nodes of syntax trees refer
+    /// to memory of buffers (`rb_args_info`), and so retain the buffers, to which that memory refers.
     pub(crate) fn may_share(&self, owner: Owner, part: Owner) -> bool {
+        let is_imemo = |owner: Owner, imemo: ImemoType| {
+            let Owner::Class(index) = owner else { return false };
+            self.class(index).is_some_and(|class| class.kind == ClassKind::Imemo(imemo))
+        };
         self.is_classes(owner) && matches!(part, Owner::Class(class) if self.is_of_vm(class))
+            || is_imemo(owner, ImemoType::Ast) && is_imemo(part, ImemoType::Tmpbuf)
     }
 
     /// Returns true for classes and modules as owners.

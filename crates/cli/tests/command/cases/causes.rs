@@ -4,7 +4,7 @@ use formats::{Action, Report};
 use ledger::{AreaKind, Cause, InterpreterKind};
 use testkit::Target;
 
-use super::{advice, case, path_to, verdict, words};
+use super::{advice, case, garbage, path_to, verdict, words};
 use crate::snapshots::Kept;
 use crate::{bytes, report, run};
 
@@ -131,6 +131,24 @@ fn memory_of_no_kind_of_its_own_has_its_owner() {
     assert!(words.contains(" of no kind of their own"), "{words}");
     let evidence = render::words::verdict(&report).evidence;
     assert!(evidence.iter().any(|line| line.contains(" (imemo_ast): ")), "{evidence:?}");
+    assert!(target.finish());
+}
+
+/// 160,000 buffers were garbage, beside "referred to by (imemo_ast)".
+#[test]
+fn buffers_of_syntax_trees_are_no_garbage() {
+    let target = Target::bare_ruby(
+        "code = (1..2_000).map { |at| %(def m#{at}(a, b = 1); a; end\n) }.join
+         KEPT = Array.new(5) { RubyVM::AbstractSyntaxTree.parse(code) }
+         GC.start; puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)",
+    );
+    let report = report(target.pid());
+    let version = report.process.ruby_version.as_deref();
+    if version.is_none_or(|version| version >= "3.3") {
+        return testkit::skip("syntax trees of this Ruby have no such buffers");
+    }
+    let (objects, garbage) = garbage(&report, "(imemo_tmpbuf)");
+    assert!(objects >= 10_000 && garbage * 100 < objects, "{garbage} of {objects}");
     assert!(target.finish());
 }
 
