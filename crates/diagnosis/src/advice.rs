@@ -135,6 +135,7 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         | Action::ReturnTop { bytes, .. }
         | Action::LimitTable { bytes, .. }
         | Action::DefineCodeOnce { bytes, .. }
+        | Action::StopCoverage { bytes }
         | Action::ReleaseObjects { bytes, .. }
         | Action::Rehash { bytes, .. }
         | Action::CopySlices { bytes, .. }

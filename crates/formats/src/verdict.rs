@@ -171,6 +171,11 @@ pub enum Action {
         /// Their names.
         variables: Vec<String>,
     },
+    /// Stop measuring code coverage.
+    StopCoverage {
+        /// The bytes of the counters.
+        bytes: u64,
+    },
     /// Free the native memory of one class's objects.
     FreeNative {
         /// The class.

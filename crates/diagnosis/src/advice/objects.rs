@@ -22,6 +22,8 @@ const MALLOC_LIMITS: [(&str, u64); 4] = [
 ];
 /// The least part of the freed memory that must leave RSS for a saving to be named, in percent.
 const RETURNED_PERCENT: u64 = 90;
+/// The root of the counters of code coverage.
+const COVERAGE: &str = "(coverage)";
 
 /// The garbage among the objects of the classes that hold most.
 pub(super) fn garbage_bytes(ledger: &Ledger) -> u64 {
@@ -81,6 +83,7 @@ pub(super) fn release_beside_garbage(ledger: &Ledger) -> Option<Advice> {
 fn table_of(ledger: &Ledger, class: &OwnerAccount, most: Option<&Retainer>) -> Option<Advice> {
     let most = most?;
     let table = match root_of(most.path.as_deref()?) {
+        COVERAGE => return Some(step(Action::StopCoverage { bytes: coverage_bytes(ledger) })),
         "(symbols)" => InterpreterKind::Symbols,
         "(finalizers)" if is_hidden(&class.name) => InterpreterKind::Finalizers,
         _ => return None,
@@ -88,6 +91,17 @@ fn table_of(ledger: &Ledger, class: &OwnerAccount, most: Option<&Retainer>) -> O
     let own = ledger.interpreter.as_ref().map_or(0, |it| it.resident_bytes(table));
     let bytes = most.bytes.min(class.weight_bytes()) + own;
     Some(step(Action::LimitTable { table, bytes, is_room: false }))
+}
+
+/// The bytes of the counters of code coverage.
+fn coverage_bytes(ledger: &Ledger) -> u64 {
+    let bytes = |class: &OwnerAccount| {
+        let counters =
+            class.retainers.iter().filter(|it| it.path.as_deref().map(root_of) == Some(COVERAGE));
+        let bytes = counters.fold(0, |sum: u64, it| sum.saturating_add(it.bytes));
+        bytes.min(class.weight_bytes())
+    };
+    ledger.managed().map(bytes).fold(0, u64::saturating_add)
 }
 
 /// The root that retains most of the bytes of a class, or of its objects. Of two like it, one may have more bytes by chance.

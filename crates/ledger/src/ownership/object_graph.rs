@@ -66,19 +66,22 @@ const FIRST_LIST: u32 = 3;
 const FIRST_NAMED: u32 = FIRST_LIST + LISTS.len() as u32;
 
 /// The names of the interpreter's lists.
-const LISTS: [&str; 6] = [
+const LISTS: [&str; 7] = [
     "(at_exit)",
     "(finalizers)",
     "(TracePoints)",
     "(signal handlers)",
     "(main Ractor)",
     "(Ractors)",
+    "(coverage)",
 ];
 
 /// The references from a list to an object behind it that are followed back.
 const MAX_STEPS_TO_LIST: usize = 256;
 /// The list of finalizers.
 const FINALIZERS: u32 = FIRST_LIST + 1;
+/// The counters of code coverage. Code refers to them, too, but only Coverage lets go of them.
+const COVERAGE: u32 = FIRST_LIST + 6;
 
 const UNKNOWN: &str = "(unknown)";
 
@@ -196,6 +199,7 @@ impl<'a> ObjectGraph<'a> {
             lists.signal_handlers.clone(),
             main_ractor.into_iter().collect(),
             lists.ractors.others.clone(),
+            lists.coverage.clone(),
         ];
         let objects = pointers.root_objects.iter().enumerate();
         let mut roots_of_objects: Vec<_> =

@@ -9,6 +9,7 @@ use image::{Image, Memory};
 use linux::{Address, length};
 use ruby::{
     DataType, EndProc, EventHook, GcRecords, MAX_SPECIAL, ObjectSpace, RactorQueue, References,
+    SlotType,
 };
 
 use crate::ownership::address_index::{AddressIndex, Referent};
@@ -31,6 +32,8 @@ pub(crate) struct Lists {
     pub(crate) trace_points: Vec<(u32, u32)>,
     /// The procs that handle signals.
     pub(crate) signal_handlers: Vec<u32>,
+    /// The Hash with the counters of code coverage.
+    pub(crate) coverage: Vec<u32>,
     /// The blocks with the messages that Ractors have not received yet.
     pub(crate) ractor_queues: Vec<u32>,
     /// The block with the records of GC::Profiler.
@@ -65,6 +68,7 @@ impl Lists {
             at_exit,
             trace_points,
             signal_handlers: finder.signal_handlers(),
+            coverage: finder.coverage(),
             ractor_queues: finder
                 .structures_of(DataType::is_ractor)
                 .flat_map(|it| finder.ractor_queues(it))
@@ -190,6 +194,37 @@ impl Finder<'_> {
 
     /// The procs to which the structure of the VM itself refers (`trap_list` of `rb_vm_t`).
     fn signal_handlers(&self) -> Vec<u32> {
+        self.objects_of_vm().filter(|&slot| self.is_of(slot, DataType::is_proc)).collect()
+    }
+
+    /// The Hash with the counters of code coverage to which the structure of the VM refers (`coverages` of `rb_vm_t`). It is hidden, and so are
+    /// the Arrays that are its values. Its keys are the paths of files.
+    fn coverage(&self) -> Vec<u32> {
+        let kind = |slot: u32| Some(self.space.slots.get(slot as usize)?.kind());
+        let is_coverage = |&slot: &u32| {
+            let entries = self.entries_of_hash(slot);
+            let arrays = entries.iter().filter(|&&to| self.space.is_hidden_array(to)).count();
+            let paths = entries.iter().filter(|&&to| kind(to) == Some(SlotType::STRING)).count();
+            arrays > 0 && arrays + paths == entries.len() && arrays >= paths
+        };
+        let hashes = self.objects_of_vm().filter(|&slot| kind(slot) == Some(SlotType::HASH));
+        let mut found: Vec<u32> = hashes.filter(is_coverage).collect();
+        found.dedup();
+        found
+    }
+
+    /// The keys and values of a large Hash: its table is a block, which refers to the block with the entries.
+    fn entries_of_hash(&self, slot: u32) -> Vec<u32> {
+        let tables = self.graph.of_slots.of(slot).iter().filter_map(|edge| self.graph.block(*edge));
+        let tables: Vec<u32> = tables.collect();
+        let parts = tables.iter().flat_map(|&table| self.graph.edges(table));
+        let parts = parts.filter_map(|edge| self.graph.block(*edge));
+        let blocks: Vec<u32> = tables.iter().copied().chain(parts).collect();
+        blocks.into_iter().flat_map(|it| self.graph.slots(it)).map(|edge| edge.to()).collect()
+    }
+
+    /// The objects to which the structure of the VM itself refers.
+    fn objects_of_vm(&self) -> impl Iterator<Item = u32> + '_ {
         let in_memory = self.structures_of(DataType::is_vm).flat_map(|it| self.graph.slots(it));
         let in_memory = in_memory.map(|edge| edge.to());
         let variable = ruby::object_in_variables(self.image, self.space, DataType::is_vm);
@@ -199,8 +234,7 @@ impl Finder<'_> {
                 Referent::Slot(slot) => Some(slot),
                 _ => None,
             });
-        let slots = in_memory.chain(in_variable);
-        slots.filter(|&slot| self.is_of(slot, DataType::is_proc)).collect()
+        in_memory.chain(in_variable)
     }
 
     /// The Ractors that run, each of which refers to the next one in the list of the VM. The main one is the first to whose beginning the

@@ -142,7 +142,10 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
                 None => command.into(),
             }],
         )],
-        Action::EnableGc { .. } | Action::AllowFullMark { .. } | Action::LimitTable { .. } => {
+        Action::EnableGc { .. }
+        | Action::AllowFullMark { .. }
+        | Action::StopCoverage { .. }
+        | Action::LimitTable { .. } => {
             vec![Block::new("In the program:", [command.into()])]
         }
         Action::CloseFilesInMemory { .. } => {
@@ -268,6 +271,7 @@ fn check(action: &Action) -> &'static str {
         | Action::CopySlices { .. }
         | Action::ShareStrings { .. }
         | Action::CopyBuffers { .. }
+        | Action::StopCoverage { .. }
         | Action::UnsetMallocLimits { .. } => "`rbloat report PID` shows less ruby.malloc.",
         Action::NativePressure { .. } => {
             "after the same load, `rbloat report PID` lists fewer garbage objects of the class."

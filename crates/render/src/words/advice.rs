@@ -408,6 +408,15 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             };
             (action, command.into(), "a change of the program.")
         }
+        Action::StopCoverage { bytes } => (
+            format!(
+                "Stop measuring code coverage, or measure less of it: the counters of all files that were loaded since Coverage.start \
+                 take {}.",
+                Size(*bytes)
+            ),
+            "Coverage.result(stop: true, clear: true)".into(),
+            "a change of the program. The counts are gone unless it keeps the result.",
+        ),
         Action::DefineCodeOnce { path, iseqs, bytes } => (
             format!(
                 "Find out whether the code of {path} is defined again and again: {} of its methods and blocks take {}. If they are the \

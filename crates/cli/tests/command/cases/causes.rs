@@ -5,6 +5,7 @@ use ledger::{AreaKind, Cause, InterpreterKind};
 use testkit::Target;
 
 use super::{advice, case, garbage, path_to, verdict, words};
+use crate::owners::retained;
 use crate::snapshots::Kept;
 use crate::{bytes, report, run};
 
@@ -131,6 +132,29 @@ fn memory_of_no_kind_of_its_own_has_its_owner() {
     assert!(words.contains(" of no kind of their own"), "{words}");
     let evidence = render::words::verdict(&report).evidence;
     assert!(evidence.iter().any(|line| line.contains(" (imemo_ast): ")), "{evidence:?}");
+    assert!(target.finish());
+}
+
+/// "(variables of libruby-3.1.so.3.1.2) → (T_ARRAY)", and the step was to release objects of class (T_ARRAY).
+#[test]
+fn counters_of_coverage_are_named() {
+    let target = Target::bare_ruby(
+        "require 'coverage'; require 'tempfile'
+         Coverage.start(lines: true, branches: true)
+         code = (1..4_000).map { |at| %(x = #{at} if x\n) }.join
+         kept = Array.new(60) { Tempfile.new(%w[covered .rb]).tap { |it| it.write(code); it.close; load it.path } }
+         GC.start; puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)",
+    );
+    let report = report(target.pid());
+    let words =
+        advice(&report, |it| matches!(it, Action::StopCoverage { bytes } if *bytes > 32 << 20));
+    assert_eq!(words.command, "Coverage.result(stop: true, clear: true)");
+    let summary = verdict(&report);
+    assert!(summary.contains(" of it are counters of code coverage, which"), "{summary}");
+    let (arrays, roots) = retained(&report, "(T_ARRAY)");
+    let of_coverage = roots.iter().filter(|it| it.0.as_deref() == Some("(coverage) → (T_ARRAY)"));
+    let counters: u64 = of_coverage.map(|it| it.1).sum();
+    assert!(counters * 10 > arrays * 9, "{roots:?}");
     assert!(target.finish());
 }
 

@@ -10,7 +10,7 @@ use crate::ownership::root_memory::Root;
 use crate::ownership::weak::WeakReferences;
 
 use super::paths::{Level, Paths};
-use super::{EXTENSION_MEMORY, FIRST_LIST, FIRST_NAMED, Node, ObjectGraph, THREADS};
+use super::{COVERAGE, EXTENSION_MEMORY, FIRST_LIST, FIRST_NAMED, Node, ObjectGraph, THREADS};
 
 impl ObjectGraph<'_> {
     /// Calls `each` with the nodes that a node refers to.
@@ -33,7 +33,7 @@ impl ObjectGraph<'_> {
             }
             Node::List(list) => {
                 let slots = self.lists.get(list as usize).into_iter().flatten();
-                slots.for_each(|&slot| each(self.slot(slot), Level::Lists));
+                slots.for_each(|&slot| each(self.slot(slot), level_of_list(FIRST_LIST + list)));
             }
             Node::Named(root) => {
                 if let Some(root) = self.named_roots.get(root as usize) {
@@ -67,7 +67,7 @@ impl ObjectGraph<'_> {
     fn of_everything(&self, mut each: impl FnMut(u32, Level)) {
         self.global_roots.iter().for_each(|index| each(FIRST_NAMED + index, Level::Named));
         each(THREADS, Level::Threads);
-        (FIRST_LIST..FIRST_NAMED).for_each(|list| each(list, Level::Lists));
+        (FIRST_LIST..FIRST_NAMED).for_each(|list| each(list, level_of_list(list)));
         for (index, &root) in self.pointers.roots.iter().enumerate() {
             if self.pointers.root_objects[index].is_none() {
                 each(self.memory(self.pointers.root(index)), level_of(root));
@@ -291,6 +291,10 @@ impl ObjectGraph<'_> {
 pub(super) fn values_of<T: Copy>(pairs: &[(u32, T)], key: u32) -> impl Iterator<Item = T> + '_ {
     let first = pairs.partition_point(|pair| pair.0 < key);
     pairs[first..].iter().take_while(move |pair| pair.0 == key).map(|pair| pair.1)
+}
+
+fn level_of_list(list: u32) -> Level {
+    if list == COVERAGE { Level::Named } else { Level::Lists }
 }
 
 fn level_of(root: Root) -> Level {

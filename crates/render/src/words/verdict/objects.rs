@@ -96,7 +96,7 @@ fn uncollected(report: &Report) -> &'static str {
     }
 }
 
-/// The sentence on memory of which objects use a small part, if that is most of the verdict's.
+/// The sentence on memory of which objects use a small part, or on counters, if that is most of the verdict's.
 fn spare(action: &Action, report: &Report) -> Option<String> {
     let is_most = |bytes: u64| bytes > report.verdict.bytes / 2;
     match action {
@@ -111,6 +111,10 @@ fn spare(action: &Action, report: &Report) -> Option<String> {
             Size(*bytes),
             Size(*used_bytes),
             Count(*slices)
+        )),
+        Action::StopCoverage { bytes } if is_most(*bytes) => Some(format!(
+            " {} of it are counters of code coverage, which the program has started (Coverage.start).",
+            Size(*bytes)
         )),
         Action::CopyBuffers { used_bytes, room_bytes, elements_bytes, bytes, .. }
             if *elements_bytes > 0 && is_most(*bytes) =>
