@@ -70,13 +70,46 @@ fn every_page_is_a_chapter_of_the_site_once() {
     let chapters = chapters();
     let unique: BTreeSet<&str> = chapters.iter().map(String::as_str).collect();
     assert_eq!(unique.len(), chapters.len(), "{chapters:?}");
-    for entry in fs::read_dir(root().join("docs")).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        let page = format!("docs/{name}");
-        if name.ends_with(".md") && name != "SUMMARY.md" {
+    for folder in ["docs", "docs/design"] {
+        for name in pages_in(folder).iter().filter(|name| *name != "SUMMARY.md") {
+            let page = format!("{folder}/{name}");
             assert!(unique.contains(page.as_str()), "{page} is missing from docs/SUMMARY.md");
         }
     }
+}
+
+/// The names of the pages in a folder, in order.
+fn pages_in(folder: &str) -> BTreeSet<String> {
+    let entries = fs::read_dir(root().join(folder)).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.ends_with(".md")).collect()
+}
+
+#[test]
+fn design_notes_are_numbered_and_have_the_same_sections() {
+    let index = read("docs/design/README.md");
+    let notes: Vec<String> = pages_in("docs/design").into_iter().collect();
+    let (index_page, notes) = notes.split_last().unwrap();
+    assert_eq!(index_page, "README.md");
+    for (name, number) in notes.iter().zip(1..) {
+        assert!(name.starts_with(&format!("{number:03}-")), "{name} has not the number {number}");
+        let text = read(&format!("docs/design/{name}"));
+        let title =
+            text.lines().next().and_then(|line| line.strip_prefix(&format!("# {number}. ")));
+        let title = title.unwrap_or_else(|| panic!("{name} has no title with its number"));
+        let line = format!("\n{number}. [{title}]({name})\n");
+        assert!(index.contains(&line), "docs/design/README.md has no line{line}");
+        let sections: Vec<&str> =
+            text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+        let expected = ["Context", "Decision", "Alternatives considered", "Consequences"];
+        assert_eq!(sections, expected, "{name}");
+    }
+}
+
+#[test]
+fn the_way_in_is_short() {
+    let lines = read("ARCHITECTURE.md").lines().count();
+    assert!(lines <= 100, "ARCHITECTURE.md has {lines} lines: reasons belong to docs/design");
 }
 
 /// The pages that users read. JSON documents are a reference for programs.
