@@ -1,4 +1,4 @@
-//! `rbloat agent`: the daemon that serves the memory of all Ruby processes on a machine as metrics.
+#![doc = include_str!("../README.md")]
 //!
 //! One thread reads the kernel's figures and captures processes (`observer`), another one answers scrapers (`server`). The calling
 //! thread waits for signals. `trigger` decides when a process near its memory limit is worth a snapshot, and `limits` takes it.

@@ -1,17 +1,4 @@
-//! Finds the allocator that serves malloc in a process, and reads its heap.
-//!
-//! [`find_allocator`] finds it. [`walk`] reads the heap into a [`HeapMap`], which has the same form for every
-//! allocator. Each allocator has a module of its own: adding one takes a module and a line in [`walk`].
-//!
-//! ```no_run
-//! let frozen = image::freeze(4242, linux::PATIENCE)?;
-//! let modules = image::elf::modules(frozen.image());
-//! let found = allocator::find_allocator(frozen.image(), &modules, None);
-//! let stacks = allocator::thread_stacks(frozen.image(), &modules);
-//! let heap = allocator::walk(frozen.image(), &found, &stacks)?;
-//! println!("{} bytes are in use", heap.totals.in_use_bytes);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+#![doc = include_str!("../README.md")]
 
 mod blocks;
 mod candidate_mappings;

@@ -1,7 +1,4 @@
-//! Archives: snapshots of many processes as Parquet tables, and questions about them in SQL.
-//!
-//! An archive is a folder: `TABLE/dt=YYYY-MM-DD/service=NAME/FILE.parquet`. docs/archive.md describes it for users. This
-//! crate returns files as bytes; its callers write them.
+#![doc = include_str!("../README.md")]
 
 mod file;
 mod look;

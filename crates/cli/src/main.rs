@@ -1,4 +1,4 @@
-//! The `rbloat` command. See `rbloat --help` and the README.
+#![doc = include_str!("../README.md")]
 
 mod arguments;
 mod command_line;

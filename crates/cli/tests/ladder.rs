@@ -176,6 +176,25 @@ fn every_crate_has_a_row_in_the_table() {
     assert_eq!(rows, names);
 }
 
+/// Rust compiles the examples: a README is a part of the docs of its crate.
+#[test]
+fn every_crate_has_a_short_readme_with_an_example() {
+    for (name, _) in LADDER.iter().filter(|(name, _)| *name != "rbloat-testkit") {
+        let folder = name.strip_prefix("rbloat-").unwrap_or("cli");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder);
+        let readme = fs::read_to_string(folder.join("README.md")).unwrap_or_default();
+        let example = if *name == "rbloat" { "\n```sh\n" } else { "\n```rust" };
+        for part in [&format!("# {name}\n"), "\n- **Knows**: ", "\n- **Must not know**: ", example]
+        {
+            assert!(readme.contains(part), "the README of {name} has no {part:?}");
+        }
+        assert!(readme.lines().count() <= 30, "the README of {name} is long");
+        let root = if *name == "rbloat" { "main.rs" } else { "lib.rs" };
+        let code = fs::read_to_string(folder.join("src").join(root)).unwrap();
+        assert!(code.starts_with("#![doc = include_str!(\"../README.md\")]\n"), "{name}");
+    }
+}
+
 /// The ladder as it is drawn: a crate uses crates to its right.
 #[test]
 fn the_drawn_ladder_is_the_real_one() {

@@ -1,4 +1,4 @@
-//! The meaning of a ledger and of documents, as data. `render` turns it into sentences.
+#![doc = include_str!("../README.md")]
 
 mod advice;
 mod comparison;

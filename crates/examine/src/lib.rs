@@ -1,8 +1,4 @@
-//! One examination of one process, core file or snapshot: which process a name means, what to try, with which rights, within
-//! which pause. Also the examination of all members of a family, and the list of Ruby processes.
-//!
-//! It reads, captures, accounts and trims. It prints nothing: errors are typed, and what a user can do about them, the progress
-//! and the files belong to the caller.
+#![doc = include_str!("../README.md")]
 //!
 //! - `process` finds the process that a name means, and `source` opens it, a snapshot or a core.
 //! - `attempts` chooses a method of capture, and the next one if that fails, `max_pause` its limit. `exclusion` lets one capture run at a time.

@@ -1,7 +1,4 @@
-//! The documents that rbloat writes and reads, as plain data.
-//!
-//! A [`Report`], a [`Diff`], a [`Comparison`] and a [`TrimReport`] are JSON documents. A [`Snapshot`] and a
-//! [`Recording`] are files. docs/json.md and docs/formats.md describe them for users.
+#![doc = include_str!("../README.md")]
 
 mod agent;
 mod alarm;

@@ -1,4 +1,4 @@
-//! Code that a live process is made to run: calls of its functions, and forked copies of it.
+#![doc = include_str!("../README.md")]
 //!
 //! A tracer that sets a thread's registers and dies before it restores them kills the target. So nothing here
 //! restores registers: the kernel does. CRuby, for one, has a handler for SIGVTALRM that does nothing, and sends itself

@@ -1,8 +1,4 @@
-//! Joins the facts of the kernel, malloc and Ruby about one process: claims every resident byte for one [`Cause`],
-//! finds the owners of malloc'ed memory, and maps all memory.
-//!
-//! [`Facts::read`] is the only part that reads the target, during the capture. [`Ledger::draw_up`] is a pure function of
-//! the facts.
+#![doc = include_str!("../README.md")]
 
 mod cause;
 mod claims;

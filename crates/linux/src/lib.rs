@@ -1,10 +1,4 @@
-//! What Linux says about processes, and does with them: /proc, control groups, page states, ptrace, perf and BPF.
-//!
-//! Every text and every number of /proc that a process controls is hostile: no length is trusted, and no name is an error. Reading
-//! leaves the process as it is. What stops it ([`Stop`]) releases it, however rbloat ends.
-//!
-//! This crate knows neither Ruby nor malloc, and reads no memory of a process: the crate `image` does. Only this crate and
-//! `inferior` may use `unsafe` and ptrace, and nothing here makes a process run code. `arch/` has the facts about each CPU.
+#![doc = include_str!("../README.md")]
 
 mod address;
 mod address_map;

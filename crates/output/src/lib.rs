@@ -1,8 +1,4 @@
-//! Files that rbloat writes: completely or not at all, and never through another user's link.
-//!
-//! rbloat often runs as root, and writes to folders that other users can write to as well. So this module follows paths
-//! itself, component by component, and uses only file descriptors from then on. It follows a link if that belongs to
-//! root or to us.
+#![doc = include_str!("../README.md")]
 
 mod new_file;
 mod walk;

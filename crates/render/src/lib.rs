@@ -1,6 +1,4 @@
-//! Sentences, tables, maps and charts: every document as people read it.
-//!
-//! Nothing is computed or searched for here. A document goes in, text or a picture comes out.
+#![doc = include_str!("../README.md")]
 
 mod comparison;
 mod diff;

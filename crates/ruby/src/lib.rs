@@ -1,13 +1,4 @@
-//! CRuby's object space seen from outside: heap pages, slots, types and class names of another process
-//! as plain data, read from an image.
-//!
-//! [`find`] finds the interpreter of a process. [`read()`] returns the [`ObjectSpace`], or an [`Error`]
-//! that explains why it could not be read. [`named_roots`] reads constants and variables,
-//! [`code_paths()`] the files of bytecode, and [`backtraces`] the methods that threads run.
-//!
-//! Layouts are derived from the class Object, whose address every Ruby exports because C extensions need it, and each has to
-//! pass every [`Check`]: a wrong layout becomes an error, never a wrong number. The few facts that cannot be derived are
-//! constants beside the code that uses them, with their place in Ruby's source. Those that depend on the release are in `release`.
+#![doc = include_str!("../README.md")]
 //!
 //! | module | |
 //! |---|---|
@@ -25,14 +16,6 @@
 //! | `allocation` | new objects, their ages, and collections of processes that run |
 //! | `heap_pages` | heap pages of processes that run |
 //! | `backtrace` | the VM stacks of threads, and the methods that they run, with their files and lines |
-//!
-//! ```no_run
-//! let frozen = image::freeze(4242, linux::PATIENCE).unwrap();
-//! let space = ruby::read(frozen.image()).unwrap();
-//! for (kind, slots) in space.counts() {
-//!     println!("{slots} {kind}");
-//! }
-//! ```
 
 mod address_classifier;
 mod allocation;

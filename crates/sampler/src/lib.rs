@@ -1,10 +1,4 @@
-//! Which code makes RSS grow.
-//!
-//! RSS grows by page faults and by nothing else. [`linux::page_faults`] says which thread faulted, when, and where.
-//! [`Sampler`] reads the Ruby stack of that thread right afterwards, while it runs, and divides the growth of RSS among the
-//! samples. The [`Profile`] that results is plain data: growth by stack, thread, kind of memory and native library.
-//!
-//! The offsets by which stacks are read are derived once, from a capture: [`Program::derive`].
+#![doc = include_str!("../README.md")]
 //!
 //! | module | |
 //! |---|---|

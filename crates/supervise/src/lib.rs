@@ -1,4 +1,4 @@
-//! Programs that rbloat starts and watches, and processes that it records.
+#![doc = include_str!("../README.md")]
 
 mod error;
 mod installed_gem;
