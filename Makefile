@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix gem-dist nightly release manifests service matrix matrix-slice test-arm matrix-arm lint schemas docs fuzz torture bench bench-gem experiments ci
+.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix gem-dist nightly release crates manifests service matrix matrix-slice test-arm matrix-arm lint schemas docs fuzz torture bench bench-gem experiments ci
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -18,6 +18,10 @@ dist: ## build one static binary that runs on any Linux: target/dist/rbloat
 release: ## build what users install into target/packages (archives, packages, images, SBOM), and test each
 	@scripts/setup ruby gcc libc6-dev podman catatonit runc qemu-system-arm
 	@scripts/release
+
+crates: ## package the crates as crates.io gets them, and build each from its package
+	@scripts/setup gcc libc6-dev
+	CARGO_TARGET_DIR=target/crates cargo package --workspace --exclude rbloat-testkit --locked
 
 manifests: ## check deploy/ against the schemas of Kubernetes, Grafana's library, promtool and systemd
 	@scripts/manifests

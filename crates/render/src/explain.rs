@@ -4,15 +4,16 @@ use std::fmt::Write;
 
 use crate::text::BOLD;
 
-/// The pages with a section for each word. A section whose heading begins with "The" is for readers of the page only.
+/// The pages with a section for each word. A section whose heading begins with "The" is for readers of the page only. `../docs` has links to
+/// the pages, since a package has only the files of its own folder.
 const PAGES: [&str; 3] = [
-    include_str!("../../../docs/causes.md"),
-    include_str!("../../../docs/verdicts.md"),
-    include_str!("../../../docs/glossary.md"),
+    include_str!("../docs/causes.md"),
+    include_str!("../docs/verdicts.md"),
+    include_str!("../docs/glossary.md"),
 ];
 
 /// The page with tables of names.
-const NAMES: &str = include_str!("../../../docs/names.md");
+const NAMES: &str = include_str!("../docs/names.md");
 /// Stands for any text in a name.
 const ANYTHING: char = '…';
 
