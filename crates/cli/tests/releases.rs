@@ -1,0 +1,118 @@
+//! What a release needs: the same version everywhere, and workflows that name what exists.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(file: &str) -> String {
+    fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// The versions that follow a text.
+fn versions_after<'t>(text: &'t str, before: &str) -> Vec<&'t str> {
+    let rests = text.match_indices(before).map(|(at, _)| &text[at + before.len()..]);
+    let versions = rests.map(|rest| {
+        let end = rest.find(|it: char| !it.is_ascii_digit() && it != '.');
+        rest[..end.unwrap_or(rest.len())].trim_end_matches('.')
+    });
+    versions.filter(|version| version.contains('.')).collect()
+}
+
+#[test]
+fn every_file_has_the_same_version() {
+    let parts = [
+        ("Cargo.toml", "\", version = \""),
+        ("gem/lib/rbloat/version.rb", "VERSION = \""),
+        ("deploy/helm/rbloat/Chart.yaml", "ersion: "),
+        ("README.md", "rbloat-"),
+        ("README.md", "rbloat_"),
+        ("README.md", "rbloat:"),
+        ("docs/recipes.md", "rbloat-"),
+        ("docs/recipes.md", "rbloat:"),
+        ("docs/releasing.md", "rbloat-"),
+        ("docs/releasing.md", "rbloat:"),
+        ("docs/releasing.md", " v"),
+        ("deploy/kubernetes/daemonset.yaml", "rbloat:"),
+        ("deploy/kubernetes/sidecar.yaml", "rbloat:"),
+    ];
+    for (file, before) in parts {
+        let text = read(file);
+        let versions = versions_after(&text, before);
+        assert!(!versions.is_empty(), "{file} has no version after {before:?}");
+        assert!(versions.iter().all(|it| *it == VERSION), "{file}: {versions:?}, not {VERSION}");
+    }
+    let crates = read("Cargo.toml").matches("path = \"crates/").count();
+    assert_eq!(versions_after(&read("Cargo.toml"), "\", version = \"").len(), crates);
+}
+
+fn check(folder: &Path) -> Output {
+    Command::new(root().join("scripts/workflows")).arg(folder).output().unwrap()
+}
+
+/// A copy of what the script reads, in which one text is replaced.
+fn complaint_about(file: &str, old: &str, new: &str) -> String {
+    let copy = tempfile::tempdir().unwrap();
+    let paths = [".github", "Makefile", "scripts", ".ci", "docs/releasing.md"];
+    let mut copying = Command::new("cp");
+    copying.current_dir(root()).args(["-r", "--parents"]).args(paths).arg(copy.path());
+    assert!(copying.status().unwrap().success());
+    let text = read(file);
+    assert!(text.contains(old), "{file} has no {old:?}");
+    fs::write(copy.path().join(file), text.replacen(old, new, 1)).unwrap();
+    let output = check(copy.path());
+    assert!(!output.status.success(), "{new:?} was not noticed");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn workflows_and_forms_are_complete_and_name_what_exists() {
+    let output = check(&root());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn faults_in_workflows_and_forms_are_noticed() {
+    let release = ".github/workflows/release.yml";
+    let form = ".github/ISSUE_TEMPLATE/report.yml";
+    for (file, old, new, complaint) in [
+        (release, "make reproduce", "make reproducible", "no target reproducible"),
+        (release, "scripts/push-image", "scripts/publish", "scripts/publish is missing"),
+        (
+            release,
+            "needs: [packages, gems]",
+            "needs: [packages, gem]",
+            "needs gem, which is no job",
+        ),
+        (release, "actions/checkout@v5", "actions/checkout@main", "not pinned"),
+        (release, "$GITHUB_ACTOR", "${{ github.actor }}", "an expression inside a command"),
+        (release, "id: image", "id: picture", "no step has the id image"),
+        (release, "contents: read", "contents: write", "rights are not limited"),
+        (release, "cd dist", "cd $DIST", "SC2086"),
+        (release, "jobs:", "jobs: [", "did not find"),
+        (form, "type: dropdown", "type: menu", "an unknown field: menu"),
+        (form, "id: place", "id: system", "an id occurs twice"),
+        ("docs/releasing.md", "`make crates`", "`make crate`", "no target crate"),
+    ] {
+        let complaints = complaint_about(file, old, new);
+        assert!(complaints.contains(complaint), "{new:?}: {complaints}");
+    }
+}
+
+#[test]
+fn the_form_asks_for_commands_that_exist() {
+    let form = read(".github/ISSUE_TEMPLATE/report.yml");
+    for (text, arguments) in [
+        ("`rbloat report PID --json`", &["report", "--json", "--help"][..]),
+        ("`rbloat --version`", &["--version"]),
+    ] {
+        assert!(form.contains(text), "the form has no {text}");
+        let output = Command::new(env!("CARGO_BIN_EXE_rbloat")).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{text}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
