@@ -23,6 +23,8 @@ use crate::model::slot::SlotType;
 use crate::object_space::ObjectSpace;
 use crate::word::{word, words};
 
+/// The bytes of `struct RString` and `struct RArray`. From 4.1 on there are smaller slots.
+const MIN_SLOT_BYTES: u64 = 40;
 /// The most variables of an object, which are read at once, up to 3.1.
 const MAX_VARIABLES: u64 = 1 << 16;
 /// `FL_EXIVAR`: an object with variables in a table of all objects (up to 3.4; no flag since).
@@ -247,6 +249,7 @@ impl<'a> BodyReader<'a> {
 
     /// The room in the slot of an object that needs so many bytes of it; `None` if no smaller slot would do.
     fn slot_room(&self, head: &Head, needed: u64) -> Option<Body> {
+        let needed = needed.max(MIN_SLOT_BYTES);
         let used = *self.slot_sizes.iter().find(|bytes| **bytes >= needed)?;
         let (start, capacity) = (head.at, head.slot_bytes as u64);
         let room = Room { start, unit: Unit::Slot, used, capacity };

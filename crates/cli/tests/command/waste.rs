@@ -220,9 +220,10 @@ fn room_that_grows_around_the_same_contents_is_a_row_of_a_diff() {
     let mut target = Target::bare_ruby(
         "BUFFERS = Array.new(500) { |i| +\"kept #{i}\" }
          STABLE = Array.new(500) { String.new(capacity: 2_000) << 'x' }
+         require 'objspace'
          2.times do
            4.times { GC.start }
-           puts 'ready {}'; $stdout.flush
+           puts \"ready {\\\"bytes\\\": #{ObjectSpace.memsize_of(BUFFERS[0])}}\"; $stdout.flush
            $stdin.gets or exit!(true)
            # All of the room was written once.
            BUFFERS.each { |it| it << 'y' * 20_000; it[9..] = '' }
@@ -238,7 +239,9 @@ fn room_that_grows_around_the_same_contents_is_a_row_of_a_diff() {
     };
     let first = snapshot("first.rbloat", target.pid());
     target.tell("grow");
-    target.next_truth();
+    if target.next_truth()["bytes"].as_u64().unwrap() < 19_000 {
+        return testkit::skip("this Ruby makes the room smaller by itself");
+    }
     let last = snapshot("last.rbloat", target.pid());
     let diff = |options: &[&str]| {
         rbloat().args(["diff", &first, &last]).args(options).output().unwrap().stdout
@@ -342,7 +345,9 @@ fn objects_that_differ_in_more_than_their_words_are_not_equal() {
     let of_slices: Vec<_> = of_slices.map(|it| (it.objects, it.contents)).collect();
     assert_eq!(of_slices, [(1_497, 3)]);
     let nils = contents.few.iter().find(|it| it.class == "Wide").map(|it| (it.has, it.objects));
-    assert_eq!(nils, Some((FewThings::OnlyNil, 1_000)));
+    // From 4.1 on an internal object has the variables of the first one, whose class had none yet.
+    let is_all = |(has, objects)| has == FewThings::OnlyNil && (999..=1_000).contains(&objects);
+    assert!(nils.is_some_and(is_all), "{nils:?}");
     assert!(target.finish());
 }
 

@@ -80,8 +80,9 @@ impl ShapeHome {
 
 /// `SHAPE_ID_OFFSET_MASK`: the part of a shape's number that is its place in the list (from 4.0 on).
 const OFFSET_MASK: u32 = (1 << 19) - 1;
-/// `SHAPE_ID_FL_TOO_COMPLEX`: the object's variables are in a hash table (4.0; `SHAPE_ID_FL_COMPLEX` from 4.1 on).
-const TOO_COMPLEX: u32 = 1 << 24;
+/// `SHAPE_ID_FL_TOO_COMPLEX`: the object's variables are in a hash table (4.0, whose comment in shape.h names a lower bit;
+/// `SHAPE_ID_FL_COMPLEX` from 4.1 on).
+const TOO_COMPLEX: u32 = 1 << 27;
 const COMPLEX: u32 = 1 << 26;
 
 impl ShapeTree {
@@ -328,6 +329,19 @@ mod tests {
         // Its variables are in a hash table; and the parent of the root.
         assert_eq!(tree.variables_of(&image, (1 << 26 | 2) << 32), Some(Variables::Table));
         assert_eq!(tree.variables_of(&image, 0x7ffff << 32), None);
+    }
+
+    /// The bits of slots of 320 bytes were taken for that of a table, and the layout of all objects was given up.
+    #[test]
+    fn objects_in_large_slots_have_their_variables_side_by_side() {
+        let mappings = Mappings::new(vec![Mapping::anonymous(LIST..LIST.offset(1 << 20))]);
+        let state = ProcessState { mappings, ..ProcessState::default() };
+        let image = Image::new(state, Circles);
+        let tree = ShapeTree { list: LIST, home: ShapeHome::Variable };
+        // As 4.0 has them: the fifth size of slots from bit 22 on, and the shape.
+        let of_size = |size: u64| tree.variables_of(&image, (size << 22 | 3) << 32);
+        assert_eq!([of_size(0), of_size(4), of_size(5)], [Some(Variables::Row(3)); 3]);
+        assert_eq!(tree.variables_of(&image, (1 << 27 | 3) << 32), Some(Variables::Table));
     }
 
     #[test]
