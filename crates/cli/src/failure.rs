@@ -72,6 +72,8 @@ pub(crate) enum Failure {
     NoExplanation(String),
     #[error("{0} needs owners: leave out --owners 0")]
     NeedsOwners(&'static str),
+    #[error("a snapshot has no texts: --show-strings needs a process or a core")]
+    NoTexts,
     #[error(
         "`rbloat top` needs a terminal: {0}. `rbloat` lists the Ruby processes once, and `rbloat record PID` records the memory \
          of a process over time"
@@ -150,7 +152,8 @@ impl Failure {
             | Self::NoAddress(_)
             | Self::NoExplanation(_)
             | Self::NoScreen(_)
-            | Self::NeedsOwners(_) => 2,
+            | Self::NeedsOwners(_)
+            | Self::NoTexts => 2,
             Self::UnreadableRecording { .. }
             | Self::NotARecording { .. }
             | Self::NoArchive { .. } => 3,

@@ -184,10 +184,12 @@ pub struct WasteChange {
 }
 
 impl WasteChange {
-    /// Returns true if the room grew, and hardly what is in it: by less than a tenth of that.
+    /// Returns true if the unused room grew, and hardly what is in use: by less than a tenth of that.
     #[must_use]
     pub fn is_room_only(&self) -> bool {
-        self.bytes.change > 0 && self.used_bytes.change < self.bytes.change / 10
+        self.unused_bytes.change > 0
+            && self.bytes.change > 0
+            && self.used_bytes.change < self.bytes.change / 10
     }
 }
 

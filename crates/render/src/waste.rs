@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::rows::{Heads, Row, write_rows};
 use crate::text::{BOLD, DIM, changes, mebibytes, write_wrapped};
-use crate::words::counted;
+use crate::words::{self, counted};
 
 /// The part of RSS from which a report mentions it unasked, in percent.
 const MIN_MENTIONED: f64 = 10.0;
@@ -18,8 +18,9 @@ const MIN_MENTIONED: f64 = 10.0;
 const MAX_ROWS: usize = 10;
 /// The first characters of a text that are shown.
 const MAX_TEXT: usize = 40;
-/// Smaller groups are not shown, and no smaller changes.
+/// Smaller groups are not shown.
 const MIN_SHOWN_BYTES: u64 = 50 << 10;
+/// Smaller changes of unused room are not shown.
 const MIN_SHOWN_CHANGE: u64 = 1 << 20;
 
 /// Writes the whole account, or one line if there is much and the account was not asked for.
@@ -29,7 +30,11 @@ pub(crate) fn write_waste(
     width: usize,
     is_wanted: bool,
 ) -> std::fmt::Result {
-    let Some(waste) = &report.waste else { return Ok(()) };
+    let Some(waste) = &report.waste else {
+        let text =
+            "The memory that live objects do not use is unknown: owners were not searched for.\n";
+        return if is_wanted { write_wrapped(out, "", text, width) } else { Ok(()) };
+    };
     let (unused, saved) = (waste.unused_bytes(), waste.saved_bytes());
     let rss = report.process.rss_bytes;
     if !is_wanted {
@@ -40,7 +45,7 @@ pub(crate) fn write_waste(
             "Live objects keep {} of room that they do not need ({:.0} % of RSS): rbloat report {} --waste\n",
             Size(saved),
             percent(saved, rss),
-            report.process.pid
+            words::process(report)
         );
         return write_wrapped(out, "", &text, width);
     }
@@ -249,7 +254,9 @@ fn write_texts(contents: &WasteContents, out: &mut String, width: usize) -> std:
             ..Row::default()
         })
     };
-    let rows: Vec<_> = contents.texts.iter().filter_map(row).take(MAX_ROWS).collect();
+    let is_shown = |row: &&TextRow| row.bytes >= MIN_SHOWN_BYTES;
+    let rows: Vec<_> =
+        contents.texts.iter().filter(is_shown).filter_map(row).take(MAX_ROWS).collect();
     if rows.is_empty() {
         return Ok(());
     }

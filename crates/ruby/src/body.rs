@@ -1,5 +1,5 @@
-//! What objects have outside their slots and what they use of it, and what they contain. The words are those of
-//! [`object_layouts`](crate::layout::object_layouts); callers verify that an address is one to which the object refers.
+//! The memory of objects, the part that they use, and their contents. The words are those of
+//! [`object_layouts`](crate::layout::object_layouts). Callers verify that an object refers to the memory.
 
 use std::collections::HashMap;
 
@@ -25,8 +25,10 @@ use crate::word::{word, words};
 
 /// The bytes of `struct RString` and `struct RArray`. From 4.1 on there are smaller slots.
 const MIN_SLOT_BYTES: u64 = 40;
-/// The most variables of an object, which are read at once, up to 3.1.
+/// The most variables of an object, which are read at once, up to 3.1, and the most bytes of all that one reader reads: objects may share
+/// their memory.
 const MAX_VARIABLES: u64 = 1 << 16;
+const MAX_VARIABLE_BYTES: u64 = 128 << 20;
 /// `FL_EXIVAR`: an object with variables in a table of all objects (up to 3.4; no flag since).
 const HAS_VARIABLES: u64 = 1 << 10;
 /// `RHASH_PROC_DEFAULT`.
@@ -46,7 +48,7 @@ const ENCODING_MASK: u64 = 0x7f;
 const STRING_LENGTH_SHIFT: u32 = 14;
 const STRING_LENGTH_MASK: u64 = 0x1f;
 
-/// What an object has outside its slot.
+/// The memory of an object outside its slot, or the room in the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body {
     /// Memory of its own.
@@ -182,6 +184,8 @@ pub struct BodyReader<'a> {
     shapes: HashMap<u32, Option<[u64; 2]>>,
     /// The sizes of slots, ascending.
     slot_sizes: Vec<u64>,
+    /// The bytes of variables that may still be read, up to 3.1.
+    variables_budget: u64,
 }
 
 impl<'a> BodyReader<'a> {
@@ -202,6 +206,7 @@ impl<'a> BodyReader<'a> {
             head: Head::NONE,
             shapes: HashMap::new(),
             slot_sizes,
+            variables_budget: MAX_VARIABLE_BYTES,
         }
     }
 
@@ -407,7 +412,9 @@ impl<'a> BodyReader<'a> {
                 true => (in_slot, in_slot_capacity),
                 false => (Address(head.word(3)), u64::from(head.word(2) as u32)),
             };
-            let mut bytes = vec![0; Some(capacity).filter(|it| *it <= MAX_VARIABLES)? as usize * 8];
+            let length = 8 * Some(capacity).filter(|it| *it <= MAX_VARIABLES)?;
+            self.variables_budget = self.variables_budget.checked_sub(length)?;
+            let mut bytes = vec![0; length as usize];
             self.image.read_exact(start, &mut bytes).ok()?;
             // Variables that the object does not have lie between those that it has.
             let is_set = || words(&bytes).map(|word| word != UNSET);

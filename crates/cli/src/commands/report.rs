@@ -49,7 +49,7 @@ pub(crate) struct ReportArguments {
     ///
     /// Gems and files are those of its bytecode. JSON always has them. Without this option, kinds and gems are shown if the
     /// interpreter is a large part of the process
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) code: bool,
     /// Show the N owners that hold most malloc'ed memory
     ///
@@ -128,6 +128,9 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     let wanted = [("--retained", arguments.retained.retained), ("--waste", arguments.waste.waste)];
     if let Some((option, _)) = wanted.into_iter().find(|(_, is_wanted)| owners == 0 && *is_wanted) {
         return Err(Failure::NeedsOwners(option));
+    }
+    if arguments.show_strings && matches!(source, Source::Snapshot(_)) {
+        return Err(Failure::NoTexts);
     }
     let (argument, is_process) = (source.argument(), matches!(source, Source::Process(_)));
     let samples = arguments.samples.read()?;

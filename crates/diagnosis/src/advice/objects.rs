@@ -58,9 +58,14 @@ fn release_of(ledger: &Ledger, class: &OwnerAccount, most: Option<&Retainer>) ->
     if class.kind == OwnerKind::Internal && path.is_some_and(is_of_extensions) {
         return None;
     }
-    // The step against their room is better.
-    let has_spare = ledger.spare.iter().any(|it| it.saved_bytes() > class.weight_bytes() / 2);
-    (!has_spare).then(|| step(release_objects(class, most)))
+    // The step against their room, or against equal strings, is better.
+    let half = class.weight_bytes() / 2;
+    let has_spare = ledger.spare.iter().any(|it| it.saved_bytes() > half);
+    let is_shared = class.name == "String"
+        && share_strings(ledger).is_some_and(
+            |it| matches!(it.action, Action::ShareStrings { bytes, .. } if bytes > half),
+        );
+    (!has_spare && !is_shared).then(|| step(release_objects(class, most)))
 }
 
 /// The step against the class with most live objects, if most of the memory of the largest class is garbage.
@@ -202,7 +207,12 @@ pub(super) fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Adv
 pub(super) fn share_strings(ledger: &Ledger) -> Option<Advice> {
     let contents = ledger.waste.contents.as_ref()?;
     let CopiesAccount { path, objects: strings, contents: texts, bytes, .. } =
-        contents.copies.iter().find(|it| it.class == "String")?.clone();
+        contents.copies.iter().find(is_shareable)?.clone();
     let action = Action::ShareStrings { strings, texts, bytes, path };
     is_worth(ledger, bytes).then(|| step(action))
+}
+
+/// Returns true for strings that a program can replace by shared ones.
+fn is_shareable(copies: &&CopiesAccount) -> bool {
+    copies.class == "String" && !is_of_extensions(&copies.path)
 }

@@ -169,9 +169,9 @@ impl From<&FewAccount> for FewRow {
     fn from(account: &FewAccount) -> Self {
         let FewAccount { class, kind, path, objects, bytes } = account.clone();
         let has = match kind {
-            FewKind::Empty => FewThings::Nothing,
-            FewKind::One => FewThings::OneElement,
-            FewKind::Nil => FewThings::OnlyNil,
+            FewKind::Nothing => FewThings::Nothing,
+            FewKind::OneElement => FewThings::OneElement,
+            FewKind::OnlyNil => FewThings::OnlyNil,
         };
         Self { class, path, has, objects, bytes }
     }

@@ -249,7 +249,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                 Count(*entries),
             ),
             if class == "Set" { "set.reset".into() } else { rehash(path) },
-            "a moment in which no other thread uses the Hash.",
+            "a moment in which no other thread uses the object.",
         ),
         Action::CopySlices { slices, used_bytes, strings, path, .. } => (
             format!(

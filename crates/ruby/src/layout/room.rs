@@ -1,4 +1,4 @@
-//! The room that objects have outside their slots.
+//! The room that objects have, in their slots or outside.
 
 use linux::Address;
 
@@ -7,7 +7,7 @@ use crate::layout::st_table::{StTable, least_capacity, table_bytes};
 /// The bytes of an entry of a Set's table: a hash and a key (`set_table_entry` in st.c).
 const MEMBER_BYTES: u64 = 16;
 
-/// Memory of an object, as large as it was requested from malloc, without the terminator of a string.
+/// The room of an object: memory as it was requested from malloc, without the terminator of a string, or its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     /// The start of the memory. A table may have its bins elsewhere.

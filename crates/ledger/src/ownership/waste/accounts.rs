@@ -44,7 +44,7 @@ pub struct ContentsAccounts {
     pub texts: Vec<TextAccount>,
     /// Objects with next to nothing in them, by class and root, the largest groups.
     pub few: Vec<FewAccount>,
-    /// The strings that were not compared with others.
+    /// The number of strings whose text was not read, and so not compared.
     pub left_out: u64,
 }
 
@@ -61,7 +61,7 @@ pub enum WasteKind {
     SlicedArrays,
     /// The room for entries in tables of hashes, and their bins.
     Hashes,
-    /// The same of Sets that are written in C.
+    /// The room for elements in tables of Sets that are written in C.
     Sets,
     /// The room for further variables of objects.
     Variables,
@@ -123,7 +123,7 @@ pub struct TextAccount {
     pub objects: u64,
     /// Their resident bytes.
     pub bytes: u64,
-    /// The path that retains one of them.
+    /// The path that retains the largest one.
     pub path: String,
 }
 
@@ -262,7 +262,7 @@ pub(super) fn sums_of_room(
 ) -> WasteSums {
     let bytes = [room.bytes(), room.used_bytes(), room.least_bytes()];
     let resident = match room.unit {
-        Unit::Slot => room.bytes(),
+        Unit::Slot => pages.resident_bytes(&(room.start..room.start.offset(room.capacity))),
         _ => resident_bytes(graph, pages, slot),
     };
     sums(resident, bytes)
@@ -369,21 +369,18 @@ fn contents_accounts(contents: &Contents, paths: &(ObjectGraph<'_>, Paths)) -> C
         // The largest one stays.
         retained.sort_unstable();
         retained.pop();
-        if let (Some(text), Some(&(_, slot))) = (known.get(&hash), retained.first()) {
+        if let (Some(text), Some(&(_, slot))) = (known.get(&hash), retained.last()) {
             let bytes = retained.iter().map(|(bytes, _)| *bytes).fold(0, u64::saturating_add);
             texts.push((bytes, retained.len() as u64, slot, *text));
         }
-        let mut roots = Vec::new();
+        let mut roots = HashSet::new();
         for (bytes, slot) in retained {
             (copy_objects, copy_bytes) = (copy_objects + 1, copy_bytes.saturating_add(bytes));
             let root = all.root(graph.slot(slot));
             if let Some(sum) = groups.of((), slot, bytes) {
                 sum.objects += 1;
                 sum.bytes = sum.bytes.saturating_add(bytes);
-                if !roots.contains(&root) {
-                    sum.contents += 1;
-                    roots.push(root);
-                }
+                sum.contents += u64::from(roots.insert(root));
             }
         }
     }

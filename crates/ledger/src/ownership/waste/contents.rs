@@ -21,8 +21,8 @@ const VALUES_BLOCK: usize = 16 << 10;
 const MAX_WORDS: u64 = 64;
 /// Objects in others are compared down to this depth. What is deeper has to be the same object.
 const MAX_DEPTH: usize = 3;
-/// The number of texts that may be listed.
-const MAX_TEXTS: usize = 200;
+/// The number of texts of which some are listed.
+const MAX_CANDIDATES: usize = 200;
 /// The counters of strings by length, a power of two.
 const PLACES_LOG2: u32 = 20;
 /// All strings together are read once, and no more than this many times the resident memory: absent pages are zeros without end.
@@ -37,7 +37,7 @@ pub(super) struct Contents {
     pub(super) few: Vec<(u32, FewKind)>,
     /// The texts whose copies may have most memory.
     pub(super) texts: Vec<RepeatedText>,
-    /// The strings that were not compared.
+    /// The number of strings whose text was not read, and so not compared.
     pub(super) left_out: u64,
 }
 
@@ -55,11 +55,11 @@ pub(super) struct RepeatedText {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FewKind {
     /// No element, or no text.
-    Empty,
+    Nothing,
     /// One element.
-    One,
-    /// No variable, or no member, that is not `nil`.
-    Nil,
+    OneElement,
+    /// Variables or members that are all `nil`.
+    OnlyNil,
 }
 
 /// The objects in a part of all slots that are to be compared.
@@ -115,15 +115,16 @@ impl ContentsFinder {
         };
         match count {
             0 if has_elements => {
-                self.few.push((slot, FewKind::Empty));
-                if its.kind() != SlotType::DATA {
+                self.few.push((slot, FewKind::Nothing));
+                // Of a table it is not known what it returns for other keys, or how it compares them.
+                if !matches!(contents, ruby::Contents::Entries(_)) {
                     self.empty.push((slot, key));
                 }
                 return;
             }
             0 => return,
             1 if has_elements && its.kind() != SlotType::STRING => {
-                self.few.push((slot, FewKind::One));
+                self.few.push((slot, FewKind::OneElement));
             }
             _ => {}
         }
@@ -146,7 +147,7 @@ impl ContentsFinder {
                 }
             }
             ruby::Contents::Values { at, words } | ruby::Contents::Pairs { at, words, .. }
-                if words <= MAX_WORDS =>
+                if words <= MAX_WORDS && subject.has(slot, at, 8 * words) =>
             {
                 self.values.push(Values { at, key, slot, words: words as u8 });
             }
@@ -192,7 +193,7 @@ impl Contents {
             set(&mut hashes, &found);
         }
         let nils = each(values.len(), |part| nil_objects(subject, &values[part]));
-        few.extend(nils.into_iter().flatten().map(|slot| (slot, FewKind::Nil)));
+        few.extend(nils.into_iter().flatten().map(|slot| (slot, FewKind::OnlyNil)));
         let mut copies: Vec<(u64, u32)> =
             hashes.into_iter().zip(0..).filter(|(hash, _)| *hash != 0).collect();
         copies.sort_unstable();
@@ -218,8 +219,8 @@ fn repeated_texts(
         each.saturating_mul(group.len() as u64)
     };
     let mut groups: Vec<_> = groups.map(|group| (bytes(group), group[0])).collect();
-    groups.sort_unstable_by_key(|&(bytes, first)| (Reverse(bytes), first));
-    groups.truncate(MAX_TEXTS);
+    groups.sort_unstable_by_key(|&(bytes, (_, slot))| (Reverse(bytes), slot));
+    groups.truncate(MAX_CANDIDATES);
     let mut reader = BodyReader::new(subject.image, space);
     let text = |(_, (hash, slot))| {
         let length = reader.contents(slot).map_or(0, |it| it.0.count());
@@ -262,20 +263,30 @@ fn hash_texts(
     }
     let all = Address(0)..Address(u64::MAX);
     let resident = pages_of(&subject.image.state).resident_bytes(&all);
-    let budget = AtomicU64::new(MAX_TIMES.saturating_mul(resident));
-    let take = |bytes| {
-        let rest = |budget: u64| budget.checked_sub(bytes);
+    // Many slices may share the bytes of one string.
+    let budgets = [(); 2].map(|()| AtomicU64::new(MAX_TIMES.saturating_mul(resident)));
+    let take = |text: &Text| {
+        let budget = &budgets[usize::from(text.is_slice)];
+        let rest = |budget: u64| budget.checked_sub(text.bytes);
         budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).is_ok()
     };
     let found = each(texts.len(), |part| {
         let mut texts: Vec<&Text> = texts[part].iter().filter(|it| counts[place(it)] > 1).collect();
-        texts.sort_unstable_by_key(|text| (text.at, text.slot));
+        texts.sort_unstable_by_key(|text| (text.is_slice, text.at, text.bytes, text.slot));
         let mut window = Window::new(subject.image, BLOCK);
-        let mut end = Address(0);
+        let (mut end, mut last) = (Address(0), None);
         let hash = |text: &Text| {
+            let place = (text.at, key(text));
+            let known = last.filter(|(known, _)| *known == place).map(|(_, hash)| hash);
             // Each byte belongs to one string, and to its slices.
-            let is_read = (text.is_slice || text.at >= end) && take(text.bytes);
-            let hash = is_read.then(|| hash_of(&mut window, state, key(text), text)).flatten()?;
+            let is_read = || (text.is_slice || text.at >= end) && take(text);
+            let hash = match known.filter(|_| text.is_slice) {
+                Some(hash) => hash,
+                None => {
+                    is_read().then(|| hash_of(&mut window, state, key(text), text)).flatten()?
+                }
+            };
+            last = Some((place, hash));
             if !text.is_slice {
                 end = text.at.offset(text.bytes);
             }

@@ -1,5 +1,5 @@
-//! Large memory of which objects use a small part: tables of hashes, arrays and strings that were large once, and the bytes of
-//! strings of which only slices are in use.
+//! Memory of which objects use less than half: tables of hashes, arrays and strings that were larger once, and the bytes of strings of
+//! which only slices are in use.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -19,7 +19,7 @@ use super::rooms::{Rooms, Sliced};
 const MIN_BYTES: u64 = 256;
 /// The least memory of sliced arrays whose elements count, in bytes: to find them takes long.
 const MIN_ARRAYS_BYTES: u64 = 64 << 10;
-/// A step is against the fewest roots that have more than this part of what it saves.
+/// A step names the fewest roots whose objects have more than this part of the bytes that it saves.
 const MOST: (u64, u64) = (9, 10);
 /// An object uses little of its memory if it is less than one part in this many.
 const PARTS: u64 = 2;
@@ -118,11 +118,10 @@ pub(super) fn accounts(
     (graph, paths): &(ObjectGraph<'_>, Paths),
     whole: &HashSet<u32>,
 ) -> Vec<SpareAccount> {
+    let root = |large: &Large| paths.root(graph.slot(large.slot));
+    let is_of_program = |large: &Large| root(large).is_some_and(|it| !graph.is_of_extensions(it));
     // Programs cannot change the buffers of C extensions.
-    let is_retained = |large: &Large| {
-        let root = paths.root(graph.slot(large.slot));
-        graph.is_visible(large.slot) && root.is_some_and(|root| !graph.is_of_extensions(root))
-    };
+    let is_retained = |large: &Large| graph.is_visible(large.slot) && is_of_program(large);
     let own = rooms.own.iter().filter_map(|(slot, room)| {
         let unneeded = sums_of_room(graph, pages, *slot, room).saved_bytes;
         Large::of_room(*slot, room, unneeded)
@@ -139,8 +138,6 @@ pub(super) fn accounts(
             let unneeded = sums_of_slices(graph, pages, *slot, sliced).saved_bytes;
             Large::of_slices(*slot, sliced, unneeded)
         });
-        let root = |large: &Large| paths.root(graph.slot(large.slot));
-        let is_of_program = |it: &Large| root(it).is_some_and(|root| !graph.is_of_extensions(root));
         sliced.filter(is_of_program).collect::<Vec<_>>()
     };
     let unneeded = |large: &Large| large.unneeded;
@@ -153,7 +150,6 @@ pub(super) fn accounts(
         (SpareKind::Buffers, with_room(SpareKind::Buffers)),
     ];
     let accounts = kinds.into_iter().filter_map(|(kind, objects)| {
-        let root = |large: &Large| paths.root(graph.slot(large.slot));
         let objects = of_most(objects, root, unneeded);
         let is_mapped = |range: Range<Address>| {
             let block = graph.heap.block_of(range.start).and_then(|it| graph.heap.block(it));
@@ -168,7 +164,10 @@ pub(super) fn accounts(
             let blocks = blocks.map(|block| graph.memory(block as u32));
             blocks.chain([graph.slot(large.slot)]).collect::<Vec<_>>()
         };
-        let is_much = || objects.iter().map(unneeded).sum::<u64>() >= MIN_ARRAYS_BYTES;
+        let sum_of = |objects: &mut dyn Iterator<Item = &Large>| {
+            objects.map(unneeded).fold(0, u64::saturating_add)
+        };
+        let is_much = || sum_of(&mut objects.iter()) >= MIN_ARRAYS_BYTES;
         let sliced: HashSet<u32> = match kind {
             SpareKind::SlicedArrays if is_much() => objects.iter().flat_map(nodes).collect(),
             _ => HashSet::new(),
@@ -179,8 +178,8 @@ pub(super) fn accounts(
             users: sum(|large| large.users),
             used: sum(|large| large.used),
             room: sum(|large| large.room),
-            unneeded_bytes: objects.iter().map(unneeded).sum(),
-            mapped_bytes: mapped.map(unneeded).sum(),
+            unneeded_bytes: sum_of(&mut objects.iter()),
+            mapped_bytes: sum_of(&mut { mapped }),
             elements_bytes: graph.bytes_behind(paths, &sliced),
             path: known_to_programs(&Retainers::new(graph, paths).path_to(largest.slot)).to_owned(),
         })

@@ -35,4 +35,11 @@ impl Subject<'_> {
         let at = self.space.slot_address(slot as usize)?;
         Some(at..at.offset(self.space.slot_bytes(slot)))
     }
+
+    /// Returns true if an object has these bytes: in its slot, in memory to which it certainly refers, or in the transient heap.
+    pub(super) fn has(&self, slot: u32, at: Address, bytes: u64) -> bool {
+        let fits = |range: Range<Address>| range.contains(&at) && bytes <= range.end - at;
+        let others = self.slot(slot).into_iter().chain(self.space.transient_heap.clone());
+        self.memory_of(slot).chain(others).any(fits)
+    }
 }
