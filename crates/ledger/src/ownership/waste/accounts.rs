@@ -364,17 +364,17 @@ fn contents_accounts(contents: &Contents, paths: &(ObjectGraph<'_>, Paths)) -> C
     let mut texts = Vec::new();
     for copies in retained.chunk_by(|one, next| one.0 == next.0) {
         let hash = copies[0].0;
-        let mut retained: Vec<(u64, u32)> =
-            copies.iter().map(|(_, bytes, slot)| (*bytes, *slot)).collect();
         // The largest one stays.
-        retained.sort_unstable();
-        retained.pop();
-        if let (Some(text), Some(&(_, slot))) = (known.get(&hash), retained.last()) {
-            let bytes = retained.iter().map(|(bytes, _)| *bytes).fold(0, u64::saturating_add);
-            texts.push((bytes, retained.len() as u64, slot, *text));
+        let largest = copies.iter().max_by_key(|(_, bytes, slot)| (*bytes, *slot));
+        let Some(&(_, most, stays)) = largest else { continue };
+        if let Some(text) = known.get(&hash)
+            && copies.len() > 1
+        {
+            let all = copies.iter().map(|(_, bytes, _)| *bytes).fold(0, u64::saturating_add);
+            texts.push((all.saturating_sub(most), copies.len() as u64 - 1, stays, *text));
         }
         let mut roots = HashSet::new();
-        for (bytes, slot) in retained {
+        for &(_, bytes, slot) in copies.iter().filter(|(.., slot)| *slot != stays) {
             (copy_objects, copy_bytes) = (copy_objects + 1, copy_bytes.saturating_add(bytes));
             let root = all.root(graph.slot(slot));
             if let Some(sum) = groups.of((), slot, bytes) {

@@ -20,11 +20,11 @@ const VALUES_BLOCK: usize = 16 << 10;
 /// The words of the largest object, other than a string, that is compared.
 const MAX_WORDS: u64 = 64;
 /// Objects in others are compared down to this depth. What is deeper has to be the same object.
-const MAX_DEPTH: usize = 3;
+const MAX_DEPTH: usize = 2;
 /// The number of texts of which some are listed.
 const MAX_CANDIDATES: usize = 200;
-/// The counters of strings by length, a power of two.
-const PLACES_LOG2: u32 = 20;
+/// The counters of strings by length, and of objects by hash, a power of two.
+const PLACES_LOG2: u32 = 22;
 /// All strings together are read once, and no more than this many times the resident memory: absent pages are zeros without end.
 const MAX_TIMES: u64 = 2;
 
@@ -181,21 +181,17 @@ impl Contents {
             hashes[slot as usize] = state.hash_one((type_of(space, slot), key));
         }
         sliced.into_iter().for_each(|slot| hashes[slot as usize] = 0);
-        let hash_all = |hashes: &[u64]| {
-            each(values.len(), |part| hash_values(subject, &state, &values[part], hashes))
-        };
-        let set = |hashes: &mut Vec<u64>, found: &[Vec<(u32, u64)>]| {
-            found.iter().flatten().for_each(|&(slot, hash)| hashes[slot as usize] = hash);
-        };
         // What objects contain may be objects that are compared, too.
-        for _ in 0..MAX_DEPTH {
-            let found = hash_all(&hashes);
-            set(&mut hashes, &found);
+        for depth in 0..MAX_DEPTH {
+            let found = each(values.len(), |part| {
+                hash_values(subject, &state, &values[part], &hashes, depth == 0)
+            });
+            for (found, nils) in found {
+                found.into_iter().for_each(|(slot, hash)| hashes[slot as usize] = hash);
+                few.extend(nils.into_iter().map(|slot| (slot, FewKind::OnlyNil)));
+            }
         }
-        let nils = each(values.len(), |part| nil_objects(subject, &values[part]));
-        few.extend(nils.into_iter().flatten().map(|slot| (slot, FewKind::OnlyNil)));
-        let mut copies: Vec<(u64, u32)> =
-            hashes.into_iter().zip(0..).filter(|(hash, _)| *hash != 0).collect();
+        let mut copies = repeated(&hashes);
         copies.sort_unstable();
         let equal = copies.chunk_by(|one, next| one.0 == next.0).filter(|it| it.len() > 1);
         let copies: Vec<(u64, u32)> = equal.flatten().copied().collect();
@@ -336,41 +332,47 @@ fn with_words(subject: &Subject<'_>, values: &[Values], mut each: impl FnMut(&Va
     }
 }
 
-/// The slot and the hash of each of these objects. What they contain counts by its hash or, without one, by its address.
+/// The slot and the hash of each of these objects, and the objects all of whose variables, or members, are `nil` if they are wanted. What
+/// objects contain counts by its hash or, without one, by its address.
 fn hash_values(
     subject: &Subject<'_>,
     state: &RandomState,
     values: &[Values],
     hashes: &[u64],
-) -> Vec<(u32, u64)> {
+    with_nils: bool,
+) -> (Vec<(u32, u64)>, Vec<u32>) {
     let space = subject.space;
     let value = |word: u64| match space.slot_at(Address(word)).map(|slot| hashes[slot as usize]) {
         None | Some(0) => word,
         Some(hash) => hash,
     };
-    let mut found = Vec::with_capacity(values.len());
+    let nil = space.nil();
+    let (mut found, mut nils) = (Vec::with_capacity(values.len()), Vec::new());
     with_words(subject, values, |object, words| {
+        let kind = space.slots[object.slot as usize].kind();
+        let has_variables = matches!(kind, SlotType::OBJECT | SlotType::STRUCT);
+        if with_nils && has_variables && words.iter().all(|word| *word == nil) {
+            nils.push(object.slot);
+        }
         let mut hasher = state.build_hasher();
         (type_of(space, object.slot), object.key).hash(&mut hasher);
-        let is_hash = space.slots[object.slot as usize].kind() == SlotType::HASH;
+        let is_hash = kind == SlotType::HASH;
         // A value whose key was deleted stays.
         let pairs = words.chunks(2).filter(|it| !is_hash || !Content::is_deleted_key(it[0]));
         pairs.flatten().for_each(|&word| hasher.write_u64(value(word)));
         found.push((object.slot, hasher.finish()));
     });
-    found
+    (found, nils)
 }
 
-/// The objects all of whose variables, or members, are `nil`.
-fn nil_objects(subject: &Subject<'_>, values: &[Values]) -> Vec<u32> {
-    let (space, nil) = (subject.space, subject.space.nil());
-    let mut found = Vec::new();
-    with_words(subject, values, |object, words| {
-        let kind = space.slots[object.slot as usize].kind();
-        let has_variables = matches!(kind, SlotType::OBJECT | SlotType::STRUCT);
-        if has_variables && words.iter().all(|word| *word == nil) {
-            found.push(object.slot);
-        }
-    });
-    found
+/// The hashes that several slots may have, and these slots. Most others are left out, which need not be sorted then.
+fn repeated(hashes: &[u64]) -> Vec<(u64, u32)> {
+    let place = |hash: u64| (hash >> (u64::BITS - PLACES_LOG2)) as usize;
+    let mut counts = vec![0_u8; 1 << PLACES_LOG2];
+    for hash in hashes.iter().filter(|hash| **hash != 0) {
+        let count = &mut counts[place(*hash)];
+        *count = count.saturating_add(1);
+    }
+    let slots = hashes.iter().copied().zip(0..);
+    slots.filter(|(hash, _)| *hash != 0 && counts[place(*hash)] > 1).collect()
 }
