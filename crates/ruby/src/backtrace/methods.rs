@@ -162,7 +162,7 @@ fn original_name_at(program: &Program<'_>) -> Option<usize> {
         let has_name = |(name, bytes): &&(u64, [u8; DEFINITION_BYTES])| {
             words(bytes).nth(at / 8) == Some(*name)
         };
-        definitions.iter().filter(has_name).count() * 4 >= definitions.len() * 3
+        definitions.iter().filter(has_name).count() * 2 > definitions.len()
     });
     places.next().filter(|_| !definitions.is_empty() && places.next().is_none())
 }
