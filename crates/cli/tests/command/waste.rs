@@ -378,3 +378,29 @@ fn slots_that_are_larger_than_needed_are_room() {
     assert_eq!((row.unused_bytes, row.saved_bytes), (slots - 3_000 * small, slots - 3_000 * small));
     assert!(target.finish());
 }
+
+/// "The program itself uses this memory": it had room for thousands of variables in each object, or strings of a few bytes in large slots.
+#[test]
+fn a_verdict_says_if_most_memory_of_objects_is_room() {
+    let target = Target::bare_ruby(
+        "# Up to 3.1 an object has room for all variables of its class before the one that it has.
+         class Sparse; def initialize(number); instance_variable_set(\"@v#{number}\", 1); end; end
+         KEPT = Array.new(RUBY_VERSION < '3.2' ? 3_000 : 100_000) do |i|
+           next Sparse.new(i) if RUBY_VERSION < '3.2'
+           text = 'x' * 550
+           text[5..] = ''
+           text
+         end
+         4.times { GC.start }
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(true)",
+    );
+    let output = run(target.pid(), &[]);
+    let text = String::from_utf8(output.stdout).unwrap().replace('\n', " ");
+    if !text.contains("are held by") {
+        return testkit::skip("this Ruby makes the room smaller by itself");
+    }
+    let sentence = " of it are room that live objects have and do not use: `rbloat report ";
+    assert!(text.contains(sentence), "{text}");
+    assert!(!text.contains("The program itself uses this memory"), "{text}");
+    assert!(target.finish());
+}
