@@ -68,7 +68,7 @@ pub struct Slice {
     pub bytes: u64,
 }
 
-/// What an object contains.
+/// The contents of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contents {
     /// The bytes of a string, and the number of its encoding.
@@ -100,7 +100,7 @@ pub enum Contents {
         /// What the hash returns for other keys: a word of its own, and if that is a Proc.
         default: [u64; 2],
     },
-    /// So many entries of a hash table.
+    /// The number of entries of a hash table, or of a Set that is written in C.
     Entries(u64),
 }
 

@@ -1,4 +1,4 @@
-//! Objects that contain the same as others of their class, or next to nothing. Only hashes of what they contain are kept.
+//! Objects that equal others of their class, or have next to nothing in them. Only hashes of their contents are kept.
 
 use std::cmp::Reverse;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -28,7 +28,7 @@ const PLACES_LOG2: u32 = 22;
 /// All strings together are read once, and no more than this many times the resident memory: absent pages are zeros without end.
 const MAX_TIMES: u64 = 2;
 
-/// What objects contain.
+/// The result of the comparison.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Contents {
     /// Objects of one class with the same contents as others: a hash of these and the slot, ascending.
@@ -365,7 +365,7 @@ fn hash_values(
     (found, nils)
 }
 
-/// The hashes that several slots may have, and these slots. Most others are left out, which need not be sorted then.
+/// The hashes that several slots may have, and these slots. Most other slots are left out, so that fewer have to be sorted.
 fn repeated(hashes: &[u64]) -> Vec<(u64, u32)> {
     let place = |hash: u64| (hash >> (u64::BITS - PLACES_LOG2)) as usize;
     let mut counts = vec![0_u8; 1 << PLACES_LOG2];

@@ -1,5 +1,5 @@
-//! Memory of live objects that nobody uses: room that objects keep and do not fill ([`rooms`]), large memory of which little is in use
-//! ([`spare`]), and objects that contain the same as others, or nothing ([`contents`]).
+//! Memory of live objects that nobody uses: room that objects keep and do not fill ([`rooms`]), the part of it against which there is a
+//! step ([`spare`]), and objects that equal others, or have next to nothing in them ([`contents`]).
 
 mod accounts;
 mod contents;
@@ -29,7 +29,7 @@ use rooms::{Rooms, RoomsFinder};
 pub use spare::{SpareAccount, SpareKind};
 use subject::{PORTIONS, Subject};
 
-/// What was read of it during the capture.
+/// The facts on it that are read during the capture.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Waste {
     rooms: Rooms,
@@ -82,7 +82,7 @@ impl Waste {
         })
     }
 
-    /// The memory of which objects use a small part, and all that they do not use.
+    /// The memory of which objects use less than half, and all that they do not use.
     pub(crate) fn accounts(
         &self,
         pages: &Pages,

@@ -29,7 +29,7 @@ pub(super) struct Sliced {
     pub(super) slices: u64,
     /// Their bytes. Of slices that overlap, all count.
     pub(super) used_bytes: u64,
-    /// The bytes of all of it.
+    /// The bytes that the slices could use.
     pub(super) bytes: u64,
 }
 
@@ -42,7 +42,7 @@ impl Sliced {
     }
 }
 
-/// The same for a part of all slots.
+/// The objects in a part of all slots, while they are read.
 #[derive(Debug, Default)]
 pub(super) struct RoomsFinder {
     own: Vec<(u32, Room)>,

@@ -21,7 +21,7 @@ const MIN_BYTES: u64 = 256;
 const MIN_ARRAYS_BYTES: u64 = 64 << 10;
 /// A step names the fewest roots whose objects have more than this part of the bytes that it saves.
 const MOST: (u64, u64) = (9, 10);
-/// An object uses little of its memory if it is less than one part in this many.
+/// An object counts if it uses less than one part in this many of its memory.
 const PARTS: u64 = 2;
 /// The last step of a path to an array that is hidden from programs.
 const HIDDEN_ARRAY: &str = " → (T_ARRAY)";
