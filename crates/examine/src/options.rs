@@ -63,7 +63,7 @@ impl Detail {
         Self { owners: true, analyses, family: true }
     }
 
-    /// What has to be read of the process.
+    /// The parts of the process that have to be read.
     pub(crate) fn read_depth(self) -> ReadDepth {
         match self {
             Self { owners: false, .. } => ReadDepth::Causes,

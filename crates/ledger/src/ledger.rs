@@ -84,7 +84,7 @@ pub struct Analyses {
     pub memory_map: bool,
     /// Objects that contain the same as others.
     pub contents: bool,
-    /// The texts of which there are most copies, with these.
+    /// With `contents`: the most frequent texts.
     pub texts: bool,
 }
 

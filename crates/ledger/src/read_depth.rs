@@ -1,4 +1,4 @@
-/// What is read of a process.
+/// The parts of a process that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReadDepth {
     /// The memory by cause.

@@ -44,10 +44,6 @@ const UNSET: u64 = 0x34;
 /// The encoding of a string in its flags (`ENCODING_SHIFT`, 7 bits).
 const ENCODING_SHIFT: u32 = 22;
 const ENCODING_MASK: u64 = 0x7f;
-/// The length of a string in its flags (`RSTRING_EMBED_LEN_SHIFT`, 5 bits, up to 3.1).
-const STRING_LENGTH_SHIFT: u32 = 14;
-const STRING_LENGTH_MASK: u64 = 0x1f;
-
 /// The memory of an object outside its slot, or the room in the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body {
@@ -97,7 +93,7 @@ pub enum Contents {
         words: u64,
         /// The number of pairs.
         count: u64,
-        /// What the hash returns for other keys: a word of its own, and if that is a Proc.
+        /// The default of the hash for other keys: a word, and not 0 if that is a Proc.
         default: [u64; 2],
     },
     /// The number of entries of a hash table, or of a Set that is written in C.
@@ -216,16 +212,17 @@ impl<'a> BodyReader<'a> {
         self.slot_sizes.len() > 1
     }
 
-    /// What the object in a slot has outside it, or the room in the slot; `None` if it has nothing there, or that is unknown.
+    /// The memory of the object in a slot; `None` if it has no room, or its layout is unknown.
     pub fn body(&mut self, slot: u32) -> Option<Body> {
         let head = self.head(slot)?;
         match head.kind {
             SlotType::STRING if head.flags() & STRING_NOT_EMBEDDED != 0 => {
                 Some(self.buffer(Unit::Byte, [2, 3, 4].map(|it| head.word(it))))
             }
-            // With the terminator.
-            SlotType::STRING if self.has_length_in_slot() => {
-                self.slot_room(&head, 25_u64.checked_add(head.word(2))?)
+            SlotType::STRING => {
+                let (from, length) = self.space.class_names?.text_in_slot(&head.bytes);
+                // With the terminator.
+                self.slot_room(&head, (from as u64 + 1).checked_add(length)?)
             }
             SlotType::ARRAY if head.flags() & ARRAY_EMBEDDED == 0 => {
                 Some(self.buffer(Unit::Element, [2, 4, 3].map(|it| head.word(it))))
@@ -261,10 +258,6 @@ impl<'a> BodyReader<'a> {
         (used < capacity).then_some(Body::Own(room))
     }
 
-    fn has_length_in_slot(&self) -> bool {
-        self.space.class_names.is_some_and(|it| it.strings_have_length())
-    }
-
     /// A number that objects of one class have in common if their variables have the same names; `None` for objects that are no
     /// [`SlotType::OBJECT`] and have variables, whose values are elsewhere.
     fn names_of_variables(&mut self, head: &Head) -> Option<u64> {
@@ -285,7 +278,7 @@ impl<'a> BodyReader<'a> {
         has_none.then_some(0)
     }
 
-    /// What a string, an array, a hash, a struct, a Set, or an object with variables contains, and a number that differs for objects whose
+    /// The contents of a string, an array, a hash, a struct, a Set, or an object with variables, and a number that differs for objects whose
     /// variables have other names; `None` for other objects.
     pub fn contents(&mut self, slot: u32) -> Option<(Contents, u64)> {
         let head = self.head(slot)?;
@@ -298,14 +291,13 @@ impl<'a> BodyReader<'a> {
         match head.kind {
             SlotType::STRING => {
                 let encoding = (flags >> ENCODING_SHIFT & ENCODING_MASK) as u8;
-                self.space.class_names?;
                 let is_in_slot = flags & STRING_NOT_EMBEDDED == 0;
-                let (at, bytes, first) = match () {
-                    () if !is_in_slot => (Address(head.word(3)), head.word(2), 0),
-                    () if self.has_length_in_slot() => (head.address(3), head.word(2), 3),
-                    () => (head.address(2), flags >> STRING_LENGTH_SHIFT & STRING_LENGTH_MASK, 2),
+                let (from, length) = self.space.class_names?.text_in_slot(&head.bytes);
+                let (at, bytes) = match is_in_slot {
+                    true => (head.at.offset(from as u64), length),
+                    false => (Address(head.word(3)), head.word(2)),
                 };
-                let fits = !is_in_slot || bytes <= 8 * head.room_from(first);
+                let fits = !is_in_slot || bytes <= head.slot_bytes.saturating_sub(from) as u64;
                 let home = match self.space.slot_at(Address(head.word(4))) {
                     _ if is_in_slot => TextHome::Slot,
                     Some(owner) => TextHome::Shared(owner),
@@ -437,7 +429,7 @@ impl<'a> BodyReader<'a> {
         (used <= capacity).then_some((Room { start, unit, used, capacity }, used))
     }
 
-    /// The variables of objects with these flags, and how many they have room for.
+    /// The number of variables of objects with these flags, and the number that they have room for.
     fn shape(&mut self, shape_tree: ShapeTree, flags: u64) -> Option<[u64; 2]> {
         let image = self.image;
         *self.shapes.entry((flags >> 32) as u32).or_insert_with(|| {

@@ -151,7 +151,7 @@ fn objects_with_the_same_contents_are_counted_by_path() {
     assert!(target.finish());
 }
 
-/// What nothing retains is garbage, not waste.
+/// Objects that nothing retains are garbage, not waste.
 #[test]
 fn garbage_is_no_waste() {
     let target = Target::bare_ruby(
@@ -173,7 +173,7 @@ fn garbage_is_no_waste() {
     assert!(target.finish());
 }
 
-/// A snapshot has the account if it was wanted, and a report says if a snapshot lacks a part of it. No text of a string is in the file.
+/// A snapshot has the account if it was wanted, and a report says if a snapshot lacks a part of it. Reports have no text of a string.
 #[test]
 fn a_snapshot_has_the_account_and_no_contents() {
     let target = Target::bare_ruby(
@@ -212,7 +212,7 @@ fn a_snapshot_has_the_account_and_no_contents() {
     assert!(target.finish());
 }
 
-/// What the strings contain stays the same, and the room around it grows: that is no growth of data.
+/// The strings stay the same while the room around them grows: that is no growth of data.
 #[test]
 fn room_that_grows_around_the_same_contents_is_a_row_of_a_diff() {
     let mut target = Target::bare_ruby(
@@ -396,9 +396,6 @@ fn a_verdict_says_if_most_memory_of_objects_is_room() {
     );
     let output = run(target.pid(), &[]);
     let text = String::from_utf8(output.stdout).unwrap().replace('\n', " ");
-    if !text.contains("are held by") {
-        return testkit::skip("this Ruby makes the room smaller by itself");
-    }
     let sentence = " of it are room that live objects have and do not use: `rbloat report ";
     assert!(text.contains(sentence), "{text}");
     assert!(!text.contains("The program itself uses this memory"), "{text}");

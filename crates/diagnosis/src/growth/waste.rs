@@ -1,4 +1,4 @@
-//! How the memory that objects have and do not use changed.
+//! Changes of the memory that objects have and do not use.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ fn groups(report: &Report) -> impl Iterator<Item = &WasteGroup> {
     report.waste.iter().flat_map(|it| &it.groups)
 }
 
-/// Returns the groups of objects by the change of what they do not use, the largest first. Reports list the largest groups only, so a group
+/// Returns the groups of objects by the change of their unused memory, the largest first. Reports list the largest groups only, so a group
 /// is left out if it may have been too small for one of them.
 pub(super) fn waste(reports: &[&Report]) -> Vec<WasteChange> {
     let key = |group: &WasteGroup| {

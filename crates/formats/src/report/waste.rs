@@ -74,7 +74,7 @@ pub struct TextRow {
     pub text: Option<String>,
 }
 
-/// What objects have that have next to nothing.
+/// The kinds of objects that are empty or nearly empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FewThings {

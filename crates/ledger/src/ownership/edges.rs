@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use allocator::HeapMap;
 use image::SparseRows;
 use linux::Address;
 use linux::arch::USER_SPACE_END;
@@ -31,6 +32,16 @@ const MAX_ROOTS: usize = 1 << 23;
 
 pub(crate) const LIMITS: Limits =
     Limits { nodes: (1 << 31) - MAX_ROOTS, full_part: 1 << 31, part: u32::MAX as usize };
+
+/// The blocks to which edges certainly lead, without their headers.
+pub(crate) fn certain_memory<'a>(
+    heap: &'a HeapMap,
+    edges: &'a [Edge],
+) -> impl Iterator<Item = Range<Address>> + 'a {
+    let certain = edges.iter().filter(|edge| !edge.is_uncertain());
+    let blocks = certain.filter_map(|edge| heap.block(edge.to() as usize));
+    blocks.map(|block| heap.header.usable(block))
+}
 
 /// An edge to a node, or a reference to a slot.
 ///

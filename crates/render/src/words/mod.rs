@@ -10,6 +10,7 @@ mod group;
 mod interpreter;
 mod next;
 mod retained;
+mod room;
 mod shared;
 mod threads;
 mod unread;

@@ -35,6 +35,16 @@ enum StringLayout {
     LengthInWord,
 }
 
+impl StringLayout {
+    /// The offset of the text in a slot that begins with these bytes, and its length, which may exceed the slot.
+    fn text_in_slot(self, slot: &[u8]) -> (usize, u64) {
+        match self {
+            Self::LengthInFlags => (16, word(slot, 0) >> 14 & 31),
+            Self::LengthInWord => (24, word(slot, 16)),
+        }
+    }
+}
+
 /// The place of a class's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NamePlace {
@@ -141,11 +151,8 @@ impl<'a> ObjectReader<'a> {
             self.image.read_exact(Address(word(&slot, 24)), &mut bytes).ok()?;
             return Some(bytes);
         }
-        let (length, from): (usize, usize) = match layout {
-            StringLayout::LengthInFlags => ((flags >> 14 & 31) as usize, 16),
-            StringLayout::LengthInWord => (usize::try_from(word(&slot, 16)).ok()?, 24),
-        };
-        slot.get(from..from.checked_add(length)?).map(<[u8]>::to_vec)
+        let (from, length) = layout.text_in_slot(&slot);
+        slot.get(from..from.checked_add(usize::try_from(length).ok()?)?).map(<[u8]>::to_vec)
     }
 
     fn table(&self, table: Address) -> Option<Vec<(u64, u64)>> {
@@ -242,9 +249,9 @@ impl ClassNames {
         reader.string(name, self.string_layout)
     }
 
-    /// Returns true if strings in their slots have their length in a word, not in their flags.
-    pub(crate) fn strings_have_length(&self) -> bool {
-        self.string_layout == StringLayout::LengthInWord
+    /// The offset of the text of a string in its slot, which begins with these bytes, and its length, which may exceed the slot.
+    pub(crate) fn text_in_slot(&self, slot: &[u8]) -> (usize, u64) {
+        self.string_layout.text_in_slot(slot)
     }
 
     /// The content of the string at `at`, printable on terminals.

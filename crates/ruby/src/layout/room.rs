@@ -12,7 +12,7 @@ const MEMBER_BYTES: u64 = 16;
 pub struct Room {
     /// The start of the memory. A table may have its bins elsewhere.
     pub start: Address,
-    /// What there is room for.
+    /// The unit of the room.
     pub unit: Unit,
     /// The number of units in use.
     pub used: u64,
@@ -20,7 +20,7 @@ pub struct Room {
     pub capacity: u64,
 }
 
-/// What memory of objects has room for.
+/// The units in which the room of objects is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unit {
     /// Bytes of a string.

@@ -28,7 +28,7 @@ pub(crate) fn entries_of(layout: TableLayout, table: &[u8]) -> Option<(Address, 
     Some((room.start, Content::new(Form::Members, bound * ENTRY_WORDS)))
 }
 
-/// The room that the table with these bytes has, and how much of it is in use; `None` as above.
+/// The room of the table with these bytes; `None` if its numbers contradict each other.
 pub(crate) fn room(layout: TableLayout, table: &[u8]) -> Option<Room> {
     room_and_bound(layout, table).map(|(room, _)| room)
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use linux::Address;
 
 use crate::ownership::bits::Bits;
-use crate::ownership::edges::Edge;
+use crate::ownership::edges::{Edge, certain_memory};
 
 use super::{ObjectGraph, Paths};
 
@@ -33,9 +33,7 @@ impl ObjectGraph<'_> {
 
     /// The blocks to which an object certainly refers, without their headers.
     pub(crate) fn memory_of(&self, slot: u32) -> impl Iterator<Item = Range<Address>> {
-        let certain = self.pointers.of_slots.of(slot).iter().filter(|it| !it.is_uncertain());
-        let blocks = certain.filter_map(|edge| self.heap.block(edge.to() as usize));
-        blocks.map(|block| self.heap.header.usable(block))
+        certain_memory(self.heap, self.pointers.of_slots.of(slot))
     }
 
     /// The resident bytes of an object: its slot, and the blocks that it refers to and owns.

@@ -132,7 +132,7 @@ pub struct TextAccount {
 pub struct FewAccount {
     /// The name of the class.
     pub class: String,
-    /// What they have.
+    /// The kind of emptiness.
     pub kind: FewKind,
     /// The path that retains most of them.
     pub path: String,
@@ -297,7 +297,7 @@ fn sums(resident: u64, [bytes, used_bytes, least_bytes]: [u64; 3]) -> WasteSums 
     }
 }
 
-/// Sums up what objects do not use. Objects that nothing retains are garbage, and do not count. `whole` are strings that are used as a
+/// Sums up the unused memory. Objects that nothing retains are garbage, and do not count. `whole` are strings that are used as a
 /// whole, though others are slices of them.
 pub(super) fn accounts(
     rooms: &Rooms,

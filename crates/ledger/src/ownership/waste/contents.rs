@@ -68,7 +68,7 @@ pub(super) struct ContentsFinder {
     texts: Vec<Text>,
     values: Vec<Values>,
     few: Vec<(u32, FewKind)>,
-    /// Empty objects, and what they may differ in.
+    /// Empty objects, and a number that distinguishes them: the encoding of a string, or the default of a hash.
     empty: Vec<(u32, u64)>,
     /// The strings of which others are slices. Programs do not know most of them.
     sliced: Vec<u32>,
@@ -88,7 +88,7 @@ struct Text {
 #[derive(Debug, Clone, Copy)]
 struct Values {
     at: Address,
-    /// What objects with the same words may differ in: the names of variables, or the default of a hash.
+    /// Distinguishes objects with the same words: by the names of their variables, or the default of a hash.
     key: u64,
     slot: u32,
     words: u8,
@@ -181,7 +181,7 @@ impl Contents {
             hashes[slot as usize] = state.hash_one((type_of(space, slot), key));
         }
         sliced.into_iter().for_each(|slot| hashes[slot as usize] = 0);
-        // What objects contain may be objects that are compared, too.
+        // Objects contain others that are compared, too.
         for depth in 0..MAX_DEPTH {
             let found = each(values.len(), |part| {
                 hash_values(subject, &state, &values[part], &hashes, depth == 0)

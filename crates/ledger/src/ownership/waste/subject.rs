@@ -7,7 +7,7 @@ use image::{Image, SparseRows};
 use linux::Address;
 use ruby::ObjectSpace;
 
-use crate::ownership::edges::Edge;
+use crate::ownership::edges::{Edge, certain_memory};
 
 /// The number of portions in which objects are read, so that threads end at about the same time.
 pub(super) const PORTIONS: usize = 16;
@@ -25,9 +25,7 @@ pub(super) struct Subject<'a> {
 impl Subject<'_> {
     /// The memory to which an object certainly refers.
     pub(super) fn memory_of(&self, slot: u32) -> impl Iterator<Item = Range<Address>> {
-        let certain = self.of_slots.of(slot).iter().filter(|edge| !edge.is_uncertain());
-        let blocks = certain.filter_map(|edge| self.heap.block(edge.to() as usize));
-        blocks.map(|block| self.heap.header.usable(block))
+        certain_memory(self.heap, self.of_slots.of(slot))
     }
 
     /// The slot with this number.

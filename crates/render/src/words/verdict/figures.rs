@@ -2,8 +2,10 @@
 
 use std::cmp::Reverse;
 
-use formats::Report;
+use formats::{Report, WasteGroup};
 use ledger::{Cause, Size};
+
+use crate::words::{process, total};
 
 /// Smaller parts of a healthy process are not listed, in bytes.
 pub(super) const MIN_PART_BYTES: u64 = 100 << 10;
@@ -14,6 +16,23 @@ pub(super) const BEHIND_EXTENSIONS: &str = " The GC may not follow memory of C e
 /// What memory that live objects hold may be.
 pub(super) const IN_USE: &str =
     " The program itself uses this memory: it is a managed leak, or simply its data.";
+
+/// The sentence on so many bytes of objects most of which is room that these do not use; `None` if it is not. `has` accepts their groups.
+pub(super) fn room(
+    report: &Report,
+    bytes: u64,
+    has: impl Fn(&WasteGroup) -> bool,
+) -> Option<String> {
+    let groups = report.waste.iter().flat_map(|waste| &waste.groups).filter(|it| has(it));
+    let unused = total(groups.map(|group| group.row.unused_bytes));
+    (unused > bytes / 2).then(|| {
+        format!(
+            " {} of it are room that live objects have and do not use: `rbloat report {} --waste`.",
+            Size(unused.min(bytes)),
+            process(report)
+        )
+    })
+}
 
 /// The bytes of a cause.
 pub(super) fn bytes(report: &Report, cause: Cause) -> u64 {

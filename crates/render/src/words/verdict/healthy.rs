@@ -6,7 +6,7 @@ use diagnosis::{FREE, MIN_BYTES, MIN_SHARE, is_of_extensions};
 use formats::{Action, Report};
 use ledger::{CauseGroup, Size, percent};
 
-use super::figures::{BEHIND_EXTENSIONS, IN_USE, MIN_PART_BYTES, by_cause};
+use super::figures::{BEHIND_EXTENSIONS, IN_USE, MIN_PART_BYTES, by_cause, room};
 use crate::words::{meaning, total};
 
 /// The sentence, the evidence and the check.
@@ -31,15 +31,17 @@ pub(super) fn healthy(report: &Report) -> (String, Vec<String>, String) {
             Size(rss),
             Size(*bytes),
             match path.as_deref() {
-                _ if *are_garbage => " Most of them are garbage.",
-                Some(path) if is_of_extensions(path) => BEHIND_EXTENSIONS,
-                _ => IN_USE,
+                _ if *are_garbage => " Most of them are garbage.".into(),
+                Some(path) if is_of_extensions(path) => BEHIND_EXTENSIONS.into(),
+                _ => room(report, *bytes, |group| group.class == *class).unwrap_or(IN_USE.into()),
             }
         ),
         (None, _, Some((root, bytes))) => format!(
-            "{} resident. No cause exceeds {bound} of RSS, but the shortest paths to objects that hold {} begin with {root}.{IN_USE}",
+            "{} resident. No cause exceeds {bound} of RSS, but the shortest paths to objects that hold {} begin with {root}.{}",
             Size(rss),
-            Size(bytes)
+            Size(bytes),
+            room(report, bytes, |group| diagnosis::root(&group.path) == root)
+                .unwrap_or(IN_USE.into())
         ),
         (None, ..) => format!(
             "{}: {} resident. Nothing stands out: no cause exceeds {bound} of RSS.",

@@ -4,8 +4,8 @@ use diagnosis::{Majority, managed, retaining_few};
 use formats::{Action, Memsize, Owner, Report};
 use ledger::{Cause, Count, Size};
 
-use super::figures::{BEHIND_EXTENSIONS, IN_USE, MAX_EVIDENCE, bytes};
-use crate::words::{self, counted, gc};
+use super::figures::{BEHIND_EXTENSIONS, IN_USE, MAX_EVIDENCE, bytes, room};
+use crate::words::{counted, gc};
 
 /// Objects are not called live if more than one in this many bytes of them is garbage.
 const MUCH_GARBAGE: u64 = 4;
@@ -72,13 +72,9 @@ pub(super) fn of_objects(report: &Report, size: Size) -> String {
         format!(" {} of this memory are garbage {}.", Size(bytes), uncollected(report))
     });
     let is_live = much_garbage.is_none() && !majority.is_behind_extensions;
-    let use_of_it = match report.advice.iter().find_map(|step| spare(&step.action, report)) {
-        Some(spare) => spare + &garbage,
-        None if unused_room(report) > report.verdict.bytes / 2 => format!(
-            " {} of it are room that live objects have and do not use: `rbloat report {} --waste`.{garbage}",
-            Size(unused_room(report).min(report.verdict.bytes)),
-            words::process(report)
-        ),
+    let spare = report.advice.iter().find_map(|step| spare(&step.action, report));
+    let use_of_it = match spare.or_else(|| room(report, report.verdict.bytes, |_| true)) {
+        Some(use_of_it) => use_of_it + &garbage,
         None if majority.is_behind_extensions => garbage + BEHIND_EXTENSIONS,
         None if is_live => IN_USE.to_owned(),
         None => garbage + &IN_USE.replace("this memory", "the rest"),
@@ -86,11 +82,6 @@ pub(super) fn of_objects(report: &Report, size: Size) -> String {
     let singletons = singleton_classes(report);
     let live = if is_live { "live " } else { "" };
     format!("{size} are held by {live}Ruby objects{class}.{root}{singletons}{use_of_it}")
-}
-
-/// The resident bytes of room that live objects do not use.
-fn unused_room(report: &Report) -> u64 {
-    report.waste.as_ref().map_or(0, |waste| waste.unused_bytes())
 }
 
 /// The reason why garbage was not collected, as the end of a clause.
