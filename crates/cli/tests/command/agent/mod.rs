@@ -291,7 +291,8 @@ fn a_process_is_trimmed_only_on_request_and_by_as_much_as_was_said() {
     assert!(treatable > f64::from(50 << 20), "{treatable}");
     assert_eq!(agent.samples("rbloat_trims_total", "").values().sum::<f64>(), 0.0);
     agent.end();
-    assert_eq!(target.rss_bytes(), before);
+    // A capture may touch a page of a stack.
+    assert!(target.rss_bytes().abs_diff(before) < 1 << 20);
 
     let agent = Agent::start(&group, &[&options[..], &["--treat"]].concat());
     wait_until("it is trimmed", || target.rss_bytes() + (50 << 20) < before);
