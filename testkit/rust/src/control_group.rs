@@ -112,6 +112,17 @@ impl ControlGroup {
         fs::write(self.folder.join(self.files.limit), bytes.to_string()).expect("a limit is set");
     }
 
+    /// Sets the bytes from which on the kernel delays the processes (memory.high). In version 1, which has no such limit, the test is
+    /// reported as skipped, and the result is `None`.
+    #[must_use]
+    pub fn delay_from(&self, bytes: u64) -> Option<()> {
+        let set = fs::write(self.folder.join("memory.high"), bytes.to_string()).ok();
+        if set.is_none() {
+            crate::skip("control groups of version 1 have no memory.high");
+        }
+        set
+    }
+
     /// Removes the limit.
     pub fn lift_limit(&self) {
         let none = if self.files.limit == VERSION_2.limit { "max" } else { "-1" };

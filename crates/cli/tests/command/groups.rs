@@ -82,6 +82,31 @@ fn the_limit_of_a_group_outside_of_our_namespace_counted_as_none() {
     drop((sidecar, web));
 }
 
+/// A forked copy was made, and the kernel delayed the process by what it copied.
+#[test]
+fn memory_high_counted_as_room() {
+    let Some(group) = ControlGroup::make() else { return };
+    let mut ruby = testkit::ruby();
+    ruby.args(["--disable-gems", "-e", PROGRAM]);
+    let target = Target::start(&mut group.command(&ruby));
+    group.limit(2 * LIMIT);
+    if group.delay_from(LIMIT).is_none() {
+        return;
+    }
+    assert_eq!(limit(&tree(target.pid()).output().unwrap()), Some(LIMIT));
+    let nearly_full = group.delay_from(group.usage() + 500_000);
+    assert_eq!(nearly_full, Some(()));
+    let mut report = rbloat();
+    report.args(["report", "--capture", "fork", &target.pid().to_string()]);
+    let (_, line) = complaint(&report.output().unwrap());
+    assert!(line.contains("the memory limit leaves 0 MiB"), "{line}");
+    let mut report = rbloat();
+    report.args(["report", "--json", "--max-pause", "10s", &target.pid().to_string()]);
+    let capture = report_of(&report.output().unwrap()).capture;
+    assert_eq!(capture.method, CaptureMethod::Freeze, "{capture:?}");
+    assert!(target.finish());
+}
+
 /// As in a container that has the processes of the host, but not its control groups.
 #[test]
 fn a_group_that_only_the_target_has_mounted_is_found() {
