@@ -1,5 +1,8 @@
 //! The choice of a capture method: the one to try first, the number of attempts, and the one to try next.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::{Duration, Instant, SystemTime};
 
 use formats::{Capture, CaptureMethod, NoCopy, Unread};
