@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix gem-dist nightly release crates manifests service matrix matrix-slice test-arm matrix-arm lint schemas docs fuzz torture bench bench-gem experiments ci
+.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix gem-dist nightly release crates manifests service matrix matrix-slice test-arm matrix-machines lint schemas docs fuzz torture bench bench-gem experiments ci
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -79,8 +79,8 @@ matrix-slice: ## run the part of the matrix that CI runs
 test-arm: ## check the code for aarch64, and run its unit tests in QEMU
 	@scripts/test-arm
 
-matrix-arm: ## run some of these tests in emulated aarch64 machines, which takes a while
-	@scripts/matrix-arm
+matrix-machines: ## run some of these tests in emulated machines: with other kernels, control groups of version 2, and aarch64
+	@scripts/matrix-machines
 
 lint: ## check formatting, clippy, docs, dependencies, scripts, scenarios
 	@scripts/setup ruby gcc libc6-dev shellcheck rubocop
