@@ -60,7 +60,7 @@ impl ComparisonFolder {
         let write = |name: &str, text: &str| self.folder.output(name)?.write(text.as_bytes());
         write("comparison.json", &to_json(comparison, &render::recommendation(comparison)))?;
         write("comparison.md", &render::comparison(comparison))?;
-        let mut plot = Plot::new(false);
+        let mut plot = Plot::default();
         for name in &self.recordings {
             let recording = plot::Input::new(self.folder.path_of(name), self.folder.read(name))?;
             plot.add(&recording.name(), &recording.read()?);

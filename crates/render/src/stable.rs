@@ -7,9 +7,9 @@ use ledger::Size;
 /// The least growth that can be seen.
 const PAGE_BYTES: f64 = 4096.0;
 
-/// Returns the stable point of a series in words. With `is_verbose` it has confidence intervals.
+/// Returns the stable point of a series in words.
 #[must_use]
-pub fn stable_point(series: &MemorySeries, is_verbose: bool) -> String {
+pub fn stable_point(series: &MemorySeries) -> String {
     let point = series.stable_point();
     let kills = match series.oom_kills() {
         0 => String::new(),
@@ -21,62 +21,58 @@ pub fn stable_point(series: &MemorySeries, is_verbose: bool) -> String {
             )
         }
     };
-    let words = shape(&point, series.room_bytes(), is_verbose);
+    let words = shape(&point, series.room_bytes());
     format!("{}: {words}{kills}", series.measure())
 }
 
 /// Returns a stable point in words, with the time until `room_bytes` more are used if it grows.
 #[must_use]
-pub fn shape(point: &StablePoint, room_bytes: Option<u64>, is_verbose: bool) -> String {
+pub fn shape(point: &StablePoint, room_bytes: Option<u64>) -> String {
     let seconds = point.to_seconds - point.from_seconds;
     let window = time(seconds);
-    let sure = match point.confidence {
-        Confidence::High => String::new(),
-        Confidence::Medium => format!(" (medium confidence: {window} of data)"),
-        Confidence::Low => format!(" (low confidence: only {window} of data)"),
+    let doubt = match point.confidence {
+        Confidence::High => None,
+        Confidence::Medium => Some(format!("medium confidence: {window} of data")),
+        Confidence::Low => Some(format!("low confidence: only {window} of data")),
     };
-    let interval = |slope: &Slope| match is_verbose {
-        true => format!(" (95 %: {} to {})", rate(slope.low), rate(slope.high)),
-        false => String::new(),
-    };
+    let sure = doubt.as_ref().map_or(String::new(), |doubt| format!(" ({doubt})"));
     // Memory grows by whole pages.
     let limit = |slope: &Slope| rate(slope.high.max(PAGE_BYTES / seconds.max(1.0)));
     match &point.shape {
         Shape::Plateau { level_bytes, low_bytes, high_bytes, slope } => format!(
-            "stable at {} for the last {window}, between {} and {}{sure}. Growth above {} is ruled out{}.",
+            "stable at {} for the last {window}, between {} and {}{sure}. Growth above {} is ruled out.",
             size(*level_bytes),
             size(*low_bytes),
             size(*high_bytes),
             limit(slope),
-            interval(slope),
         ),
         Shape::SawTooth { teeth, slope } => format!(
             "a saw-tooth between {} and {}, with a period of {}, for the last {window}{sure}. Growth of its low points \
-             above {} is ruled out{}.",
+             above {} is ruled out.",
             size(teeth.trough_bytes),
             size(teeth.peak_bytes),
             time(teeth.period_seconds),
             limit(slope),
-            interval(slope),
         ),
         Shape::Growth { slope, teeth } => {
             let low_points =
                 if teeth.is_some() { ", at the low points of a saw-tooth" } else { "" };
             let mut text = format!(
-                "still growing by about {}{low_points}{}{sure}.",
+                "still growing by about {}{low_points} (95 %: {} to {}{}).",
                 rate(slope.bytes_per_second),
-                interval(slope)
+                rate(slope.low),
+                rate(slope.high),
+                doubt.map_or(String::new(), |doubt| format!("; {doubt}")),
             );
             if let Some(room) = room_bytes
                 && let Some((likely, least, most)) = point.seconds_until(room as f64)
             {
                 let most = most.map_or("never".into(), time);
-                let between = match is_verbose {
-                    true => format!(" (95 %: {} to {most})", time(least)),
-                    false => String::new(),
-                };
-                text +=
-                    &format!(" At this rate it reaches its limit in {}{between}.", time(likely));
+                text += &format!(
+                    " At this rate it reaches its limit in {} (95 %: {} to {most}).",
+                    time(likely),
+                    time(least)
+                );
             }
             text
         }

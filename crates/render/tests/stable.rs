@@ -31,17 +31,15 @@ fn teeth() -> Teeth {
 fn growth_says_when_the_limit_is_reached() {
     let growth = point(Shape::Growth { slope: slope(0.1), teeth: None });
     assert_eq!(
-        shape(&growth, Some((360.0 * MIB) as u64), false),
-        "still growing by about 6.0 MiB/min. At this rate it reaches its limit in 60 min."
+        shape(&growth, Some((360.0 * MIB) as u64)),
+        "still growing by about 6.0 MiB/min (95 %: 5.4 MiB/min to 6.6 MiB/min). At this rate it reaches its limit in 60 min \
+         (95 %: 55 min to 67 min)."
     );
-    let verbose = shape(&growth, Some((360.0 * MIB) as u64), true);
-    assert!(verbose.contains("(95 %: 5.4 MiB/min to 6.6 MiB/min)"), "{verbose}");
-    assert!(verbose.contains("(95 %: 55 min to 67 min)"), "{verbose}");
     let short =
         StablePoint { confidence: Confidence::Low, from_seconds: 0.0, to_seconds: 36.0, ..growth };
     assert_eq!(
-        shape(&short, None, false),
-        "still growing by about 6.0 MiB/min (low confidence: only 36 s of data)."
+        shape(&short, None),
+        "still growing by about 6.0 MiB/min (95 %: 5.4 MiB/min to 6.6 MiB/min; low confidence: only 36 s of data)."
     );
 }
 
@@ -78,7 +76,7 @@ fn each_shape_has_a_sentence() {
         ),
     ];
     for (it, words) in shapes {
-        let text = shape(&point(it), None, false);
+        let text = shape(&point(it), None);
         assert!(text.starts_with(words), "{text}");
     }
 }
@@ -106,7 +104,7 @@ fn kills_are_told_in_the_plural_if_there_are_several() {
                 recorder_cpu_ms: 0.0,
             });
         }
-        render::stable_point(&series, false)
+        render::stable_point(&series)
     };
     assert!(!killed([7, 7, 7]).contains("killed"));
     assert!(killed([7, 7, 8]).contains("The kernel killed 1 process for lack of memory"));
@@ -117,6 +115,6 @@ proptest! {
     #[test]
     fn every_series_has_words(points in prop::collection::vec((any::<f64>(), any::<f64>()), 0..200)) {
         let stable = StablePoint::of(&points);
-        prop_assert!(!shape(&stable, Some(u64::MAX), true).is_empty());
+        prop_assert!(!shape(&stable, Some(u64::MAX)).is_empty());
     }
 }

@@ -27,9 +27,6 @@ pub(crate) struct PlotArguments {
     /// The picture to write, as .html, .svg or .png
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Also print the confidence intervals of the growth rate
-    #[arg(short, long)]
-    pub(crate) verbose: bool,
     #[command(flatten)]
     pub(crate) sandbox: SandboxArguments,
 }
@@ -40,7 +37,7 @@ pub(crate) fn run(arguments: &PlotArguments) -> Result<Outcome, Failure> {
     let inputs = arguments.files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let output = arguments.output.as_deref().map(Output::open).transpose()?;
     Sandbox::new(arguments.sandbox.options(), &output).begin();
-    let mut plot = Plot::new(arguments.verbose);
+    let mut plot = Plot::default();
     // One after the other, since a long recording takes far more memory than its drawing.
     for input in inputs {
         plot.add(&input.name(), &input.read()?);

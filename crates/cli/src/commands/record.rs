@@ -86,9 +86,6 @@ pub(crate) struct RecordArguments {
     /// minutes, and at the end; each time the process is captured. It needs CAP_BPF and CAP_PERFMON
     #[arg(long, conflicts_with = "command")]
     pub(crate) kept: bool,
-    /// Also print the confidence intervals of the growth rate
-    #[arg(short, long, hide_short_help = true)]
-    pub(crate) verbose: bool,
     #[command(flatten)]
     pub(crate) capture: CaptureArguments,
 }
@@ -197,7 +194,7 @@ fn record(
     let mut recorder = Recorder::new(options, pid, orphans, journal, &mut view);
     let end = recorder.run(child, signals)?;
     let series = recorder.series();
-    let stable_point = render::stable_point(series, arguments.verbose);
+    let stable_point = render::stable_point(series);
     let is_growing = matches!(series.stable_point().shape, Shape::Growth { .. });
     let is_family = series.max_processes() > 1;
     let searches = recorder.searches();

@@ -50,21 +50,6 @@ fn what_stands_still_is_a_plateau_at_its_rss() {
     assert!((level_bytes / target.rss_bytes() as f64 - 1.0).abs() < 0.01);
 }
 
-#[test]
-fn verbose_prints_the_confidence_interval_of_growth() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = synthetic(folder.path());
-    let plotted = |options: &[&str]| {
-        let output = rbloat().arg("plot").arg(&path).args(options).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let brief = plotted(&[]);
-    assert!(brief.contains("still growing by about ") && !brief.contains("95 %"), "{brief}");
-    let verbose = plotted(&["--verbose"]);
-    assert!(verbose.contains(" (95 %: "), "{verbose}");
-}
-
 /// A file as a recorder would write it for two workers in a group with a limit, for an hour.
 fn synthetic(folder: &Path) -> PathBuf {
     let mut text = String::new();

@@ -45,8 +45,6 @@ const MAX_LIMIT_IN_PICTURE: f64 = 2.5;
 /// A picture of some recordings.
 #[derive(Debug, Clone, Default)]
 pub struct Plot {
-    /// True if stable points have confidence intervals.
-    is_verbose: bool,
     runs: Vec<Run>,
 }
 
@@ -78,18 +76,12 @@ struct Panel {
 }
 
 impl Plot {
-    /// An empty picture. If `is_verbose`, the stable points of its recordings have confidence intervals.
-    #[must_use]
-    pub fn new(is_verbose: bool) -> Self {
-        Self { is_verbose, runs: Vec::new() }
-    }
-
     /// Adds a recording with its name.
     pub fn add(&mut self, name: &str, recording: &Recording) {
         let label = label(recording);
         let alike = self.runs.iter().find(|run| run.label.is_some() && run.label == label);
         let colour = alike.map_or_else(|| self.new_colour(label.as_deref()), |run| run.colour);
-        self.runs.push(Run::new(name, recording, colour, self.is_verbose));
+        self.runs.push(Run::new(name, recording, colour));
     }
 
     /// Returns the colour of a new entry. A setting that rbloat has by itself has the same colour in every picture.
@@ -267,7 +259,7 @@ fn draw_drop(scene: &mut Scene, panel: &Panel, drop: &Mark, history: &History) {
 }
 
 impl Run {
-    fn new(name: &str, recording: &Recording, colour: Colour, is_verbose: bool) -> Self {
+    fn new(name: &str, recording: &Recording, colour: Colour) -> Self {
         let history = History::of(name, recording);
         let command = match &recording.start.command {
             Some(words) => words.join(" "),
@@ -281,7 +273,7 @@ impl Run {
             pid: recording.start.pid,
             command: plain.take(MAX_NAME).collect(),
             label: label(recording),
-            stable: crate::stable_point(&MemorySeries::of(recording), is_verbose),
+            stable: crate::stable_point(&MemorySeries::of(recording)),
             without_causes,
             colour,
         }
