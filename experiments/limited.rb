@@ -65,7 +65,7 @@ class Limited
   def picture(found)
     recordings = found.fetch("settings").map { |setting| File.join(FOLDER, setting.fetch("recording")) }
     FileUtils.mkdir_p(Comparison::PICTURES)
-    system(RBLOAT, "plot", *recordings, "-o", "#{Comparison::PICTURES}/limited.svg", exception: true)
+    system(RBLOAT, "report", *recordings, "-o", "#{Comparison::PICTURES}/limited.svg", exception: true)
     "experiments/limited.svg"
   end
 end

@@ -7,8 +7,8 @@ use clap::{ArgAction, ColorChoice, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::commands::{
-    agent, compare, diff, explain, export, fix, fleet, list, map, plot, record, report, snapshot,
-    top, trim, who, why,
+    agent, compare, diff, explain, export, fleet, list, map, record, report, snapshot, top, trim,
+    who, why,
 };
 use crate::failure::{Failure, Outcome};
 use crate::{progress, terminal};
@@ -120,16 +120,9 @@ pub(crate) enum Command {
     /// Show where the memory of a process is, why, and what to do
     ///
     /// Every resident byte has exactly one cause. The process pauses for some milliseconds, while the kernel makes a
-    /// forked copy of it, which is then read. See --capture and --max-pause.
+    /// forked copy of it, which is then read. See --capture and --max-pause. Of recordings it shows if memory is stable.
     #[command(override_usage = report::USAGE, after_help = report::EXAMPLES)]
     Report(report::ReportArguments),
-    /// Print the advice on a process as changes that can be pasted
-    ///
-    /// Finds out how the process was started (Dockerfile, Kubernetes, systemd, Heroku, Procfile or shell) and configured
-    /// (Puma, Sidekiq, Rails, Bundler). For each step it prints the saving if that is known, the costs, the lines to
-    /// paste, and a way to check the effect. Nothing is changed.
-    #[command(after_help = fix::EXAMPLES)]
-    Fix(fix::FixArguments),
     /// Draw every page of a process: in use, free but kept, or returned
     ///
     /// The map is one HTML file that opens in any browser without network. It shows all arenas, mmapped chunks, Ruby's
@@ -169,12 +162,6 @@ pub(crate) enum Command {
     /// per line. The recording ends with the process, by ^C, or after --duration.
     #[command(after_help = record::EXAMPLES)]
     Record(record::RecordArguments),
-    /// Draw recordings in one picture, find out if memory is stable
-    ///
-    /// The picture shows the memory of all recordings with limits, OOM kills and falls, and below it the causes of each.
-    /// Without --output it only prints a summary of each recording.
-    #[command(after_help = plot::EXAMPLES)]
-    Plot(plot::PlotArguments),
     /// Show which code makes the memory of a process grow
     ///
     /// Memory grows by page faults. The kernel samples them, and right afterwards rbloat reads the stack of the thread that
@@ -212,11 +199,13 @@ pub(crate) enum Command {
     #[command(after_help = explain::EXAMPLES)]
     Explain(explain::ExplainArguments),
     /// Print a completion script for a shell
+    #[command(hide = true)]
     Completions {
         /// The shell
         shell: Shell,
     },
     /// Print the manual page in roff: `rbloat manual report | man -l -`
+    #[command(hide = true)]
     Manual {
         /// The command [default: one page for all commands]
         #[arg(value_parser = command_name)]
@@ -240,14 +229,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         None => list::run(arguments.json),
         Some(Command::Top(arguments)) => top::run(arguments),
         Some(Command::Report(arguments)) => report::run(arguments),
-        Some(Command::Fix(arguments)) => fix::run(arguments),
         Some(Command::Map(arguments)) => map::run(arguments),
         Some(Command::Snapshot(arguments)) => snapshot::run(arguments),
         Some(Command::Diff(arguments)) => diff::run(arguments),
         Some(Command::Compare(arguments)) => compare::run(arguments),
         Some(Command::Trim(arguments)) => trim::run(arguments),
         Some(Command::Record(arguments)) => record::run(arguments),
-        Some(Command::Plot(arguments)) => plot::run(arguments),
         Some(Command::Why(arguments)) => why::run(arguments),
         Some(Command::Who(arguments)) => who::run(arguments),
         Some(Command::Agent(arguments)) => agent::run(arguments),
@@ -263,10 +250,8 @@ impl Command {
     /// Returns true if the command does not handle the signals that ask it to end, and takes long.
     fn may_be_interrupted(&self) -> bool {
         match self {
-            Self::Report(_) | Self::Fix(_) | Self::Map(_) | Self::Snapshot(_) | Self::Diff(_) => {
-                true
-            }
-            Self::Trim(_) | Self::Plot(_) | Self::Why(_) | Self::Export(_) => true,
+            Self::Report(_) | Self::Map(_) | Self::Snapshot(_) | Self::Diff(_) => true,
+            Self::Trim(_) | Self::Why(_) | Self::Export(_) => true,
             Self::Top(_) | Self::Compare(_) | Self::Record(_) | Self::Who(_) => false,
             Self::Agent(_) | Self::Fleet(_) => false,
             Self::Explain(_) | Self::Completions { .. } | Self::Manual { .. } => false,
@@ -338,14 +323,16 @@ mod tests {
     #[test]
     fn a_pid_is_taken_either_way_but_once() {
         let parse = |words: &[&str]| Arguments::try_parse_from(words);
-        for words in [["rbloat", "report", "42", "--json"], ["rbloat", "report", "-p42", "--json"]]
-        {
+        let named = [
+            (["rbloat", "report", "42"], ProcessName::Pid(42)),
+            (["rbloat", "report", "--namespace-pid=7"], ProcessName::NamespacePid(7)),
+        ];
+        for (words, name) in named {
             let Some(Command::Report(report)) = parse(&words).unwrap().command else { panic!() };
-            assert_eq!(report.source.name().unwrap(), SourceName::Process(ProcessName::Pid(42)));
+            assert_eq!(report.source.name().unwrap(), SourceName::Process(name));
         }
         assert!(parse(&["rbloat", "report"]).is_err());
         assert!(parse(&["rbloat", "report", "1", "--namespace-pid", "2"]).is_err());
-        assert!(parse(&["rbloat", "report", "1", "-p", "2"]).is_err());
         let process = |word: &str| SourceName::Process(ProcessName::Command(word.to_owned()));
         assert_eq!(SourceName::of("puma", None), process("puma"));
         for (word, sysroot) in [

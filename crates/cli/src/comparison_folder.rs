@@ -7,7 +7,7 @@ use output::Folder;
 use render::Plot;
 use supervise::Journal;
 
-use crate::commands::plot;
+use crate::commands::recordings;
 use crate::failure::Failure;
 
 pub(crate) struct ComparisonFolder {
@@ -62,7 +62,8 @@ impl ComparisonFolder {
         write("comparison.md", &render::comparison(comparison))?;
         let mut plot = Plot::default();
         for name in &self.recordings {
-            let recording = plot::Input::new(self.folder.path_of(name), self.folder.read(name))?;
+            let recording =
+                recordings::Input::new(self.folder.path_of(name), self.folder.read(name))?;
             plot.add(&recording.name(), &recording.read()?);
         }
         Ok(write("comparison.svg", &plot.render_svg())?)

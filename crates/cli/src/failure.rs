@@ -58,6 +58,14 @@ pub(crate) enum Failure {
         "--sysroot is for core files only: leave it out (the files of a process are found through /proc)"
     )]
     NeedlessSysroot,
+    #[error(
+        "a report is on one process or file: leave out the others, or add --tree for the processes of a family"
+    )]
+    ManyReports,
+    #[error(
+        "a recording has the memory over time only: give no option but --output, or a process, a snapshot or a core"
+    )]
+    NeedlessOfRecording,
     #[error("--tree needs a live process, or one file that `rbloat snapshot --tree` wrote")]
     TreeOfFile,
     #[error("`rbloat map --tree` needs a live process: no file has the page frames of a family")]
@@ -146,6 +154,8 @@ impl Failure {
             | Self::TooShortForKept { .. }
             | Self::NoFormat { .. }
             | Self::NeedlessSysroot
+            | Self::ManyReports
+            | Self::NeedlessOfRecording
             | Self::TreeOfFile
             | Self::MapOfFamilyFile
             | Self::OneFile

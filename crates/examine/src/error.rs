@@ -130,7 +130,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A file is of another kind.
-    #[error("{} is neither a file that `rbloat snapshot` wrote nor a core file: {what}", path.display())]
+    #[error("{} is neither a file that `rbloat snapshot` wrote, nor a core file, nor a recording whose name ends in .jsonl: {what}", path.display())]
     NoSource {
         /// The file.
         path: PathBuf,

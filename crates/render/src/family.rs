@@ -357,7 +357,7 @@ fn write_steps(family: &Family, out: &mut String, width: usize) -> std::fmt::Res
                     Size(*free_bytes)
                 ),
                 vec![(
-                    format!("rbloat fix {member}"),
+                    format!("rbloat report {member} --fix"),
                     "prints the lines for the process with most of it",
                 )],
                 "a restart.",

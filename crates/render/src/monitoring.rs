@@ -382,7 +382,7 @@ and sum by (instance, {PLACE}) (rbloat_trim_yield_bytes) > 64 * 1024 * 1024"
             lasts: "1h",
             severity: "info",
             summary: "A trim of {{ with $labels.container }}{{ . }} {{ end }}{{ $labels.role }} would return {{ $value | humanize1024 }}B",
-            description: "More than 30 % of its memory is free, and malloc has not returned it for an hour. `rbloat fix PID` \
+            description: "More than 30 % of its memory is free, and malloc has not returned it for an hour. `rbloat report PID --fix` \
                           shows the settings that prevent that.",
         },
         Alert {

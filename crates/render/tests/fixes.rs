@@ -1,4 +1,4 @@
-//! `rbloat fix`, word for word.
+//! `rbloat report --fix`, word for word.
 
 use formats::{Action, Advice, Platform, Report, Server};
 

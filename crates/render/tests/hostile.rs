@@ -41,7 +41,7 @@ fn names_with_markup_stay_text() {
     let page = map_html(&snapshot(|report| rename(report, MARKUP)), PageColours::Code(&made()));
     let lines = include_str!("hostile.jsonl").replace("MARKUP", &MARKUP.replace('"', "\\\""));
     let recording = Recording::read(lines.as_bytes()).unwrap();
-    let mut plot = Plot::new(false);
+    let mut plot = Plot::default();
     plot.add(MARKUP, &recording);
     for picture in [page, plot.render_html(), plot.render_svg()] {
         assert!(!picture.contains("<script>pwned") && !picture.contains("<img"), "{picture}");

@@ -208,7 +208,7 @@ proptest! {
     }
 }
 
-/// A class with a line break and an escape sequence in its name forged a line of `rbloat fix`.
+/// A class with a line break and an escape sequence in its name forged a line of `rbloat report --fix`.
 #[test]
 fn no_text_of_a_snapshot_controls_the_terminal() {
     let mut snapshot = snapshot();

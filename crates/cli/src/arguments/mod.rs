@@ -1,10 +1,12 @@
 //! The arguments that several commands share.
 
+mod platform;
 mod samples;
 mod size;
 mod source;
 mod time;
 
+pub(crate) use platform::PlatformName;
 pub(crate) use samples::SamplesArguments;
 pub(crate) use size::parse_size;
 pub(crate) use source::{

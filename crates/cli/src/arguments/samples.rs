@@ -8,7 +8,7 @@ use examine::Samples;
 use crate::failure::Failure;
 
 /// The samples to use.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, PartialEq, Args)]
 pub(crate) struct SamplesArguments {
     /// Show which code touched the memory first
     ///

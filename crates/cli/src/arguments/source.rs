@@ -31,9 +31,6 @@ struct WhichArguments {
     /// A process has an id, or a word of its command line that no other Ruby process has
     #[arg(value_name = "PID|FILE")]
     source: Option<String>,
-    /// The process to examine
-    #[arg(short, long, value_name = "PID", hide_short_help = true)]
-    pid: Option<i32>,
     /// The process, by the pid that it has in its container
     #[arg(long, value_name = "PID", hide_short_help = true)]
     namespace_pid: Option<i32>,
@@ -43,11 +40,10 @@ impl SourceArguments {
     /// # Errors
     /// If such a folder is given for a live process.
     pub(crate) fn name(&self) -> Result<SourceName, Failure> {
-        let WhichArguments { source, pid, namespace_pid } = &self.which;
-        let name = match (source, pid, namespace_pid) {
-            (Some(source), ..) => SourceName::of(source, self.sysroot.as_deref()),
-            (_, Some(pid), _) => SourceName::Process(ProcessName::Pid(*pid)),
-            (.., namespace_pid) => {
+        let WhichArguments { source, namespace_pid } = &self.which;
+        let name = match (source, namespace_pid) {
+            (Some(source), _) => SourceName::of(source, self.sysroot.as_deref()),
+            (None, namespace_pid) => {
                 let pid = namespace_pid.expect("clap requires one of them");
                 SourceName::Process(ProcessName::NamespacePid(pid))
             }
@@ -117,7 +113,7 @@ impl SandboxArguments {
 }
 
 /// Retained sizes, on request.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Args)]
 pub(crate) struct RetainedArguments {
     /// Also find the memory that objects retain
     ///
@@ -128,9 +124,9 @@ pub(crate) struct RetainedArguments {
 }
 
 /// Memory that live objects do not use, on request.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Args)]
 pub(crate) struct WasteArguments {
-    /// Also find the memory that live objects have and do not use
+    /// Also find the memory that live objects do not use
     ///
     /// That is the room behind texts, elements and entries, and objects that contain the same as others, or nothing, each with the path that
     /// retains it. Only hashes of the contents are kept
@@ -147,7 +143,7 @@ pub(crate) enum CaptureMode {
     Freeze,
 }
 
-/// The process to examine, named in one of three ways.
+/// The process to examine, named in one of two ways.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct ProcessArguments {
@@ -156,9 +152,6 @@ pub(crate) struct ProcessArguments {
     /// No other Ruby process may have the word in its command line
     #[arg(value_name = "PID")]
     source: Option<String>,
-    /// The process
-    #[arg(short, long, value_name = "PID", hide_short_help = true)]
-    pid: Option<i32>,
     /// The process, by the pid that it has in its container
     #[arg(long, value_name = "PID", hide_short_help = true)]
     namespace_pid: Option<i32>,
@@ -166,10 +159,9 @@ pub(crate) struct ProcessArguments {
 
 impl ProcessArguments {
     pub(crate) fn name(&self) -> ProcessName {
-        match (&self.source, self.pid, self.namespace_pid) {
-            (Some(name), ..) => ProcessName::from(name.as_str()),
-            (_, Some(pid), _) => ProcessName::Pid(pid),
-            (.., namespace_pid) => {
+        match (&self.source, self.namespace_pid) {
+            (Some(name), _) => ProcessName::from(name.as_str()),
+            (None, namespace_pid) => {
                 ProcessName::NamespacePid(namespace_pid.expect("clap requires one of them"))
             }
         }

@@ -33,7 +33,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   rbloat record 4242                       record it and its children, until ^C
   rbloat record -o a.jsonl -- ruby app.rb  start a program, and record it
-  rbloat plot a.jsonl -o a.html            draw the recording";
+  rbloat report a.jsonl -o a.html          draw the recording";
 
 /// The process to record.
 #[derive(Debug, Args)]
@@ -77,7 +77,7 @@ pub(crate) struct RecordArguments {
     pub(crate) causes_every: Option<Duration>,
     /// Also record which code makes RSS grow, as `rbloat who`
     ///
-    /// It also captures the owners of memory when RSS reaches a new peak. `rbloat plot` shows both
+    /// It also captures the owners of memory when RSS reaches a new peak. `rbloat report FILE` shows both
     #[arg(long)]
     pub(crate) who: bool,
     /// Also record which lines allocate what stays, as `rbloat who --kept`
@@ -215,8 +215,8 @@ fn record(
     if !is_beside_program {
         let (process, path) = (pid.to_string(), path.display().to_string());
         let next: &[&str] = match end.why {
-            EndReason::TargetEnded => &["plot", &path, "-o", &picture],
-            _ if !is_growing => &["plot", &path, "-o", &picture],
+            EndReason::TargetEnded => &["report", &path, "-o", &picture],
+            _ if !is_growing => &["report", &path, "-o", &picture],
             _ if is_family => &["diff", "--tree", &process],
             _ => &["diff", &process],
         };

@@ -2,13 +2,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 use examine::{Detail, FamilyMembers, Sandbox, Source, SourceName};
-use formats::{Report, to_json};
+use formats::{Platform, Report, to_json};
 use ledger::Analyses;
 use output::Output;
 use render::TextOptions;
 
-use super::family;
-use crate::arguments::{RetainedArguments, SamplesArguments, SourceArguments, WasteArguments};
+use super::{family, recordings};
+use crate::arguments::{
+    PlatformName, RetainedArguments, SamplesArguments, SourceArguments, WasteArguments,
+};
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
 use crate::{naming, terminal};
@@ -17,33 +19,57 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   rbloat report 4242                 where the memory of process 4242 is
   rbloat report puma -o report.html  of the only one with this word, as a page
-  rbloat report app.rbloat --arenas  of a snapshot, with malloc's arenas";
+  rbloat report a.jsonl b.jsonl      is the memory of two recordings stable?";
 
 /// The usage that clap makes is longer than a line.
 pub(crate) const USAGE: &str = "\
 rbloat report [OPTIONS] <PID|WORD|FILE>
        rbloat report --tree [OPTIONS] <PID|WORD>...
-       rbloat report --tree [OPTIONS] --cgroup <PATH>";
+       rbloat report --tree [OPTIONS] --cgroup <PATH>
+       rbloat report [-o <FILE>] <RECORDING>...";
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
     #[command(flatten)]
     pub(crate) source: SourceArguments,
-    /// With --tree: more processes
-    #[arg(value_name = "PID|WORD", requires = "tree", hide_short_help = true)]
+    /// With --tree: more processes; after a recording (.jsonl): more recordings
+    #[arg(value_name = "PID|WORD|RECORDING", hide_short_help = true)]
     pub(crate) more: Vec<String>,
+    /// Write a page, JSON (.json) or text (.txt)
+    ///
+    /// The page opens in any browser without network. Of recordings it is a picture (.html, .svg or .png) of their memory with limits, OOM
+    /// kills and falls, and below it the causes of each
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) wanted: WantedArguments,
+}
+
+/// The contents of a report on a process. A recording has no such choice.
+#[derive(Debug, Default, PartialEq, Args)]
+pub(crate) struct WantedArguments {
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write a page, JSON (.json) or text (.txt)
+    /// Print the advice as changes that can be pasted
     ///
-    /// The page opens in any browser without network
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
+    /// rbloat finds out how the process was started (Dockerfile, Kubernetes, systemd, Heroku, Procfile or shell) and configured (Puma,
+    /// Sidekiq, Rails, Bundler). PLATFORM overrides that: container (lines of a Dockerfile), kubernetes, systemd, systemd-user (a service of
+    /// a user), heroku, procfile (lines of .env beside it) or shell. For each step it prints the saving if that is known, the costs, the lines to
+    /// paste, and a way to check the effect. Nothing is changed
+    #[arg(
+        long,
+        value_name = "PLATFORM",
+        num_args = 0..=1,
+        require_equals = true,
+        hide_possible_values = true,
+        conflicts_with_all = ["json", "arenas", "code"]
+    )]
+    fix: Option<Option<PlatformName>>,
     /// Show a row for each of malloc's arenas
     ///
     /// JSON always has them
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) arenas: bool,
     /// Show the interpreter's own memory by kind, gem and file
     ///
@@ -62,7 +88,7 @@ pub(crate) struct ReportArguments {
     /// Puma master and its workers. The report shows the
     /// memory that they share, the memory of each, and which memory was copied since the fork. Any member names the family,
     /// and a word names all processes that have it in their command lines
-    #[arg(long, conflicts_with_all = ["arenas", "code", "output", "retained", "waste", "who", "sysroot"])]
+    #[arg(long, conflicts_with_all = ["arenas", "code", "output", "retained", "waste", "who", "sysroot", "fix"])]
     tree: bool,
     /// With --tree: the Ruby processes of this control group
     ///
@@ -103,15 +129,15 @@ enum Format {
 impl ReportArguments {
     /// Returns the number of owners to show. 0 means that owners are not searched for.
     pub(crate) fn owners(&self) -> usize {
-        let for_people = !self.json && self.output.is_none();
-        self.owners.unwrap_or(if for_people { 10 } else { 100 })
+        let for_people = !self.wanted.json && self.output.is_none();
+        self.wanted.owners.unwrap_or(if for_people { 10 } else { 100 })
     }
 
     /// Returns the format of the file.
     fn format(&self) -> Format {
         let extension = self.output.as_ref().and_then(|path| path.extension()?.to_str());
         match extension {
-            _ if self.json => Format::Json,
+            _ if self.wanted.json => Format::Json,
             Some("json") => Format::Json,
             Some("txt") => Format::Text,
             _ => Format::Page,
@@ -120,24 +146,35 @@ impl ReportArguments {
 }
 
 pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
-    if arguments.tree {
+    if arguments.wanted.tree {
         return run_family(arguments);
+    }
+    if let Some(files) = recordings_among(arguments)? {
+        let sandbox = arguments.source.capture.sandbox.options();
+        return recordings::run(&files, arguments.output.as_deref(), sandbox);
+    }
+    if !arguments.more.is_empty() {
+        return Err(Failure::ManyReports);
     }
     let owners = arguments.owners();
     let source = naming::source(arguments.source.name()?)?;
-    let wanted = [("--retained", arguments.retained.retained), ("--waste", arguments.waste.waste)];
+    let wanted = [
+        ("--retained", arguments.wanted.retained.retained),
+        ("--waste", arguments.wanted.waste.waste),
+    ];
     if let Some((option, _)) = wanted.into_iter().find(|(_, is_wanted)| owners == 0 && *is_wanted) {
         return Err(Failure::NeedsOwners(option));
     }
-    if arguments.show_strings && matches!(source, Source::Snapshot(_)) {
+    if arguments.wanted.show_strings && matches!(source, Source::Snapshot(_)) {
         return Err(Failure::NoTexts);
     }
     let (argument, is_process) = (source.argument(), matches!(source, Source::Process(_)));
-    let samples = arguments.samples.read()?;
-    let (retained_sizes, contents) = (arguments.retained.retained, arguments.waste.waste);
-    let texts = arguments.show_strings;
+    let samples = arguments.wanted.samples.read()?;
+    let (retained_sizes, contents) =
+        (arguments.wanted.retained.retained, arguments.wanted.waste.waste);
+    let texts = arguments.wanted.show_strings;
     let analyses = Analyses { memory_map: samples.is_some(), retained_sizes, contents, texts };
-    let detail = Detail { owners: owners > 0 || arguments.code, analyses, family: true };
+    let detail = Detail { owners: owners > 0 || arguments.wanted.code, analyses, family: true };
     let output = arguments.output.as_deref().map(Output::open).transpose()?;
     let how = arguments.source.capture.options();
     let sandbox = Sandbox::new(how.sandbox, &output);
@@ -150,14 +187,22 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     if owners == 0 {
         report.owners = None;
     }
-    let command = render::words::command_after(&report, is_process);
+    let next = match arguments.wanted.fix {
+        // A snapshot before the change shows its effect: `rbloat diff`.
+        Some(_) => vec![if is_process { "snapshot" } else { "report" }, &argument],
+        None => render::words::command_after(&report, &argument, is_process),
+    };
+    let suggest_next = || terminal::suggest(&[&["rbloat"], next.as_slice()].concat());
     let options = TextOptions {
         width: terminal::width(),
-        arenas: arguments.arenas,
-        code: arguments.code,
+        arenas: arguments.wanted.arenas,
+        code: arguments.wanted.code,
         waste: contents,
     };
-    let text = |report: &Report| render::report(report, options);
+    let text = |report: &Report| match arguments.wanted.fix {
+        Some(platform) => render::fix(report, platform.map(Platform::from), options.width),
+        None => render::report(report, options),
+    };
     if let (Some(output), Some(path)) = (output, &arguments.output) {
         let is_file = output.is_file();
         let format = arguments.format();
@@ -171,20 +216,37 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
             terminal::print(&render::written_report(path))?;
             match format {
                 Format::Page => terminal::suggest(&["xdg-open", &path.display().to_string()])?,
-                _ => terminal::suggest(&["rbloat", command, &argument])?,
+                _ => suggest_next()?,
             }
         }
-    } else if arguments.json {
+    } else if arguments.wanted.json {
         terminal::print(&json(&report))?;
     } else {
         terminal::print(&text(&report))?;
-        terminal::suggest(&["rbloat", command, &argument])?;
+        suggest_next()?;
     }
     Ok(if report.is_complete() { Outcome::Done } else { Outcome::Incomplete })
 }
 
 fn json(report: &Report) -> String {
     to_json(report, &render::words::verdict(report).summary)
+}
+
+/// Returns the files if the sources are recordings, by their names.
+fn recordings_among(arguments: &ReportArguments) -> Result<Option<Vec<PathBuf>>, Failure> {
+    let mut files = Vec::new();
+    for name in names(arguments)? {
+        match name {
+            SourceName::File { path, .. } if path.extension() == Some("jsonl".as_ref()) => {
+                files.push(path);
+            }
+            _ => return Ok(None),
+        }
+    }
+    match arguments.wanted == WantedArguments::default() {
+        true => Ok(Some(files)),
+        false => Err(Failure::NeedlessOfRecording),
+    }
 }
 
 /// Reports on a family.
@@ -197,19 +259,19 @@ fn run_family(arguments: &ReportArguments) -> Result<Outcome, Failure> {
             Sandbox::new(how.sandbox, []).run(|| file.family())?
         }
         None => {
-            let members = match &arguments.cgroup {
+            let members = match &arguments.wanted.cgroup {
                 Some(path) => FamilyMembers::of_group(path)?,
                 None => family::members_of(&names(arguments)?)?,
             };
-            family::account(members, how, detail, arguments.identical)?
+            family::account(members, how, detail, arguments.wanted.identical)?
         }
     };
-    terminal::print(&match arguments.json {
+    terminal::print(&match arguments.wanted.json {
         true => to_json(&family, &render::family_summary(&family)),
         false => render::family(&family, terminal::width()),
     })?;
     if let (false, Some(largest)) =
-        (arguments.json, family.members.iter().max_by_key(|member| member.private_bytes))
+        (arguments.wanted.json, family.members.iter().max_by_key(|member| member.private_bytes))
     {
         terminal::suggest(&["rbloat", "report", &largest.pid.to_string()])?;
     }
@@ -223,7 +285,7 @@ fn names(arguments: &ReportArguments) -> Result<Vec<SourceName>, Failure> {
 
 /// Returns the file with a family if one is given, alone.
 fn file(arguments: &ReportArguments) -> Result<Option<SourceName>, Failure> {
-    if arguments.cgroup.is_some() || !arguments.more.is_empty() {
+    if arguments.wanted.cgroup.is_some() || !arguments.more.is_empty() {
         return Ok(None);
     }
     let name = arguments.source.name()?;

@@ -79,8 +79,10 @@ pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
         terminal::print(&to_json(&report, &render::trim_summary(&report)))?;
     } else {
         // The lasting counterpart of a trim is a setting.
-        let next = if arguments.dry_run { "trim" } else { "fix" };
-        terminal::suggest(&["rbloat", next, &pid.to_string()])?;
+        let pid = pid.to_string();
+        let next: &[&str] =
+            if arguments.dry_run { &["trim", &pid] } else { &["report", &pid, "--fix"] };
+        terminal::suggest(&[&["rbloat"], next].concat())?;
     }
     watched.map(|()| Outcome::Done)
 }

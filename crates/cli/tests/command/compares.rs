@@ -288,7 +288,7 @@ fn a_comparison_is_written_into_a_folder() {
     assert_eq!(recording.end().unwrap().samples, rss.len() as u64);
     let drawn = path.join("again.svg");
     let plotted =
-        rbloat().arg("plot").arg(path.join("default-1.jsonl")).arg("-o").arg(&drawn).output();
+        rbloat().arg("report").arg(path.join("default-1.jsonl")).arg("-o").arg(&drawn).output();
     assert!(plotted.unwrap().status.success());
     assert_eq!(read("comparison.svg"), read("again.svg"));
     // Without a terminal, the table is printed.

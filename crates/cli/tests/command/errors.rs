@@ -98,7 +98,9 @@ fn what_would_be_ignored_or_lost_is_refused() {
 
 #[test]
 fn arguments_that_make_no_sense_are_told_so() {
-    for arguments in [&["report"][..], &["who", "1", "2"], &["report", "1", "-p", "1"], &["frob"]] {
+    for arguments in
+        [&["report"][..], &["who", "1", "2"], &["report", "1", "--namespace-pid", "1"], &["frob"]]
+    {
         let output = rbloat().args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(!output.stderr.is_empty());

@@ -1,4 +1,4 @@
-//! `rbloat fix`: its lines are right on every platform, and following them has the promised effect.
+//! `rbloat report --fix`: its lines are right on every platform, and following them has the promised effect.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -16,9 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const PLATFORMS: [&str; 7] =
     ["container", "kubernetes", "systemd", "systemd-user", "heroku", "procfile", "shell"];
 
-fn fix(source: &str, arguments: &[&str]) -> Output {
-    let patient = ["fix", source, "--max-pause", "10s"];
-    rbloat().args(patient).args(arguments).output().unwrap()
+fn fix(source: &str, option: &str) -> Output {
+    rbloat().args(["report", source, option, "--max-pause", "10s"]).output().unwrap()
 }
 
 fn text_of(output: &Output) -> String {
@@ -121,7 +120,7 @@ fn the_lines_of_every_platform_set_the_same_variables() {
     let jemalloc = [("LD_PRELOAD", "libjemalloc.so.2"), ("MALLOC_CONF", "background_thread:true")];
     let arenas = [("MALLOC_ARENA_MAX", "2")];
     for platform in PLATFORMS {
-        let text = text_of(&fix(&source, &["--for", platform]));
+        let text = text_of(&fix(&source, &format!("--fix={platform}")));
         let headings: Vec<_> = text.lines().filter(|line| line.contains("STEP ")).collect();
         let expected = ["STEP 1", "INSTEAD OF STEP 1", "INSTEAD OF STEP 1", "STEP 2"];
         assert_eq!(headings, expected, "{text}");
@@ -242,7 +241,7 @@ fn a_snapshot_has_what_fix_needs() {
         rbloat().args(["snapshot", &target.pid().to_string(), "-o", &path]).output().unwrap();
     assert!(taken.status.success());
     assert!(target.finish());
-    let text = text_of(&fix(&path, &[]));
+    let text = text_of(&fix(&path, "--fix"));
     assert!(text.contains("dyno of Heroku"), "{text}");
     assert!(text.contains("    heroku config:set MALLOC_ARENA_MAX=\"2\"\n"), "{text}");
     assert!(text.contains("RUBYOPT is set now: keep its value"), "{text}");
@@ -252,7 +251,7 @@ fn a_snapshot_has_what_fix_needs() {
 #[test]
 fn a_healthy_process_has_nothing_to_fix() {
     let target = Target::scenario("healthy", &["--scale", "0.1"]);
-    let text = text_of(&fix(&target.pid().to_string(), &[]));
+    let text = text_of(&fix(&target.pid().to_string(), "--fix"));
     assert!(text.contains("There is nothing to fix."), "{text}");
     assert!(!text.contains("STEP"), "{text}");
     assert!(target.finish());
@@ -260,12 +259,12 @@ fn a_healthy_process_has_nothing_to_fix() {
 
 #[test]
 fn what_cannot_be_fixed_has_the_exit_status_of_a_report() {
-    let (status, line) = complaint(&fix("/nowhere/a.rbloat", &[]));
+    let (status, line) = complaint(&fix("/nowhere/a.rbloat", "--fix"));
     assert_eq!(status, 3, "{line}");
-    assert_eq!(fix("1073741823", &[]).status.code(), Some(3));
+    assert_eq!(fix("1073741823", "--fix").status.code(), Some(3));
     let preloaded = crate::errors::foreign_malloc();
     let target = burst("0.05", &pairs(&[("LD_PRELOAD", preloaded.to_str().unwrap())]));
-    let output = fix(&target.pid().to_string(), &[]);
+    let output = fix(&target.pid().to_string(), "--fix");
     assert_eq!(output.status.code(), Some(6));
     assert!(String::from_utf8_lossy(&output.stdout).contains("could not be read"));
     assert!(target.finish());

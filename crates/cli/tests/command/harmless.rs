@@ -137,7 +137,7 @@ fn ways(folder: &Path) -> Vec<Vec<String>> {
         &["map", "--tree", "--max-pause", "10s", "-o", &file("b.html")],
         &["diff", "--kept", "--max-pause", "10s", "--every", "1s", "--times", "3"],
         &["diff", "--tree", "--max-pause", "10s", "--every", "1s", "--times", "2"],
-        &["fix", "--max-pause", "10s"],
+        &["report", "--fix", "--max-pause", "10s"],
         &["snapshot", "--max-pause", "10s", "-o", &file("a.rbloat")],
         &["map", "--max-pause", "10s", "-o", &file("a.html")],
         &["diff", "--max-pause", "10s", "--every", "1s", "--times", "2"],

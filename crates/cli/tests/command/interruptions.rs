@@ -68,7 +68,6 @@ fn an_interrupted_command_leaves_the_process_the_folder_and_the_terminal_as_they
         ("map PID -o map.html", "accounting for"),
         ("diff PID --every 1h", "waiting for snapshot 2"),
         ("why PID String", "reading process"),
-        ("fix PID", "reading process"),
         ("trim PID --dry-run", "reading process"),
     ] {
         let patient = format!("{pid} --max-pause 10s");

@@ -36,7 +36,7 @@ fn secret() -> (TempDir, PathBuf) {
     (folder, path)
 }
 
-/// A recording, for `plot`.
+/// A recording, for a report.
 fn recording(folder: &Path) -> PathBuf {
     let path = folder.join("a.jsonl");
     let output = rbloat().args(["record", "-o"]).arg(&path).args(["--", "true"]).output();
@@ -55,7 +55,7 @@ fn ways(target: &Target, recording: &Path) -> Vec<(Vec<String>, Vec<String>)> {
         (&["map", &pid, "--png"], &[]),
         (&["record", &pid, "--duration", "1s", "-o"], &[]),
         (&["record", "-o", "/dev/null", "--csv"], &["--", "true"]),
-        (&["plot", recording, "-o"], &[]),
+        (&["report", recording, "-o"], &[]),
     ];
     let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
     ways.iter().map(|(before, after)| (words(before), words(after))).collect()

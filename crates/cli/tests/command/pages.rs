@@ -280,7 +280,7 @@ fn the_pages_of_who_and_plot_fit_a_phone_in_light_and_dark_in_both_browsers() {
     };
     done(&["who", &pid, "--for", "2s", "--max-pause", "10s", "-o", "who.html"]);
     done(&["record", &pid, "--duration", "2s", "--max-pause", "10s", "-o", "a.jsonl"]);
-    done(&["plot", "a.jsonl", "-o", "plot.html"]);
+    done(&["report", "a.jsonl", "-o", "plot.html"]);
     for (page, is_drawn) in [
         ("who.html", "document.querySelectorAll('#graph button').length > 1"),
         ("plot.html", "document.documentElement?.dataset.drawnMs !== undefined"),

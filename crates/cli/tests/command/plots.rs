@@ -1,4 +1,4 @@
-//! `rbloat plot`: pictures of real recordings, in a real browser.
+//! `rbloat report` on recordings: pictures of real recordings, in a real browser.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -92,7 +92,7 @@ fn draw(name: &str) -> (TempDir, PathBuf) {
     let synthetic = synthetic(folder.path());
     let output = folder.path().join(name);
     let drawn = rbloat()
-        .arg("plot")
+        .arg("report")
         .args([&synthetic, &recorder.path, &PathBuf::from("-o"), &output])
         .output()
         .unwrap();
@@ -182,17 +182,23 @@ fn what_is_no_recording_is_told() {
     let good = synthetic(folder.path());
     let good = good.to_str().unwrap();
     let first = fs::read_to_string(good).unwrap().lines().next().unwrap().to_owned();
+    let unnamed = write("unnamed", &first);
+    fs::create_dir(folder.path().join("folder.jsonl")).unwrap();
+    let is_folder = folder.path().join("folder.jsonl").to_str().unwrap().to_owned();
     let cases = [
-        (vec!["/no/such/file".to_owned()], 3, "cannot read"),
-        (vec!["/tmp".to_owned()], 3, "cannot read"),
-        (vec![write("a", "not one\n")], 3, "it is not a recording"),
-        (vec![write("b", &first.replace(":1,", ":9,"))], 3, "it is not a recording"),
-        (vec![write("c", &(first.replace(":1,", ":9,") + "\n"))], 3, "has version 9"),
-        (vec![write("d", &(first + "\n\n{}\n"))], 3, "line 2 is invalid"),
+        (vec!["/no/such/file.jsonl".to_owned()], 3, "cannot read"),
+        (vec![is_folder], 3, "cannot read"),
+        (vec![write("a.jsonl", "not one\n")], 3, "it is not a recording"),
+        (vec![write("b.jsonl", &first.replace(":1,", ":9,"))], 3, "it is not a recording"),
+        (vec![write("c.jsonl", &(first.replace(":1,", ":9,") + "\n"))], 3, "has version 9"),
+        (vec![write("d.jsonl", &(first + "\n\n{}\n"))], 3, "line 2 is invalid"),
+        (vec![unnamed.clone()], 3, "a recording whose name ends in .jsonl"),
         (vec![good.into(), "-o".into(), "a.gif".into()], 2, "must end in .html, .svg or .png"),
+        (vec![good.into(), "--waste".into()], 2, "no option but --output"),
+        (vec![good.into(), "1".into()], 2, "a report is on one process or file"),
     ];
     for (arguments, status, said) in cases {
-        let output = rbloat().arg("plot").args(&arguments).output().unwrap();
+        let output = rbloat().arg("report").args(&arguments).output().unwrap();
         let (ended, text) = complaint(&output);
         assert_eq!(ended, status, "{text}");
         assert!(text.contains(said), "{text}");
@@ -206,7 +212,7 @@ fn a_recording_is_drawn_while_it_is_written() {
     recorder
         .wait_for(|recording| recording.lines.iter().any(|line| matches!(line, Line::Causes(_))));
     for _ in 0..20 {
-        let output = rbloat().arg("plot").arg(&recorder.path).output().unwrap();
+        let output = rbloat().arg("report").arg(&recorder.path).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 }

@@ -69,7 +69,7 @@ fn analyses_have_no_rights_of_root() {
         &["report", &pid, "--capture", "freeze", "--max-pause", "10s"],
         &["report", &snapshot],
         &["report", core],
-        &["fix", &pid],
+        &["report", &pid, "--fix"],
         &["map", &pid, "-o", "/dev/stdout"],
         &["report", &pid, "-o", "/dev/stdout"],
         &["map", core, "-o", "/dev/stdout"],
@@ -78,7 +78,7 @@ fn analyses_have_no_rights_of_root() {
         &["diff", core, &pid, &snapshot],
         &["diff", &pid, "--times", "2", "--every", "1s"],
         &["why", core, "String"],
-        &["plot", recording],
+        &["report", recording],
         &["who", &pid, "--for", "1s"],
     ];
     for arguments in commands {

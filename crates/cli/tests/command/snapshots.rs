@@ -176,7 +176,7 @@ fn a_file_that_is_no_snapshot_gets_an_error_that_says_so() {
     newer[8] = 77;
     let cases: [(&[u8], &str); 7] = [
         (b"", "it is empty"),
-        (b"Hello, world, this is a text of some length\n", "snapshot` wrote nor a core file"),
+        (b"Hello, world, this is a text of some length\n", "snapshot` wrote, nor a core file"),
         // `rbloat report server.rb` in the folder of a program that runs.
         (
             b"puts 'ready'; loop { serve(accept) } # a program",

@@ -321,7 +321,7 @@ fn the_processes_of_a_family_have_private_and_shared_memory() {
         Line::Sample(Sample { exact: false, ..sample(60, 100 * MIB, 0) }),
         at(120, vec![member(1, 100, 55, 5), member(2, 96, 70, 40)]),
     ];
-    let mut plot = Plot::new(false);
+    let mut plot = Plot::default();
     plot.add("a", &recording(lines));
     let text = plot.render_text();
     let row = |pid: &str| -> Vec<String> {
@@ -332,7 +332,7 @@ fn the_processes_of_a_family_have_private_and_shared_memory() {
     // The first and the last PSS, private memory, its growth per minute, and shared memory.
     assert_eq!(row("2 ")[1..], ["50.0", "70.0", "10.0", "40.0", "+15.0", "80.0", "56.0"], "{text}");
     assert_eq!(row("1 ")[1..8], ["60.0", "55.0", "5.0", "5.0", "+0.0", "95.0", "95.0"], "{text}");
-    let mut alone = Plot::new(false);
+    let mut alone = Plot::default();
     alone.add("a", &recording(vec![at(0, vec![member(1, 100, 60, 5)])]));
     assert!(!alone.render_text().contains("PRIVATE"));
 }

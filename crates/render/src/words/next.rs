@@ -1,23 +1,25 @@
 use formats::{Diff, DiffKind, Report};
 use ledger::{Cause, CauseGroup};
 
-/// Returns the command that is most useful after a report. `is_process` is true for the report on a live process.
+/// Returns the words of the command that is most useful after a report on `source`. `is_process` is true for a live process.
 #[must_use]
-pub fn command_after(report: &Report, is_process: bool) -> &'static str {
+pub fn command_after<'a>(report: &Report, source: &'a str, is_process: bool) -> Vec<&'a str> {
     // A small process may leak all the same.
     let useless = diagnosis::useless(report);
     let is_leak = useless.is_some_and(|part| part.rows == [Cause::NativeUnreachable]);
     let group = report.verdict.cause.map(|cause| cause.group());
     match group {
-        _ if !is_process && report.advice.is_empty() => "map",
-        _ if !is_process => "fix",
+        _ if !is_process && report.advice.is_empty() => vec!["map", source],
+        _ if !is_process => vec!["report", source, "--fix"],
         // Is it growing?
-        None if is_leak => "diff",
-        None | Some(CauseGroup::Files | CauseGroup::SharedMemory | CauseGroup::Unknown) => "record",
-        Some(CauseGroup::RubyObjects | CauseGroup::NativeHeld) => "diff",
-        Some(CauseGroup::NativeUnreachable | CauseGroup::NativeGlobal) => "who",
-        Some(_) if report.advice.is_empty() => "map",
-        Some(_) => "fix",
+        None if is_leak => vec!["diff", source],
+        None | Some(CauseGroup::Files | CauseGroup::SharedMemory | CauseGroup::Unknown) => {
+            vec!["record", source]
+        }
+        Some(CauseGroup::RubyObjects | CauseGroup::NativeHeld) => vec!["diff", source],
+        Some(CauseGroup::NativeUnreachable | CauseGroup::NativeGlobal) => vec!["who", source],
+        Some(_) if report.advice.is_empty() => vec!["map", source],
+        Some(_) => vec!["report", source, "--fix"],
     }
 }
 

@@ -156,7 +156,7 @@ fn a_recording_has_the_code_of_each_rise_and_the_owners_of_a_peak() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("a.html");
     let _ = recorder.wait_for(|recording| recording.end().is_some());
-    let output = rbloat().arg("plot").arg(&recorder.path).arg("-o").arg(&page).output().unwrap();
+    let output = rbloat().arg("report").arg(&recorder.path).arg("-o").arg(&page).output().unwrap();
     let (status, recording) = recorder.end();
     assert_eq!(status, 0);
     assert!(target.finish());

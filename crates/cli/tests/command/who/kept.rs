@@ -188,7 +188,7 @@ fn a_recording_has_the_lines_of_what_stays() {
         text.split_whitespace().collect::<Vec<_>>().join(" ").contains(&summary)
     };
     assert!(is_in(&output.stdout), "{summary} {output:?}");
-    let plotted = rbloat().arg("plot").arg(&file).output().unwrap();
+    let plotted = rbloat().arg("report").arg(&file).output().unwrap();
     assert!(is_in(&plotted.stdout), "{plotted:?}");
 }
 

@@ -1,49 +1,36 @@
+//! A report on recordings: the memory of all of them over time, as text or in one picture.
+
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use clap::Args;
-use examine::Sandbox;
+use examine::{Sandbox, SandboxOptions};
 use formats::Recording;
 use output::Output;
 use render::Plot;
 
-use crate::arguments::SandboxArguments;
 use crate::failure::{Failure, Outcome};
 use crate::terminal;
 
-pub(crate) const EXAMPLES: &str = "\
-Examples:
-  rbloat plot a.jsonl                       is memory stable?
-  rbloat plot a.jsonl b.jsonl -o both.html  draw two recordings in one picture
-  rbloat plot a.jsonl -o a.png              as a picture";
-
-#[derive(Debug, Args)]
-pub(crate) struct PlotArguments {
-    /// Recordings, finished or not
-    #[arg(value_name = "FILE", required = true)]
-    pub(crate) files: Vec<PathBuf>,
-    /// The picture to write, as .html, .svg or .png
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) sandbox: SandboxArguments,
-}
-
-pub(crate) fn run(arguments: &PlotArguments) -> Result<Outcome, Failure> {
-    let format = arguments.output.as_deref().map(Format::of).transpose()?;
+/// Prints whether the memory of each recording is stable, and draws them to `output` if it is given.
+pub(crate) fn run(
+    files: &[PathBuf],
+    output: Option<&Path>,
+    sandbox: SandboxOptions,
+) -> Result<Outcome, Failure> {
+    let format = output.map(Format::of).transpose()?;
     let open = |path: &PathBuf| Input::new(path.clone(), File::open(path));
-    let inputs = arguments.files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    let output = arguments.output.as_deref().map(Output::open).transpose()?;
-    Sandbox::new(arguments.sandbox.options(), &output).begin();
+    let inputs = files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let opened = output.map(Output::open).transpose()?;
+    Sandbox::new(sandbox, &opened).begin();
     let mut plot = Plot::default();
     // One after the other, since a long recording takes far more memory than its drawing.
     for input in inputs {
         plot.add(&input.name(), &input.read()?);
     }
-    if let (Some(output), Some(format)) = (output, format) {
-        output.write(&match format {
+    if let (Some(opened), Some(format)) = (opened, format) {
+        opened.write(&match format {
             Format::Html => plot.render_html().into_bytes(),
             Format::Svg => plot.render_svg().into_bytes(),
             Format::Png => plot.render_png(),
@@ -51,13 +38,13 @@ pub(crate) fn run(arguments: &PlotArguments) -> Result<Outcome, Failure> {
     }
     terminal::print(&plot.render_text())?;
     let shown = |path: &Path| path.display().to_string();
-    match &arguments.output {
+    match output {
         Some(path) => terminal::suggest(&["xdg-open", &shown(path)])?,
         None => {
-            let files: Vec<String> = arguments.files.iter().map(|path| shown(path)).collect();
-            let picture = shown(&arguments.files[0].with_extension("html"));
+            let picture = shown(&files[0].with_extension("html"));
+            let files: Vec<String> = files.iter().map(|path| shown(path)).collect();
             let files = files.iter().map(String::as_str);
-            let command = ["rbloat", "plot"].into_iter().chain(files).chain(["-o", &picture]);
+            let command = ["rbloat", "report"].into_iter().chain(files).chain(["-o", &picture]);
             terminal::suggest(&command.collect::<Vec<_>>())?;
         }
     }
