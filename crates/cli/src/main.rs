@@ -13,11 +13,9 @@ mod remedy;
 mod screen;
 mod terminal;
 
-use std::io;
 use std::process::ExitCode;
 
 use command_line::Arguments;
-use failure::Failure;
 
 fn main() -> ExitCode {
     linux::return_freed_memory();
@@ -28,10 +26,6 @@ fn main() -> ExitCode {
     examine::wait_if_ending();
     match result {
         Ok(outcome) => outcome.into(),
-        // The reader has closed the pipe: `rbloat report 42 | head -3`.
-        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-            ExitCode::SUCCESS
-        }
         Err(failure) => {
             terminal::complain(&failure);
             failure.exit_code()

@@ -62,11 +62,18 @@ pub(crate) fn shows_progress() -> bool {
     io::stderr().is_terminal() && !is_quiet()
 }
 
-/// Writes text to standard output, without its colours if it is no terminal or NO_COLOR is set.
+/// Writes text to standard output, without its colours if it is no terminal or NO_COLOR is set. It is no error if nobody reads it.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut out = anstream::stdout().lock();
-    out.write_all(plain(text).as_bytes())?;
-    out.flush()
+    unless_unread(out.write_all(plain(text).as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Drops the error that the reader has closed the pipe (`rbloat report 4242 | head -3`): the exit status tells of the process.
+fn unless_unread(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
 }
 
 /// Writes sentences to standard output, wrapped on a terminal.
@@ -83,7 +90,7 @@ pub(crate) fn print_sentences(text: &str) -> io::Result<()> {
 
 /// Writes a script or a page that clap generated to standard output.
 pub(crate) fn print_generated(bytes: &[u8]) -> io::Result<()> {
-    io::stdout().write_all(bytes)
+    unless_unread(io::stdout().write_all(bytes))
 }
 
 /// Writes text to standard error, unless a screen is drawn. Errors are ignored: there is no other place to report them.

@@ -560,5 +560,11 @@ fn growth_beyond_a_limit_has_an_exit_status() {
         let complaint = String::from_utf8(output.stderr).unwrap();
         assert_eq!(complaint.contains("which is more than 10.0 MiB"), status == 7, "{complaint}");
     }
+    // It was 0 if the reader had closed the pipe.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut unread = rbloat();
+    unread.args(["diff", &before, &after, "--fail-over", "10MiB"]).stdout(writer);
+    assert_eq!(unread.status().unwrap().code(), Some(7));
     assert!(target.finish());
 }
