@@ -52,8 +52,8 @@ pub(crate) enum Failure {
     UnreadableRecording { path: PathBuf, source: io::Error },
     #[error("cannot read {}: {error}{}", path.display(), remedy_of_recording(error))]
     NotARecording { path: PathBuf, error: RecordingError },
-    #[error("cannot write {}: its name must end in .html, .svg or .png", path.display())]
-    NoFormat { path: PathBuf },
+    #[error("cannot write {}: its name must end in {}", path.display(), extensions_in_words(extensions))]
+    NoFormat { path: PathBuf, extensions: Vec<&'static str> },
     #[error(
         "--sysroot is for core files only: leave it out (the files of a process are found through /proc)"
     )]
@@ -70,8 +70,6 @@ pub(crate) enum Failure {
     TreeOfFile,
     #[error("`rbloat map --tree` needs a live process: no file has the page frames of a family")]
     MapOfFamilyFile,
-    #[error("-o and --png name the same file: give each a file of its own")]
-    OneFile,
     #[error(
         "`{0}` is neither an address nor the name of a class: addresses look like 0x7f1234567890"
     )]
@@ -91,6 +89,16 @@ pub(crate) enum Failure {
     Agent(agent::Error),
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
+}
+
+/// Returns extensions as an enumeration.
+fn extensions_in_words(extensions: &[&str]) -> String {
+    let words: Vec<String> = extensions.iter().map(|it| format!(".{it}")).collect();
+    match words.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    }
 }
 
 impl From<examine::Error> for Failure {
@@ -158,7 +166,6 @@ impl Failure {
             | Self::NeedlessOfRecording
             | Self::TreeOfFile
             | Self::MapOfFamilyFile
-            | Self::OneFile
             | Self::NoAddress(_)
             | Self::NoExplanation(_)
             | Self::NoScreen(_)

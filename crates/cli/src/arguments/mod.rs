@@ -1,11 +1,13 @@
 //! The arguments that several commands share.
 
+mod format;
 mod platform;
 mod samples;
 mod size;
 mod source;
 mod time;
 
+pub(crate) use format::format_of;
 pub(crate) use platform::PlatformName;
 pub(crate) use samples::SamplesArguments;
 pub(crate) use size::parse_size;

@@ -44,9 +44,10 @@ pub(crate) fn run(
     progress.erase();
     let kept = kept?;
     files.enter_sandbox(arguments);
-    files.write(&Stacks::of_kept(&kept))?;
+    let document = to_json(&kept, &render::kept_summary(&kept));
+    files.write(&Stacks::of_kept(&kept), &document)?;
     let text = match arguments.json {
-        true => to_json(&kept, &render::kept_summary(&kept)),
+        true => document,
         false => render::kept(&kept, KeptCommand::Who, terminal::width()),
     };
     terminal::print(&text)?;

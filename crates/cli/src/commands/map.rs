@@ -1,11 +1,11 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use examine::{FamilyMembers, Sandbox, Source};
 use output::{Output, default_path};
 use render::PageColours;
 
-use crate::arguments::{RetainedArguments, SamplesArguments, SourceArguments};
+use crate::arguments::{RetainedArguments, SamplesArguments, SourceArguments, format_of};
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
 use crate::{naming, terminal};
@@ -22,14 +22,9 @@ pub(crate) struct MapArguments {
     pub(crate) source: SourceArguments,
     /// The file to write [default: rbloat-PID-TIME.html]
     ///
-    /// A name that ends in .png gets the overview as a picture, as --png
+    /// A name that ends in .png gets the overview as a picture. With --who it has the colours of the code
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Write the overview as a PNG picture
-    ///
-    /// With --who it has the colours of the code. The map is written only if --output is given, too
-    #[arg(long, value_name = "FILE")]
-    pub(crate) png: Option<PathBuf>,
     /// Colour pages by who shares them in the family of forked processes
     ///
     /// Shared by all of its processes, by some, private as a copy of a page of the parent, or private and new. Needs a live process.
@@ -41,10 +36,19 @@ pub(crate) struct MapArguments {
     pub(crate) samples: SamplesArguments,
 }
 
+/// The format of a map.
+#[derive(Clone, Copy)]
+enum Format {
+    Page,
+    Picture,
+}
+
+/// The formats by the extensions of file names.
+const FORMATS: [(&str, Format); 2] = [("html", Format::Page), ("png", Format::Picture)];
+
 pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
-    if arguments.output.is_some() && arguments.output == arguments.png {
-        return Err(Failure::OneFile);
-    }
+    let named = arguments.output.as_deref();
+    let format = named.map_or(Ok(Format::Page), |path| format_of(path, &FORMATS))?;
     let source = naming::source(arguments.source.name()?)?;
     let argument = source.argument();
     let shared = match (arguments.tree, &source) {
@@ -53,17 +57,10 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
         (true, _) => return Err(Failure::MapOfFamilyFile),
     };
     let samples = arguments.samples.read()?;
-    let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
-    let (path, picture) = match (&arguments.output, &arguments.png) {
-        (None, None) => (Some(default_path(&source.name(), "html")), None),
-        (Some(path), None) if path.extension().is_some_and(|it| it == "png") => {
-            (None, Some(path.clone()))
-        }
-        (path, picture) => (path.clone(), picture.clone()),
-    };
-    let (page, picture) = (open(&path)?, open(&picture)?);
+    let path = named.map_or_else(|| default_path(&source.name(), "html"), Path::to_owned);
+    let output = Output::open(&path)?;
     let how = arguments.source.capture.options();
-    let sandbox = Sandbox::new(how.sandbox, page.iter().chain(&picture));
+    let sandbox = Sandbox::new(how.sandbox, [&output]);
     let retained = arguments.retained.retained;
     let mut snapshot = source.snapshot(how, retained, &sandbox, &Progress::new())?;
     let who = samples.map(|samples| samples.of(&snapshot)).transpose()?;
@@ -76,15 +73,15 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
         (None, Some(shared)) => PageColours::Sharing(shared),
         (None, None) => PageColours::Use,
     };
-    if let Some(page) = page {
-        let is_file = page.is_file();
-        page.write(render::map_html(&snapshot, colours).as_bytes())?;
-        if is_file && let Some(path) = &path {
-            terminal::print(&render::written_map(path))?;
+    let is_file = output.is_file();
+    match format {
+        Format::Page => {
+            output.write(render::map_html(&snapshot, colours).as_bytes())?;
+            if is_file {
+                terminal::print(&render::written_map(&path))?;
+            }
         }
-    }
-    if let Some(picture) = picture {
-        picture.write(&render::map_png(&snapshot, colours))?;
+        Format::Picture => output.write(&render::map_png(&snapshot, colours))?,
     }
     terminal::suggest(&["rbloat", "report", &argument])?;
     Ok(if snapshot.report.is_complete() { Outcome::Done } else { Outcome::Incomplete })

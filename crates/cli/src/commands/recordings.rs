@@ -1,6 +1,5 @@
 //! A report on recordings: the memory of all of them over time, as text or in one picture.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -10,6 +9,7 @@ use formats::Recording;
 use output::Output;
 use render::Plot;
 
+use crate::arguments::format_of;
 use crate::failure::{Failure, Outcome};
 use crate::terminal;
 
@@ -19,7 +19,7 @@ pub(crate) fn run(
     output: Option<&Path>,
     sandbox: SandboxOptions,
 ) -> Result<Outcome, Failure> {
-    let format = output.map(Format::of).transpose()?;
+    let format = output.map(|path| format_of(path, &FORMATS)).transpose()?;
     let open = |path: &PathBuf| Input::new(path.clone(), File::open(path));
     let inputs = files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let opened = output.map(Output::open).transpose()?;
@@ -52,23 +52,16 @@ pub(crate) fn run(
 }
 
 /// The format of a picture.
+#[derive(Clone, Copy)]
 enum Format {
     Html,
     Svg,
     Png,
 }
 
-impl Format {
-    /// Returns the format by the extension of a file's name.
-    fn of(path: &Path) -> Result<Self, Failure> {
-        match path.extension().and_then(OsStr::to_str) {
-            Some("html" | "htm") => Ok(Self::Html),
-            Some("svg") => Ok(Self::Svg),
-            Some("png") => Ok(Self::Png),
-            _ => Err(Failure::NoFormat { path: path.into() }),
-        }
-    }
-}
+/// The formats by the extensions of file names.
+const FORMATS: [(&str, Format); 3] =
+    [("html", Format::Html), ("svg", Format::Svg), ("png", Format::Png)];
 
 /// The file of a recording.
 pub(crate) struct Input {

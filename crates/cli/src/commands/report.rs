@@ -9,7 +9,7 @@ use render::TextOptions;
 
 use super::{family, recordings};
 use crate::arguments::{
-    PlatformName, RetainedArguments, SamplesArguments, SourceArguments, WasteArguments,
+    PlatformName, RetainedArguments, SamplesArguments, SourceArguments, WasteArguments, format_of,
 };
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
@@ -120,28 +120,22 @@ pub(crate) struct WantedArguments {
 }
 
 /// The format of a file.
+#[derive(Clone, Copy)]
 enum Format {
     Page,
     Json,
     Text,
 }
 
+/// The formats by the extensions of file names.
+const FORMATS: [(&str, Format); 3] =
+    [("html", Format::Page), ("json", Format::Json), ("txt", Format::Text)];
+
 impl ReportArguments {
     /// Returns the number of owners to show. 0 means that owners are not searched for.
     pub(crate) fn owners(&self) -> usize {
         let for_people = !self.wanted.json && self.output.is_none();
         self.wanted.owners.unwrap_or(if for_people { 10 } else { 100 })
-    }
-
-    /// Returns the format of the file.
-    fn format(&self) -> Format {
-        let extension = self.output.as_ref().and_then(|path| path.extension()?.to_str());
-        match extension {
-            _ if self.wanted.json => Format::Json,
-            Some("json") => Format::Json,
-            Some("txt") => Format::Text,
-            _ => Format::Page,
-        }
     }
 }
 
@@ -156,6 +150,10 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     if !arguments.more.is_empty() {
         return Err(Failure::ManyReports);
     }
+    let format = match arguments.output.as_deref() {
+        Some(path) if !arguments.wanted.json => format_of(path, &FORMATS)?,
+        _ => Format::Json,
+    };
     let owners = arguments.owners();
     let source = naming::source(arguments.source.name()?)?;
     let wanted = [
@@ -205,7 +203,6 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     };
     if let (Some(output), Some(path)) = (output, &arguments.output) {
         let is_file = output.is_file();
-        let format = arguments.format();
         let text = match format {
             Format::Page => render::report_html(&report),
             Format::Json => json(&report),

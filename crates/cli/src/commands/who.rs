@@ -1,4 +1,4 @@
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use output::Output;
 use render::Stacks;
 use supervise::{Event, Orphans, Signals, exit_status, unix_ms};
 
-use crate::arguments::{CaptureArguments, parse_time};
+use crate::arguments::{CaptureArguments, format_of, parse_time};
 use crate::commands::kept;
 use crate::commands::record::{shell_status, start};
 use crate::failure::{Failure, Outcome};
@@ -55,18 +55,13 @@ pub(crate) struct WhoArguments {
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write a flame graph as an HTML file
+    /// Write a flame graph (.html); more than once: other formats
     ///
-    /// It opens in any browser without network. A name that ends in .folded gets stacks as --folded, one in .json as
-    /// --speedscope, and one in .pb.gz a profile for `go tool pprof`, Pyroscope and Parca
+    /// A page opens in any browser without network. `.json`: the result, for `rbloat report --who` and for speedscope. `.folded`: a line for
+    /// each stack, with frames separated by semicolons, and bytes, or objects with --kept. `.pb.gz`: a profile for `go tool pprof`,
+    /// Pyroscope and Parca
     #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    /// Write the stacks for flame graph tools: a line for each, frames separated by semicolons, and bytes, or objects with --kept
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
-    pub(crate) folded: Option<PathBuf>,
-    /// Write the stacks for speedscope (JSON)
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
-    pub(crate) speedscope: Option<PathBuf>,
+    pub(crate) output: Vec<PathBuf>,
     /// Count page faults every 20 ms instead of sampling them, as rbloat does if the kernel does not allow events
     #[arg(long, hide_short_help = true)]
     pub(crate) poll: bool,
@@ -90,27 +85,31 @@ pub(crate) struct WhoArguments {
     pub(crate) capture: CaptureArguments,
 }
 
-/// The files to write.
-pub(crate) struct Files {
-    page: Option<Output>,
-    folded: Option<Output>,
-    speedscope: Option<Output>,
-    pprof: Option<Output>,
+/// The format of a file.
+#[derive(Clone, Copy)]
+enum Format {
+    Page,
+    Json,
+    Folded,
+    Profile,
 }
 
+/// The formats by the extensions of file names.
+const FORMATS: [(&str, Format); 4] = [
+    ("html", Format::Page),
+    ("json", Format::Json),
+    ("folded", Format::Folded),
+    ("pb.gz", Format::Profile),
+];
+
+/// The files to write.
+pub(crate) struct Files(Vec<(Output, Format)>);
+
 pub(crate) fn run(arguments: &WhoArguments) -> Result<Outcome, Failure> {
-    let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
-    // The extension decides the format.
-    let output = |has: fn(&str) -> bool| {
-        let of = |path: &&PathBuf| has(path.extension().and_then(OsStr::to_str).unwrap_or(""));
-        arguments.output.as_ref().filter(of).cloned()
-    };
-    let files = Files {
-        page: open(&output(|it| !matches!(it, "folded" | "json" | "gz")))?,
-        folded: open(&output(|it| it == "folded").or(arguments.folded.clone()))?,
-        speedscope: open(&output(|it| it == "json").or(arguments.speedscope.clone()))?,
-        pprof: open(&output(|it| it == "gz"))?,
-    };
+    let formats = arguments.output.iter().map(|path| Ok((path, format_of(path, &FORMATS)?)));
+    let formats = formats.collect::<Result<Vec<_>, Failure>>()?;
+    let open = |(path, format): (&PathBuf, Format)| Ok((Output::open(path)?, format));
+    let files = Files(formats.into_iter().map(open).collect::<Result<_, Failure>>()?);
     match &arguments.watched.process {
         Some(name) => {
             let target = naming::process(ProcessName::from(name.as_str()))?;
@@ -126,7 +125,7 @@ pub(crate) fn run(arguments: &WhoArguments) -> Result<Outcome, Failure> {
             print(watched, arguments, files)?;
             if !arguments.json {
                 let pid = target.pid().to_string();
-                match &arguments.output {
+                match arguments.output.first() {
                     Some(page) => terminal::suggest(&["xdg-open", &page.display().to_string()])?,
                     None => terminal::suggest(&["rbloat", "who", &pid, "-o", "who.html"])?,
                 }
@@ -210,23 +209,19 @@ fn watch(
 impl Files {
     /// Enters the sandbox of the result, in which only these files can be written.
     pub(crate) fn enter_sandbox(&self, arguments: &WhoArguments) {
-        let Self { page, folded, speedscope, pprof } = self;
-        let pending = [page, folded, speedscope, pprof].into_iter().flatten();
+        let pending = self.0.iter().map(|(output, _)| output);
         Sandbox::new(arguments.capture.sandbox.options(), pending).begin();
     }
 
-    /// Writes the stacks in the form of each file.
-    pub(crate) fn write(self, stacks: &Stacks) -> Result<(), Failure> {
-        let outputs = [
-            (self.page, (|it| it.html().into_bytes()) as fn(&Stacks) -> Vec<u8>),
-            (self.folded, |it| it.folded().into_bytes()),
-            (self.speedscope, |it| it.speedscope().into_bytes()),
-            (self.pprof, |it| it.pprof(unix_ms().saturating_mul(1_000_000))),
-        ];
-        for (output, bytes) in outputs {
-            if let Some(output) = output {
-                output.write(&bytes(stacks))?;
-            }
+    /// Writes each file: the stacks, or the result with its JSON document.
+    pub(crate) fn write(self, stacks: &Stacks, document: &str) -> Result<(), Failure> {
+        for (output, format) in self.0 {
+            output.write(&match format {
+                Format::Page => stacks.html().into_bytes(),
+                Format::Json => stacks.speedscope(document).into_bytes(),
+                Format::Folded => stacks.folded().into_bytes(),
+                Format::Profile => stacks.pprof(unix_ms().saturating_mul(1_000_000)),
+            })?;
         }
         Ok(())
     }
@@ -236,9 +231,10 @@ impl Files {
 fn print(watched: Watched, arguments: &WhoArguments, files: Files) -> Result<(), Failure> {
     let who = &watched.who;
     files.enter_sandbox(arguments);
-    files.write(&Stacks::of_growth(who))?;
+    let document = to_json(who, &render::who_summary(who));
+    files.write(&Stacks::of_growth(who), &document)?;
     let text = match arguments.json {
-        true => to_json(who, &render::who_summary(who)),
+        true => document,
         false => render::who(who, terminal::width()),
     };
     terminal::print(&text)?;

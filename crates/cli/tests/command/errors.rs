@@ -88,7 +88,9 @@ fn what_would_be_ignored_or_lost_is_refused() {
     let pid = std::process::id().to_string();
     for (arguments, why) in [
         (&["report", &pid, "--sysroot", "/"][..], "--sysroot is for core files"),
-        (&["map", &pid, "-o", "/nowhere/a", "--png", "/nowhere/a"], "name the same file"),
+        (&["report", &pid, "-o", "a.pdf"], "its name must end in .html, .json or .txt"),
+        (&["map", &pid, "-o", "a.svg"], "its name must end in .html or .png"),
+        (&["who", &pid, "-o", "a.gz"], "its name must end in .html, .json, .folded or .pb.gz"),
     ] {
         let (status, line) = complaint(&rbloat().args(arguments).output().unwrap());
         assert_eq!(status, 2, "{line}");

@@ -55,10 +55,9 @@ fn run_limited(arguments: &[&str]) -> Output {
 fn examine(target: &Target, folder: &Path) -> Report {
     let pid = target.pid().to_string();
     let patient = ["--max-pause", "60s"];
-    let [map, png] = ["map.html", "map.png"].map(|name| folder.join(name));
-    let drawn = ["map", &pid, "-o", map.to_str().unwrap(), "--png", png.to_str().unwrap()];
-    run_limited(&[&drawn[..], &patient].concat());
-    for file in [map, png] {
+    for file in ["map.html", "map.png"].map(|name| folder.join(name)) {
+        let drawn = ["map", &pid, "-o", file.to_str().unwrap()];
+        run_limited(&[&drawn[..], &patient].concat());
         let bytes = std::fs::metadata(&file).unwrap().len();
         assert!(bytes <= MAX_OUTPUT, "{}: {bytes} bytes", file.display());
     }

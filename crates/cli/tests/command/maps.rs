@@ -442,7 +442,7 @@ fn the_overview_is_a_png() {
     let target = Target::scenario("pin", &["--scale", "0.05"]);
     let kept = Kept::of(target.pid());
     let path = kept.path().with_extension("png");
-    let made = rbloat().arg("map").arg(kept.path()).arg("--png").arg(&path).output().unwrap();
+    let made = rbloat().arg("map").arg(kept.path()).arg("-o").arg(&path).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let [width, height] = size_of_png(&fs::read(path).unwrap());
     assert_eq!(width, 1200);

@@ -3,9 +3,10 @@ use serde_json::{Value, json};
 use super::{Stacks, UNKNOWN, Weight};
 
 impl Stacks {
-    /// The stacks in speedscope's file format.
+    /// Returns `document`, a JSON object, with the stacks in speedscope's file format among its members. So one file is for speedscope,
+    /// which ignores other members, and for the readers of the document.
     #[must_use]
-    pub fn speedscope(&self) -> String {
+    pub fn speedscope(&self, document: &str) -> String {
         let unknown = self.frames.len();
         let frame = |frame: &formats::WhoFrame| json!({ "name": frame.method, "file": frame.path, "line": frame.line });
         let mut frames: Vec<Value> = self.frames.iter().map(frame).collect();
@@ -21,7 +22,7 @@ impl Stacks {
             Weight::GrownBytes => ("growth of RSS", "bytes"),
             Weight::KeptObjects => ("objects that stay", "none"),
         };
-        let document = json!({
+        let stacks = json!({
             "$schema": "https://www.speedscope.app/file-format-schema.json",
             "exporter": "rbloat",
             "name": self.summary,
@@ -31,6 +32,8 @@ impl Stacks {
                 "startValue": 0, "endValue": end, "samples": samples, "weights": weights,
             }],
         });
-        document.to_string() + "\n"
+        let members = document.trim_end().strip_suffix('}').unwrap_or(document).trim_end();
+        let stacks = stacks.to_string();
+        format!("{members},\n{}\n", stacks.strip_prefix('{').unwrap_or(&stacks))
     }
 }

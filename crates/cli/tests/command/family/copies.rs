@@ -187,10 +187,12 @@ fn the_map_of_a_member_shows_who_shares_its_pages() {
     let folder = tempfile::tempdir().unwrap();
     let [page, picture] = ["a.html", "a.png"].map(|name| folder.path().join(name));
     let writer = child(&target, 0);
-    let mut command = rbloat();
-    command.args(["map", "--tree", "--max-pause", "10s", &writer.to_string(), "-o"]);
-    let output = command.arg(&page).arg("--png").arg(&picture).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for file in [&page, &picture] {
+        let mut command = rbloat();
+        command.args(["map", "--tree", "--max-pause", "10s", &writer.to_string(), "-o"]);
+        let output = command.arg(file).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
     assert!(fs::read(&picture).unwrap().starts_with(b"\x89PNG"));
     let account = account(target.pid(), &[]);
     let member = account.members.iter().find(|it| it.pid == writer).unwrap();

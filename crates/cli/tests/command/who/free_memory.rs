@@ -85,8 +85,10 @@ fn the_code_that_left_free_memory_is_named() {
         document(&output_of(&["diff", &snapshot, &snapshot, "--who", &samples, "--json"]));
     assert_eq!(diff.made_by.unwrap(), rows);
     let pictures = ["a.png", "b.png"].map(file);
-    output_of(&["map", &snapshot, "--who", &samples, "-o", &page, "--png", &pictures[0]]);
-    output_of(&["map", &snapshot, "--png", &pictures[1]]);
+    for file in [&page, &pictures[0]] {
+        output_of(&["map", &snapshot, "--who", &samples, "-o", file]);
+    }
+    output_of(&["map", &snapshot, "-o", &pictures[1]]);
     let [by_code, by_use] = pictures.map(|picture| fs::read(picture).unwrap());
     assert_ne!(by_code, by_use);
     assert_code_of_pages(&page);

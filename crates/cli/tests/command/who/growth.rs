@@ -18,7 +18,7 @@ fn the_method_that_grows_has_most_of_the_growth() {
     let file = |name: &str| folder.path().join(name).display().to_string();
     let [page, folded, speedscope] = ["a.html", "a.folded", "a.json"].map(file);
     let pid = target.pid().to_string();
-    let files = ["-o", &page, "--folded", &folded, "--speedscope", &speedscope];
+    let files = ["-o", &page, "-o", &folded, "-o", &speedscope];
     let output = who(&[&[pid.as_str(), "--json"], &files[..]].concat());
     let found = document_of(&output);
     assert_design(&found);
@@ -32,6 +32,11 @@ fn the_method_that_grows_has_most_of_the_growth() {
     assert!(lines.contains("block in ReportsController#export (reports.rb:4)"), "{lines}");
     let profile: Value = serde_json::from_str(&fs::read_to_string(&speedscope).unwrap()).unwrap();
     assert_eq!(profile["profiles"][0]["endValue"], found.growth_bytes);
+    // speedscope recognizes its files by this word; `report --who` reads the same file.
+    assert!(profile["$schema"].as_str().unwrap().contains("speedscope"));
+    let words = ["report", &pid, "--who", &speedscope, "--max-pause", "10s"];
+    let report = rbloat().args(words).output().unwrap();
+    assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
     let frames = profile["shared"]["frames"].as_array().unwrap().len() as u64;
     let samples = profile["profiles"][0]["samples"].as_array().unwrap().iter();
     let mut indices = samples.flat_map(|sample| sample.as_array().unwrap());
