@@ -33,6 +33,14 @@ pub(crate) enum Failure {
         "--kept samples one running process between its snapshots: give one process, or leave out --kept"
     )]
     KeptOfMany,
+    #[error(
+        "cannot compare {0}: the memory of its process was not read. `rbloat report {0}` says why; take another snapshot"
+    )]
+    NotRead(String),
+    #[error(
+        "cannot compare {of} with {with}: only one of them has {what}. `rbloat report` on the other one says why; take another snapshot"
+    )]
+    NotComparable { of: String, with: String, what: &'static str },
     #[error("--kept needs at least three snapshots: leave out --kept, or --times 2")]
     KeptOfTwo,
     #[error(
@@ -159,6 +167,8 @@ impl Failure {
             | Self::ManySources(_)
             | Self::KeptOfMany
             | Self::KeptOfTwo
+            | Self::NotRead(_)
+            | Self::NotComparable { .. }
             | Self::TooShortForKept { .. }
             | Self::NoFormat { .. }
             | Self::NeedlessSysroot

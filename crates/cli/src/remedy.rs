@@ -212,7 +212,7 @@ mod tests {
             ),
             (
                 E::NotASnapshot { path: file(), error: SnapshotError::OtherVersion(2) },
-                "this version reads format 3): read it with that version",
+                "this version reads formats 3-3): read it with that version",
             ),
             (other(SnapshotKind::Family), "of a family, which report and diff read with --tree"),
             (other(SnapshotKind::Process), "of one process: leave out --tree"),

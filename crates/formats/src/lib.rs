@@ -69,7 +69,7 @@ pub use report::{
     RssCount, Ruby, RubyPart, SizeClass, TextRow, ThreadRow, TmpfsFile, UnknownRow, Unread, Waste,
     WasteContents, WasteGroup, WasteRow, milliseconds,
 };
-pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError, SnapshotKind};
+pub use snapshot::{FORMAT, READ_FORMATS, Section, Snapshot, SnapshotError, SnapshotKind};
 pub use trim::{
     FamilyTrim, TrimConclusion, TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint,
 };

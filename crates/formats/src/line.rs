@@ -2,6 +2,8 @@
 //!
 //! Sizes are bytes, times are milliseconds. Fields may be added; none is renamed.
 
+use std::ops::RangeInclusive;
+
 use linux::proc::GroupMemory;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,6 +12,8 @@ use crate::{CauseRow, GrowthSample, Kept, Owner, Report};
 
 /// The version of this format.
 pub(crate) const SCHEMA: u32 = 1;
+/// The versions that are read.
+pub(crate) const READ_SCHEMAS: RangeInclusive<u64> = 1..=SCHEMA as u64;
 /// The maximum number of owners of a capture.
 const MAX_OWNERS: usize = 10;
 

@@ -4,7 +4,9 @@ use std::io::{BufRead, Read};
 
 use serde::Deserialize;
 
-use crate::line::{Arrival, CauseSample, Line, RecordingEnd, RecordingStart, SCHEMA, Sample};
+use crate::line::{
+    Arrival, CauseSample, Line, READ_SCHEMAS, RecordingEnd, RecordingStart, SCHEMA, Sample,
+};
 use crate::report::check_causes;
 use crate::{GrowthSample, Kept, WhoFrame, untrusted};
 
@@ -31,7 +33,7 @@ pub enum RecordingError {
     #[error("it is not a recording: its first line is not that of `rbloat record`")]
     NotARecording,
     /// The recording has another version.
-    #[error("the recording has version {0}, but this rbloat reads version {SCHEMA}")]
+    #[error("the recording has version {0}, but this rbloat reads versions {oldest}-{SCHEMA}", oldest = READ_SCHEMAS.start())]
     OtherVersion(u64),
     /// The recording is larger than any that rbloat writes.
     #[error("it is larger than {} GiB", MAX_BYTES >> 30)]
@@ -86,7 +88,7 @@ impl Recording {
         }
         let Version { schema } =
             serde_json::from_slice(&line).map_err(|_| RecordingError::NotARecording)?;
-        if schema != u64::from(SCHEMA) {
+        if !READ_SCHEMAS.contains(&schema) {
             return Err(RecordingError::OtherVersion(schema));
         }
         let Ok(Line::Start(start)) = untrusted::parse(&line) else {

@@ -91,12 +91,17 @@ pub fn written_report(path: &Path) -> String {
 #[must_use]
 pub fn saved_snapshot(report: &Report, path: &Path, bytes: u64) -> String {
     format!(
-        "{}: process {} ({}), {} of RSS in {}\n",
+        "{}: process {} ({}), {} of RSS in {}{}\n",
         path.display(),
         report.process.pid,
         report.process.command,
         Size(report.process.rss_bytes),
         Size(bytes),
+        match (report.capture.unread, report.is_complete()) {
+            (Some(_), _) => "; its memory was not read, and `rbloat diff` will not compare it",
+            (None, false) => "; a part of its memory could not be read",
+            (None, true) => "",
+        },
     )
 }
 

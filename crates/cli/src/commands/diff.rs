@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use examine::{KeptLines, ProcessName, Sandbox, SourceName};
-use formats::to_json;
+use formats::{Snapshot, to_json};
 use ledger::Size;
 use linux::proc::wait_until_untraced;
 
@@ -141,7 +141,11 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
                     return Ok(snapshot);
                 }
                 let source = naming::source(name.clone())?;
-                Ok(source.snapshot(how, retained, &earlier, &progress)?)
+                let snapshot = source.snapshot(how, retained, &earlier, &progress)?;
+                match snapshot.report.capture.unread {
+                    Some(unread) => Err(examine::Error::Unread { pid, unread }.into()),
+                    None => Ok(snapshot),
+                }
             })?
         }
         [_] => return Err(Failure::OneSource),
@@ -156,6 +160,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
         }
     };
     sandbox.begin();
+    check_comparable(&snapshots)?;
     let is_complete = snapshots.iter().all(|(_, snapshot)| snapshot.report.is_complete());
     let mut diff = diagnosis::growth(&snapshots);
     if let (Some(samples), Some((_, last))) = (samples, snapshots.last()) {
@@ -181,6 +186,26 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     }
     let outcome = if is_complete { Outcome::Done } else { Outcome::Incomplete };
     Ok(arguments.grown_too_much("RSS", diff.rss_bytes.change).unwrap_or(outcome))
+}
+
+/// Fails if memory that was not read in one of these snapshots would seem to shrink or to grow.
+fn check_comparable(snapshots: &[(String, Snapshot)]) -> Result<(), Failure> {
+    let unread = snapshots.iter().find(|(_, snapshot)| snapshot.report.capture.unread.is_some());
+    if let Some((name, _)) = unread {
+        return Err(Failure::NotRead(name.clone()));
+    }
+    for pair in snapshots.windows(2) {
+        let [(of, earlier), (with, later)] = pair else { unreachable!("pairs") };
+        let [earlier, later] = [&earlier.report, &later.report];
+        let parts = [
+            ("the memory of malloc", earlier.malloc.is_some(), later.malloc.is_some()),
+            ("the objects of Ruby", earlier.ruby.is_some(), later.ruby.is_some()),
+        ];
+        if let Some((what, ..)) = parts.into_iter().find(|(_, earlier, later)| earlier != later) {
+            return Err(Failure::NotComparable { of: of.clone(), with: with.clone(), what });
+        }
+    }
+    Ok(())
 }
 
 /// Takes something at intervals, by the number of the look. If it cannot be taken any more, such as after the end of the process, those so far are compared.

@@ -371,6 +371,35 @@ fn a_freeze_ends_at_its_deadline() {
     assert!(target.finish());
 }
 
+/// All of its memory was "unknown", which seemed to grow, and what the other snapshot has seemed to be freed.
+#[test]
+fn a_snapshot_of_memory_that_was_not_read_was_compared() {
+    let target = Target::scenario("big", &["--scale", "0.2"]);
+    let pid = target.pid().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let [whole, unread] = ["whole", "unread"].map(|name| folder.path().join(name));
+    let mut complete = rbloat();
+    complete.args(["snapshot", &pid, "--max-pause", "10s", "-o"]).arg(&whole);
+    assert!(once_it_stops(complete).status.success());
+    let mut incomplete = rbloat();
+    incomplete.args(["snapshot", &pid, "--capture", "freeze", "--max-pause", "10ms", "-o"]);
+    incomplete.arg(&unread);
+    let saved = once_it_stops(incomplete);
+    assert_eq!(saved.status.code(), Some(6));
+    let text = String::from_utf8(saved.stdout).unwrap();
+    assert!(text.contains("was not read, and `rbloat diff` will not compare it"), "{text}");
+    let compared = rbloat().arg("diff").args([&whole, &unread]).output().unwrap();
+    let (status, line) = crate::complaint(&compared);
+    assert!(status == 2 && line.contains("its process was not read"), "{line}");
+    // Nor is it one of the looks at a live process. It is not read in that time, or does not stop in that time.
+    let mut watched = rbloat();
+    watched.args(["diff", &pid, "--capture", "freeze", "--max-pause", "10ms", "--times", "2"]);
+    watched.args(["--every", "1s"]);
+    let (status, line) = crate::complaint(&watched.output().unwrap());
+    assert_eq!(status, 5, "{line}");
+    assert!(target.finish());
+}
+
 /// Reports on processes of more than 2.7 GB used to need --max-pause. The advice was the limit of a freeze, many times that of a
 /// forked copy, below a verdict on memory that was not read.
 #[test]

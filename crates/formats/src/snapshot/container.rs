@@ -10,7 +10,7 @@
 //! 4  CRC-32 of everything before
 //! ```
 
-use crate::snapshot::error::{FORMAT, SnapshotError};
+use crate::snapshot::error::{FORMAT, READ_FORMATS, SnapshotError};
 
 pub(crate) const MAGIC: [u8; 8] = *b"\x8brbloat\n";
 const HEADER: usize = MAGIC.len() + 4;
@@ -59,7 +59,9 @@ pub(crate) fn open(bytes: &[u8]) -> Result<Vec<Packed<'_>>, SnapshotError> {
     let version = bytes.get(MAGIC.len()..).and_then(|rest| rest.first_chunk());
     match version.map(|&version| u32::from_le_bytes(version)) {
         None => return Err(SnapshotError::Damaged),
-        Some(version) if version != FORMAT => return Err(SnapshotError::OtherVersion(version)),
+        Some(version) if !READ_FORMATS.contains(&version) => {
+            return Err(SnapshotError::OtherVersion(version));
+        }
         Some(_) => {}
     }
     let (content, checksum) = bytes.split_last_chunk().ok_or(SnapshotError::Damaged)?;

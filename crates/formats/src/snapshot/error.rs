@@ -1,9 +1,12 @@
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use ledger::InconsistentMap;
 
-/// The version of the file format. No other version is written or read.
+/// The version of the file format that is written. It grows if a field is removed or gets another meaning, not if one is added.
 pub const FORMAT: u32 = 3;
+/// The versions of the file format that are read. Since the first release, the oldest is the one of that release.
+pub const READ_FORMATS: RangeInclusive<u32> = 3..=FORMAT;
 
 /// The reason why a file cannot be read as a snapshot.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +18,7 @@ pub enum SnapshotError {
     #[error("it is not a snapshot that rbloat wrote")]
     Foreign,
     /// Another version of rbloat wrote it.
-    #[error("another version of rbloat wrote it (format {0}; this version reads format {FORMAT})")]
+    #[error("another version of rbloat wrote it (format {0}; this version reads formats {oldest}-{FORMAT})", oldest = READ_FORMATS.start())]
     OtherVersion(u32),
     /// The checksum is wrong.
     #[error("it is truncated or damaged: its checksum is wrong")]

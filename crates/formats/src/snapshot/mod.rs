@@ -9,7 +9,7 @@ use ledger::MemoryMap;
 
 use crate::{Family, Report};
 pub use container::Section;
-pub use error::{FORMAT, SnapshotError, SnapshotKind};
+pub use error::{FORMAT, READ_FORMATS, SnapshotError, SnapshotKind};
 
 /// The result of one capture, from which reports, maps and diffs are made.
 #[derive(Debug, Clone, PartialEq)]
