@@ -100,7 +100,7 @@ impl View {
                 Size(row.bytes).to_string()
             ));
         }
-        lines.iter().map(|line| line.chars().take(width).collect()).collect()
+        lines.iter().map(|line| render::clipped(line, width).to_owned()).collect()
     }
 
     fn clear(&mut self) {

@@ -14,8 +14,8 @@ use crate::made_by::write_made_by;
 use crate::pins::write_pin_changes;
 use crate::rows::{Heads, Row, write_rows};
 use crate::text::{
-    BOLD, DIM, GREEN, RED, YELLOW, align_right, change, changes, end_with_a_line, mebibytes, table,
-    trimmed, write_parts, write_verdict, write_wrapped,
+    BOLD, DIM, GREEN, RED, YELLOW, align_right, change, changes, clipped, end_with_a_line,
+    mebibytes, table, trimmed, write_parts, write_verdict, write_wrapped,
 };
 use crate::waste::write_waste_changes;
 use crate::words::{self, signed_count};
@@ -64,7 +64,7 @@ fn write_head(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
             )),
             _ => None,
         };
-        let command: String = point.command.chars().take(width.saturating_sub(1)).collect();
+        let command = clipped(&point.command, width.saturating_sub(1));
         let parts = [
             format!("{BOLD}{}{BOLD:#}  pid {}", point.source, point.pid),
             format!("{} resident", Size(diff.rss_bytes.at[index])),

@@ -54,7 +54,7 @@ pub use report::{TextOptions, report, saved_snapshot, written_map, written_repor
 pub use sample::{age, duration, fewer_searches, headline, recording_end, sample, sparkline};
 pub use stable::stable_point;
 pub use stacks::Stacks;
-pub use text::{bar, quoted, wrapped};
+pub use text::{bar, clipped, quoted, wrapped};
 pub use top::{
     TopCauses, TopOrder, TopProcess, top_detail, top_head, top_help, top_keys, top_row, top_title,
 };

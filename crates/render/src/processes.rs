@@ -7,7 +7,7 @@ use formats::{ListedProcess, Processes};
 use ledger::{Count, Size};
 
 use crate::rows::{Heads, Row, write_rows};
-use crate::text::{end_with_a_line, mebibytes};
+use crate::text::{clipped, end_with_a_line, mebibytes};
 use crate::tree::trees;
 
 /// Characters of a command line on a narrow terminal, at most.
@@ -76,7 +76,7 @@ fn table_of(processes: &[(&ListedProcess, &str)], width: usize) -> String {
         ];
         let figures = [process.pid.to_string()].into_iter();
         let figures = figures.chain(has_containers.then_some(pid_there)).chain(others).collect();
-        let command: String = process.command.chars().take(width.max(MAX_COMMAND)).collect();
+        let command = clipped(&process.command, width.max(MAX_COMMAND));
         // A family is usually in one container.
         let container = process.container.as_ref();
         let container = container.filter(|_| container != container_of(process.parent));

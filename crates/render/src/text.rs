@@ -67,6 +67,17 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     textwrap::wrap(text, width.max(20)).into_iter().map(Into::into).collect()
 }
 
+/// Returns the beginning of `text` that takes at most this many columns of a terminal.
+#[must_use]
+pub fn clipped(text: &str, columns: usize) -> &str {
+    let mut taken = 0;
+    let end = text.char_indices().find(|(_, char)| {
+        taken += textwrap::core::display_width(char.encode_utf8(&mut [0; 4]));
+        taken > columns
+    });
+    &text[..end.map_or(text.len(), |(at, _)| at)]
+}
+
 /// Wrapping at `width` with `first` before the first line and as many blanks before the others.
 fn options(first: &str, width: usize) -> textwrap::Options<'_> {
     const BLANKS: &str = "                ";
@@ -194,6 +205,17 @@ pub(crate) fn change(bytes: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A Chinese command line took twice the width of the terminal.
+    #[test]
+    fn text_is_clipped_by_columns_and_not_by_characters() {
+        for (columns, expected) in
+            [(0, ""), (3, "ü漢"), (4, "ü漢"), (5, "ü漢字"), (99, "ü漢字e\u{301}x")]
+        {
+            assert_eq!(clipped("ü漢字e\u{301}x", columns), expected, "{columns}");
+        }
+        assert_eq!(clipped("e\u{301}x", 1), "e\u{301}");
+    }
 
     #[test]
     fn words_are_quoted_for_a_shell() {

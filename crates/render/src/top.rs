@@ -7,7 +7,7 @@ use anstyle::Style;
 use formats::{CauseRow, Group};
 use ledger::{Cause, CauseGroup, Size, percent};
 
-use crate::text::{BOLD, DIM, RED, YELLOW, mebibytes, wrapped};
+use crate::text::{BOLD, DIM, RED, YELLOW, clipped, mebibytes, wrapped};
 use crate::words;
 
 /// The least number of columns for a command line, and for one beside the name of the largest cause.
@@ -208,8 +208,7 @@ pub fn top_title(
     if refused > 0 {
         parts.push(format!("{refused} skipped: could not be read"));
     }
-    let text: String = parts.join("  ·  ").chars().take(width).collect();
-    format!("{BOLD}{text}{BOLD:#}")
+    format!("{BOLD}{}{BOLD:#}", clipped(&parts.join("  ·  "), width))
 }
 
 /// Returns the heads of the columns.
@@ -250,10 +249,7 @@ pub fn top_row(process: &TopProcess<'_>, is_selected: bool, width: usize) -> Str
             Column::Growth => format!("{:>9}", growth(process.growth_per_minute)),
             Column::Bar => format!("{style:#}  {}{style}", bar_of(&process.causes)),
             Column::Cause => format!("  {:<24}", largest_of(&process.causes)),
-            Column::Command => {
-                let command: String = process.command.chars().take(room).collect();
-                format!("  {command}")
-            }
+            Column::Command => format!("  {}", clipped(process.command, room)),
         };
         line += &text;
     }
