@@ -64,7 +64,7 @@ pub(crate) fn remedy(error: &examine::Error) -> Cow<'static, str> {
         E::NotInContainer { .. } => "; `rbloat` lists the Ruby processes with both ids",
         E::Ambiguous { .. } => "; give one of these ids without --namespace-pid",
         E::NoName => ": give its id, or a word of its command line",
-        E::ManyCommands { .. } => "; give one of these ids",
+        E::ManyCommands { .. } => "; give one of these ids, or report on all with --tree",
         E::NoRoom { .. } => {
             ". Run rbloat outside of the control group of the process (in Kubernetes: in an ephemeral container with a limit of \
              its own), or raise the limit"

@@ -23,8 +23,6 @@ const TITLES: [(&str, &str); 14] = [
 const LAUNCHERS: [&str; 3] = ["bundle", "env", "rbenv"];
 /// The longest role, in characters.
 const MAX_ROLE: usize = 40;
-/// The first characters of a container's id, as docker(1) shows them.
-const SHORT_ID: usize = 12;
 /// The hexadecimal digits of a container's id.
 const ID: usize = 64;
 
@@ -115,7 +113,7 @@ impl ContainerIds {
     /// A name for the container that is known by its ids only.
     #[must_use]
     pub fn named(&self) -> Container {
-        let id = self.container.as_ref().map(|id| id[..SHORT_ID].to_owned());
+        let id = self.container.as_ref().map(|id| id[..Container::SHORT_ID].to_owned());
         let name = id.or_else(|| self.unit.clone()).unwrap_or_default();
         Container { pod: self.pod.clone().unwrap_or_default(), name, ..Container::default() }
     }

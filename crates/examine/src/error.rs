@@ -47,16 +47,16 @@ pub enum Error {
     /// The word for a command line is empty.
     #[error("the name of the process is empty")]
     NoName,
-    /// No process has this word in its command line.
+    /// No process has this word in its command line, or is in a container of that name.
     #[error(
-        "there is neither a file `{word}` nor a Ruby process with `{word}` in its command line"
+        "there is neither a file `{word}` nor a Ruby process with `{word}` in its command line, or in a container of that name"
     )]
     NoSuchCommand {
         /// The word.
         word: String,
     },
-    /// Several processes have this word in their command lines.
-    #[error("{} Ruby processes have `{word}` in their command lines: {}", candidates.len(), candidates.join(", "))]
+    /// Several processes have this word in their command lines, or are in that container.
+    #[error("{} Ruby processes have `{word}` in their command lines, or are in that container: {}", candidates.len(), candidates.join(", "))]
     ManyCommands {
         /// The word.
         word: String,

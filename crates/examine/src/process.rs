@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use image::{Image, Target};
+use linux::proc::GroupNames;
 
+use crate::containers::Containers;
 use crate::error::Error;
 use crate::isolation::isolated;
 use crate::name::ProcessName;
@@ -116,7 +118,7 @@ pub(crate) fn open_all(name: ProcessName) -> Result<Vec<Target>, Error> {
     }
 }
 
-/// Opens the only Ruby process that has `word` in its command line.
+/// Opens the only Ruby process that has `word` in its command line, or is in a container with this name.
 fn by_command(word: String) -> Result<Target, Error> {
     let mut candidates = with_word(word.clone())?;
     match candidates.len() {
@@ -125,18 +127,23 @@ fn by_command(word: String) -> Result<Target, Error> {
     }
 }
 
-/// Opens the Ruby processes that have `word` in their command lines, at least one.
+/// Opens the Ruby processes that have `word` in their command lines, or are in a container with this name: at least one.
 fn with_word(word: String) -> Result<Vec<Target>, Error> {
     if word.trim().is_empty() {
         return Err(Error::NoName);
     }
     let (mut candidates, mut refusal) = (Vec::new(), None);
+    let mut containers = Containers::default();
+    let mut is_in_container = |pid: i32| {
+        let group = GroupNames::of(pid).ok().and_then(|names| names.path());
+        containers.of(group.as_deref()).is_called(&word)
+    };
     for pid in linux::proc::processes()? {
         // Processes may have ended meanwhile.
         let Ok(line) = linux::proc::command_line(pid) else { continue };
         // Another rbloat may read one of them.
         let is_copy = || linux::proc::member(pid).is_none_or(|member| member.is_copy);
-        if !has_word(&line, &word) || is_copy() {
+        if !has_word(&line, &word) && !is_in_container(pid) || is_copy() {
             continue;
         }
         match ruby(pid) {

@@ -30,6 +30,26 @@ pub struct Container {
     pub name: String,
 }
 
+impl Container {
+    /// Returns true if `name` is NAMESPACE/POD, NAMESPACE/POD/NAME, the pod, the container's name, or its id.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        let Self { namespace, pod, name: own } = self;
+        let is_id = || own.len() == Self::SHORT_ID && name.len() > own.len();
+        let names = [
+            pod.clone(),
+            own.clone(),
+            format!("{namespace}/{pod}"),
+            format!("{namespace}/{pod}/{own}"),
+        ];
+        let has_name = names.iter().any(|it| it == name && !it.starts_with('/'));
+        !name.is_empty() && (has_name || is_id() && name.starts_with(own.as_str()))
+    }
+
+    /// The digits of a container's id that stand for its name, as other tools print it.
+    pub const SHORT_ID: usize = 12;
+}
+
 /// The figures about the Ruby processes of a node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Node {

@@ -28,7 +28,7 @@ pub(crate) struct SourceArguments {
 struct WhichArguments {
     /// A process, a snapshot, or a core file
     ///
-    /// A process has an id, or a word of its command line that no other Ruby process has
+    /// A process has an id, or a name that no other Ruby process has: a word of its command line, NAMESPACE/POD, or its container
     #[arg(value_name = "PID|FILE")]
     source: Option<String>,
     /// The process, by the pid that it has in its container
@@ -149,7 +149,7 @@ pub(crate) enum CaptureMode {
 pub(crate) struct ProcessArguments {
     /// The process: its id, or a word of its command line
     ///
-    /// No other Ruby process may have the word in its command line
+    /// No other Ruby process may have the word in its command line. NAMESPACE/POD and the name or id of its container are names, too
     #[arg(value_name = "PID")]
     source: Option<String>,
     /// The process, by the pid that it has in its container
