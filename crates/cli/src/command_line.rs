@@ -159,7 +159,7 @@ pub(crate) enum Command {
     /// Every second it records the kernel's figures: RSS, PSS, USS, swap, CPU time, page faults, and the usage, limit
     /// and OOM kills of the control group. Every 30 s it records the causes of each Ruby process, as in `rbloat report`.
     /// Readings that cost more than 1 % of a processor in total are made less often. The file has one JSON object
-    /// per line. The recording ends with the process, by ^C, or after --duration.
+    /// per line. The recording ends with the process, by ^C, or after --for.
     #[command(after_help = record::EXAMPLES)]
     Record(record::RecordArguments),
     /// Show which code makes the memory of a process grow

@@ -78,43 +78,24 @@ pub fn why_nothing_is_known(reason: KeptUnknown) -> &'static str {
     }
 }
 
-/// The command that watched what stays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeptCommand {
-    /// `rbloat who --kept`.
-    Who,
-    /// `rbloat record --kept`.
-    Record,
-}
-
-impl KeptCommand {
-    /// Its option for the time.
-    fn time(self) -> &'static str {
-        match self {
-            Self::Who => "--for",
-            Self::Record => "--duration",
-        }
-    }
-}
-
 /// The report as text.
 ///
 /// # Panics
 /// Never: a string takes all text.
 #[must_use]
-pub fn kept(kept: &Kept, command: KeptCommand, width: usize) -> String {
+pub fn kept(kept: &Kept, width: usize) -> String {
     let mut text = String::new();
-    write(kept, command, &mut text, width).expect("a string takes all text");
+    write(kept, &mut text, width).expect("a string takes all text");
     text
 }
 
-fn write(kept: &Kept, command: KeptCommand, out: &mut String, width: usize) -> std::fmt::Result {
+fn write(kept: &Kept, out: &mut String, width: usize) -> std::fmt::Result {
     writeln!(out, "{DIM}{}{DIM:#}", kept.command)?;
     write_paragraph(out, RED, &kept_summary(kept), "", width)?;
     if kept.unknown.is_some() {
         return native(kept).map_or(Ok(()), |fact| write_wrapped(out, " · ", &fact, width));
     }
-    for fact in facts(kept, command) {
+    for fact in facts(kept) {
         write_wrapped(out, " · ", &fact, width)?;
     }
     for row in named(kept).take(MAX_ROWS) {
@@ -130,7 +111,7 @@ fn write(kept: &Kept, command: KeptCommand, out: &mut String, width: usize) -> s
     if !others.is_empty() {
         writeln!(out, "\n{BOLD}NOT NAMED{BOLD:#}")?;
         for row in others.into_iter().take(MAX_ROWS) {
-            write_wrapped(out, " · ", &not_named(kept, row, command), width)?;
+            write_wrapped(out, " · ", &not_named(kept, row), width)?;
         }
     }
     if !kept.growing.is_empty() {
@@ -138,7 +119,7 @@ fn write(kept: &Kept, command: KeptCommand, out: &mut String, width: usize) -> s
         for growth in &kept.growing {
             let watch = match growth.samples {
                 0 => String::new(),
-                samples => format!(" ({})", few_samples(kept, samples, command)),
+                samples => format!(" ({})", few_samples(kept, samples)),
             };
             let text = format!("{}: {}{watch}", more(growth), growth.path);
             write_wrapped(out, " · ", &text, width)?;
@@ -178,7 +159,7 @@ fn write_row(row: &KeptRow, out: &mut String, width: usize) -> std::fmt::Result 
     Ok(())
 }
 
-fn facts(kept: &Kept, command: KeptCommand) -> Vec<String> {
+fn facts(kept: &Kept) -> Vec<String> {
     let time = seconds(kept.older_than_ms);
     let mut facts = vec![format!(
         "{} of {} new objects that were seen in the hands of running code were kept, for at least {time}; {} ({} major) happened meanwhile",
@@ -210,13 +191,9 @@ fn facts(kept: &Kept, command: KeptCommand) -> Vec<String> {
         facts.push("a line is the first at which its method had such an object: it was made there, or shortly before".into());
     } else {
         facts.extend(object_memory(kept));
-        let how = match command {
-            KeptCommand::Who => "watch longer (--for), or with more ticks (--rate)",
-            KeptCommand::Record => "record longer",
-        };
         facts.push(format!(
             "a slow leak may have had no sample: {MIN_SAMPLES} samples take ten thousand leaked objects or more, and many more if C code \
-             makes them, such as copies of Strings as keys of a Hash; {how}"
+             makes them, such as copies of Strings as keys of a Hash; watch longer (--for), or with more ticks (`rbloat who --rate`)"
         ));
     }
     facts
@@ -250,21 +227,20 @@ fn object_memory(kept: &Kept) -> Option<String> {
 }
 
 /// "4 of 10 samples; watch for about 5 min (--for 5m)".
-fn few_samples(kept: &Kept, samples: u64, command: KeptCommand) -> String {
+fn few_samples(kept: &Kept, samples: u64) -> String {
     let minutes = minutes_for_a_line(kept.elapsed_ms / 1e3, samples);
-    let time = command.time();
-    format!("{samples} of {MIN_SAMPLES} samples; watch for about {minutes} min ({time} {minutes}m)")
+    format!("{samples} of {MIN_SAMPLES} samples; watch for about {minutes} min (--for {minutes}m)")
 }
 
 /// Objects whose lines are not named, and the reason.
-fn not_named(kept: &Kept, row: &KeptRow, command: KeptCommand) -> String {
+fn not_named(kept: &Kept, row: &KeptRow) -> String {
     let samples = row.samples;
     let name = match &row.root {
         Some(root) => format!("{} of {root}", row.class),
         None => row.class.clone(),
     };
     match row.judgement {
-        KeptJudgement::FewSamples => format!("{name}: {}", few_samples(kept, samples, command)),
+        KeptJudgement::FewSamples => format!("{name}: {}", few_samples(kept, samples)),
         KeptJudgement::Replaced => format!(
             "{name}: {}, but the number of these objects went from {} to {}: they replace others",
             counted(samples, "sample"),
@@ -346,7 +322,7 @@ mod tests {
         for (native_bytes_after, is_shown) in [(0, false), (10 << 20, true)] {
             let unknown = Some(KeptUnknown::NoCollections);
             let result = Kept { unknown, native_bytes_after, ..Kept::default() };
-            let text = kept(&result, KeptCommand::Who, 100);
+            let text = kept(&result, 100);
             assert_eq!(text.contains("native memory grew by 10.0 MiB"), is_shown, "{text}");
         }
     }
@@ -397,7 +373,7 @@ mod tests {
         let of_threads = kept_summary(&kept(12, vec![row(9_000, Some("(threads)"))]));
         let one = "Process 7 keeps 9,000 more objects of Beta than 60 s ago; about 0 of 12";
         assert!(of_threads.starts_with(one) && !of_threads.contains("Bus"), "{of_threads}");
-        let text = super::kept(&kept(4, Vec::new()), KeptCommand::Who, 400);
+        let text = super::kept(&kept(4, Vec::new()), 400);
         let line = format!(" · {more}: Bus::SUBS → Array → Proc (bus.rb:3) (4 of 10 samples; ");
         assert!(text.contains(&line), "{text}");
     }

@@ -6,7 +6,7 @@ use diagnosis::KeptSampling;
 use examine::KeptWatch;
 use formats::to_json;
 use image::Target;
-use render::{KeptCommand, Stacks};
+use render::Stacks;
 use supervise::{Event, Signals};
 
 use crate::commands::who::{Files, WhoArguments};
@@ -48,7 +48,7 @@ pub(crate) fn run(
     files.write(&Stacks::of_kept(&kept), &document)?;
     let text = match arguments.json {
         true => document,
-        false => render::kept(&kept, KeptCommand::Who, terminal::width()),
+        false => render::kept(&kept, terminal::width()),
     };
     terminal::print(&text)?;
     Ok(Outcome::Done)

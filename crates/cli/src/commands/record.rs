@@ -9,7 +9,6 @@ use diagnosis::{KeptSampling, Shape};
 use examine::{GrowthWatch, KeptWatch, ProcessName};
 use formats::{EndReason, Line, RecordingEnd, RecordingStart};
 use output::{Output, default_path};
-use render::KeptCommand;
 use supervise::{Journal, Orphans, Recorder, RecorderOptions, Searches, Signals, unix_ms};
 
 use crate::arguments::{CaptureArguments, parse_short_time, parse_time, parse_time_or_never};
@@ -64,7 +63,7 @@ pub(crate) struct RecordArguments {
     /// Stop recording after this time: 60s, 5m, 1h
     ///
     /// A program that rbloat started then gets SIGTERM
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     pub(crate) duration: Option<Duration>,
     /// Time between two samples: 200ms, 1s, 1m
     #[arg(long, value_name = "TIME", value_parser = parse_short_time, default_value = "1s")]
@@ -205,7 +204,7 @@ fn record(
         view.print(&render::fewer_searches(made, planned, limited_to));
     }
     view.print(&stable_point);
-    let kept = view.kept().map(|it| render::kept(it, KeptCommand::Record, terminal::width()));
+    let kept = view.kept().map(|it| render::kept(it, terminal::width()));
     kept.into_iter().for_each(|kept| view.print(&kept));
     if let Some(failure) = view.kept_failure() {
         terminal::complain(failure);

@@ -124,8 +124,7 @@ fn a_process_is_named_by_a_word_that_only_its_command_line_has() {
     assert_eq!(report.process.pid, one.pid());
     let recording = tempfile::tempdir().unwrap();
     let recording = recording.path().join("a.jsonl").display().to_string();
-    let arguments =
-        ["record", &unique, "--duration", "1s", "--causes-every", "0", "-o", &recording];
+    let arguments = ["record", &unique, "--for", "1s", "--causes-every", "0", "-o", &recording];
     let output = rbloat().args(arguments).output().unwrap();
     let shown = String::from_utf8(output.stdout).unwrap();
     assert!(shown.contains(&format!("recording process {}", one.pid())), "{shown}");

@@ -177,7 +177,7 @@ fn an_unknown_limit_is_reported_and_no_forked_copy_is_made() {
         assert_eq!(capture.no_copy, Some(NoCopy::UnknownLimit));
         let file = format!("/tmp/rbloat-unknown-limit-{outside}.jsonl");
         let mut record = rbloat();
-        record.args(["record", "1", "--duration", "1s", "--causes-every", "0", "-o", &file]);
+        record.args(["record", "1", "--for", "1s", "--causes-every", "0", "-o", &file]);
         let recorded = run(&record);
         assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
         let recording = fs::read_to_string(&file).unwrap();

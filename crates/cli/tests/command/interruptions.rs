@@ -123,7 +123,7 @@ fn a_signal_that_is_ignored_at_the_start_does_not_end_rbloat() {
     let target = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let folder = tempfile::tempdir().unwrap();
     for arguments in
-        ["record PID -o a.jsonl --duration 2s --causes-every 0", "diff PID --every 1s --times 2"]
+        ["record PID -o a.jsonl --for 2s --causes-every 0", "diff PID --every 1s --times 2"]
     {
         let arguments = arguments.replace("PID", &target.pid().to_string());
         let line = format!(

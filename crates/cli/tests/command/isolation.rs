@@ -118,7 +118,7 @@ fn a_panic_is_the_failure_of_one_process() {
 
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.jsonl");
-    let words = ["record", &pid, "--duration", "2s", "--every", "200ms", "-o"];
+    let words = ["record", &pid, "--for", "2s", "--every", "200ms", "-o"];
     let output = rbloat().args(words).arg(&path).env(PANIC, &pid).output().unwrap();
     assert!(output.status.success(), "{}", complaint(&output));
     let recording = Recording::read(&std::fs::read(&path).unwrap()[..]).unwrap();

@@ -43,7 +43,7 @@ fn output_ends_with_the_next_useful_command() {
         (format!("trim {patient} --dry-run"), format!("rbloat trim {pid}")),
         (format!("trim {patient} --watch 1s"), format!("rbloat report {pid} --fix")),
         (
-            format!("record {patient} -o a.jsonl --duration 2s --causes-every 0"),
+            format!("record {patient} -o a.jsonl --for 2s --causes-every 0"),
             "rbloat report a.jsonl -o a.html".into(),
         ),
         ("report a.jsonl".into(), "rbloat report a.jsonl -o a.html".into()),
@@ -83,7 +83,7 @@ fn after_the_recording_of_a_process_that_grows_comes_a_diff() {
     let expected = format!("Next: rbloat diff {pid}");
     let mut shown = String::new();
     let is_next = [45, 90, 180, 360].into_iter().any(|seconds| {
-        let file = format!("{seconds}.jsonl --every 100ms --duration {seconds}s --causes-every 0");
+        let file = format!("{seconds}.jsonl --every 100ms --for {seconds}s --causes-every 0");
         shown = on_a_terminal(&format!("record {pid} -o {file}"), folder.path());
         last_line(&shown) == expected
     });

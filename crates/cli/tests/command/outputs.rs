@@ -52,7 +52,7 @@ fn ways(target: &Target, recording: &Path) -> Vec<(Vec<String>, Vec<String>)> {
         (&["report", &pid, "-o"], &[]),
         (&["snapshot", &pid, "-o"], &[]),
         (&["map", &pid, "-o"], &[]),
-        (&["record", &pid, "--duration", "1s", "-o"], &[]),
+        (&["record", &pid, "--for", "1s", "-o"], &[]),
         (&["record", "-o", "/dev/null", "--csv"], &["--", "true"]),
         (&["report", recording, "-o"], &[]),
     ];

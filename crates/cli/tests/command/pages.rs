@@ -279,7 +279,7 @@ fn the_pages_of_who_and_plot_fit_a_phone_in_light_and_dark_in_both_browsers() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };
     done(&["who", &pid, "--for", "2s", "--max-pause", "10s", "-o", "who.html"]);
-    done(&["record", &pid, "--duration", "2s", "--max-pause", "10s", "-o", "a.jsonl"]);
+    done(&["record", &pid, "--for", "2s", "--max-pause", "10s", "-o", "a.jsonl"]);
     done(&["report", "a.jsonl", "-o", "plot.html"]);
     for (page, is_drawn) in [
         ("who.html", "document.querySelectorAll('#graph button').length > 1"),

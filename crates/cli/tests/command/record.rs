@@ -321,7 +321,7 @@ fn it_costs_less_than_one_percent_of_a_processor() {
          $stdin.read",
     );
     let recorder =
-        Recorder::of(&target, &["--every", "10ms", "--causes-every", "0", "--duration", "12s"]);
+        Recorder::of(&target, &["--every", "10ms", "--causes-every", "0", "--for", "12s"]);
     let (_, recording) = recorder.end();
     let end = recording.end().unwrap();
     // The start of the recorder and the first reading of each kind come before the first known cost.
@@ -426,7 +426,7 @@ fn a_given_time_between_searches_is_kept_or_it_is_said_why_not() {
         let every = format!("{seconds}s");
         let mut command = rbloat();
         command.args(["record", &target.pid().to_string(), "--causes-every", &every, "--every"]);
-        command.args(["100ms", "--duration", "8s", "--max-pause", "10s", "-o"]).arg(&path);
+        command.args(["100ms", "--for", "8s", "--max-pause", "10s", "-o"]).arg(&path);
         let shown = String::from_utf8(command.output().unwrap().stdout).unwrap();
         let recording = read(&path);
         let end = recording.end().unwrap();
@@ -447,7 +447,7 @@ fn a_given_time_between_searches_is_kept_or_it_is_said_why_not() {
 /// few signals reached them.
 #[test]
 fn a_program_gets_sigterm_when_the_time_is_over() {
-    let recorder = Recorder::start(&["--", "sleep", "60"], &["--duration", "1s"]);
+    let recorder = Recorder::start(&["--", "sleep", "60"], &["--for", "1s"]);
     let (status, recording) = recorder.end();
     assert_eq!((status, why(&recording)), (128 + 15, EndReason::TimeOver));
 }
@@ -478,7 +478,7 @@ fn values_are_written_with_commas_too() {
     let target = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let folder = tempfile::tempdir().unwrap();
     let csv = folder.path().join("a.csv");
-    let arguments = ["--every", "50ms", "--csv", csv.to_str().unwrap(), "--duration", "1s"];
+    let arguments = ["--every", "50ms", "--csv", csv.to_str().unwrap(), "--for", "1s"];
     let (status, recording) = Recorder::of(&target, &arguments).end();
     assert_eq!((status, why(&recording)), (0, EndReason::TimeOver));
     let text = fs::read_to_string(&csv).unwrap();

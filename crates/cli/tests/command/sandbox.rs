@@ -116,7 +116,7 @@ fn threads_of_an_analysis_have_no_rights_while_the_command_keeps_its_own() {
     let pid = target.pid().to_string();
     let folder = tempfile::tempdir().unwrap();
     let recording = folder.path().join("a.jsonl");
-    let record = ["record", &pid, "--causes-every", "1s", "--every", "200ms", "--duration", "1m"];
+    let record = ["record", &pid, "--causes-every", "1s", "--every", "200ms", "--for", "1m"];
     let record = [&record[..], &["-o", recording.to_str().unwrap()]].concat();
     let commands: [&[&str]; 3] =
         [&record, &["trim", &pid, "--dry-run"], &["diff", &pid, "--times", "2", "--every", "1s"]];

@@ -379,7 +379,7 @@ fn native_memory_that_grows_is_reported_without_a_line() {
     let Some(kept) = watch_target(&mut target, "1000", "go", &[]) else { return };
     let grown = kept.native_bytes_after - kept.native_bytes_before;
     assert!((9_500_000..10_400_000).contains(&grown), "{grown}");
-    let text = render::kept(&kept, render::KeptCommand::Who, 400);
+    let text = render::kept(&kept, 400);
     assert!(text.contains("native memory grew by 9.") && text.contains("rbloat who"), "{text}");
 }
 
