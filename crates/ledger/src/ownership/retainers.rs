@@ -472,10 +472,15 @@ impl<'a> Step<'a> {
 
 fn add_step<'a>(path: &mut Path<'a>, parts: [&'a str; PARTS]) {
     match path.last_mut() {
-        // Objects of one class share its name, and a list may have millions.
-        Some(last) if last.parts == parts => last.count += 1,
+        // Objects of one class share its name, and a list may have millions. So the texts are rarely compared.
+        Some(last) if is_same(last.parts, parts) => last.count += 1,
         _ => path.push(Step::of(parts)),
     }
+}
+
+/// Returns true if names are equal.
+fn is_same(one: [&str; PARTS], other: [&str; PARTS]) -> bool {
+    one.into_iter().zip(other).all(|(one, other)| std::ptr::eq(one, other) || one == other)
 }
 
 /// The classes of a path's steps, each once if it is repeated.
