@@ -48,7 +48,7 @@ const MIN_FAMILY: usize = 16;
 
 /// The sums of the objects that a root retains.
 #[derive(Debug, Clone)]
-struct Retained {
+pub(crate) struct Retained {
     objects: u64,
     bytes: u64,
     /// For every `step` bytes, the object that has a random one of them, so that an object is picked in proportion to its bytes. At regular
@@ -61,7 +61,7 @@ struct Retained {
 }
 
 impl Retained {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             objects: 0,
             bytes: 0,
@@ -72,7 +72,8 @@ impl Retained {
         }
     }
 
-    fn add(&mut self, slot: u32, objects: u64, bytes: u64) {
+    /// Adds objects of so many bytes. The object in `slot` may be picked for them.
+    pub(crate) fn add(&mut self, slot: u32, objects: u64, bytes: u64) {
         self.objects += objects;
         // Objects may claim the same huge block.
         self.bytes = self.bytes.saturating_add(bytes);
@@ -346,11 +347,9 @@ impl<'a> Retainers<'a> {
         (kept.into_iter().map(retainer).collect(), picks)
     }
 
-    /// The path that most of these objects have, which have one root. Each comes with its bytes.
-    pub(crate) fn path_to_most(&self, objects: &[(u32, u64)], steps: &mut usize) -> String {
-        let mut kept = Retained::new();
-        objects.iter().for_each(|&(slot, bytes)| kept.add(slot, 1, bytes));
-        self.typical_path(&kept.picks, steps)
+    /// The path that most of these objects have, which have one root.
+    pub(crate) fn path_to_most(&self, objects: &Retained, steps: &mut usize) -> String {
+        self.typical_path(&objects.picks, steps)
     }
 
     /// The path that most of these objects have.
@@ -480,7 +479,12 @@ fn add_step<'a>(path: &mut Path<'a>, parts: [&'a str; PARTS]) {
 
 /// Returns true if names are equal.
 fn is_same(one: [&str; PARTS], other: [&str; PARTS]) -> bool {
-    one.into_iter().zip(other).all(|(one, other)| std::ptr::eq(one, other) || one == other)
+    one.into_iter().zip(other).all(|(one, other)| is_same_part(one, other))
+}
+
+/// Returns true if these parts of names are equal.
+fn is_same_part(one: &str, other: &str) -> bool {
+    std::ptr::eq(one, other) || one == other
 }
 
 /// The classes of a path's steps, each once if it is repeated.
@@ -522,10 +526,11 @@ fn common<'a>(paths: &[Path<'a>], all: &[Path<'a>], has_one_root: bool) -> Path<
         };
         for part in 1..PARTS {
             let of_paths = || paths.iter().map(|path| path[index].parts[part]);
-            let most = of_paths().max_by_key(|it| of_paths().filter(|other| other == it).count());
+            let most = of_paths()
+                .max_by_key(|it| of_paths().filter(|other| is_same_part(other, it)).count());
             let has = |path: &&Path<'_>, name: &str| {
-                let same = path.get(index).filter(|it| it.class() == class);
-                same.is_some_and(|it| it.parts[part] == name)
+                let same = path.get(index).filter(|it| is_same_part(it.class(), class));
+                same.is_some_and(|it| is_same_part(it.parts[part], name))
             };
             let is_common = |name: &&str| is_enough(all.iter().filter(|it| has(it, name)).count());
             step.parts[part] = most.filter(is_common).unwrap_or_default();

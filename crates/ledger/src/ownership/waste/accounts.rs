@@ -7,7 +7,7 @@ use linux::{Pages, each};
 use ruby::{Room, SlotType, Unit};
 
 use crate::ownership::object_graph::{ObjectGraph, Paths, class_name};
-use crate::ownership::retainers::Retainers;
+use crate::ownership::retainers::{Retained, Retainers};
 
 use super::contents::{Contents, FewKind, RepeatedText};
 use super::rooms::{Rooms, Sliced};
@@ -205,11 +205,12 @@ struct Groups<'a, K, S> {
 /// The key, the class and the root of a group.
 type Key<K> = (K, u32, u32);
 
-/// The sums of a group, and its objects with their bytes.
+/// The sums of a group, its first object, and some of its objects.
 struct Group<K, S> {
     key: Key<K>,
     sums: S,
-    objects: Vec<(u32, u64)>,
+    first: u32,
+    picks: Retained,
 }
 
 impl<'a, K: Copy + Ord + std::hash::Hash, S: Default> Groups<'a, K, S> {
@@ -220,16 +221,22 @@ impl<'a, K: Copy + Ord + std::hash::Hash, S: Default> Groups<'a, K, S> {
     /// The group of an object of so many bytes; `None` if nothing retains it.
     fn of(&mut self, key: K, slot: u32, bytes: u64) -> Option<&mut S> {
         let root = self.paths.root(self.graph.slot(slot))?;
+        self.of_root(root, key, slot, bytes)
+    }
+
+    /// The same for an object whose root is known.
+    fn of_root(&mut self, root: u32, key: K, slot: u32, bytes: u64) -> Option<&mut S> {
         let class = self.graph.class_of(slot)?;
         let key = (key, class, root);
         if self.groups.get(self.last).is_none_or(|last| last.key != key) {
             self.last = *self.places.entry(key).or_insert_with(|| {
-                self.groups.push(Group { key, sums: S::default(), objects: Vec::new() });
+                let (sums, picks) = (S::default(), Retained::new());
+                self.groups.push(Group { key, sums, first: slot, picks });
                 self.groups.len() - 1
             });
         }
         let group = &mut self.groups[self.last];
-        group.objects.push((slot, bytes));
+        group.picks.add(slot, 1, bytes);
         Some(&mut group.sums)
     }
 
@@ -245,8 +252,8 @@ impl<'a, K: Copy + Ord + std::hash::Hash, S: Default> Groups<'a, K, S> {
         groups.truncate(MAX_WASTE_GROUPS);
         let mut steps = 0;
         let account = |group: Group<K, S>| {
-            let path = retainers.path_to_most(&group.objects, &mut steps);
-            let class = class_name(self.graph.space, group.objects[0].0).to_owned();
+            let path = retainers.path_to_most(&group.picks, &mut steps);
+            let class = class_name(self.graph.space, group.first).to_owned();
             account(group.key.0, class, known_to_programs(&path).to_owned(), group.sums)
         };
         groups.into_iter().map(account).collect()
@@ -350,13 +357,15 @@ fn contents_accounts(contents: &Contents, paths: &(ObjectGraph<'_>, Paths)) -> C
     let (graph, all) = paths;
     let mut groups: Groups<'_, (), Sum> = Groups::new(paths);
     let (mut copy_objects, mut copy_bytes) = (0, 0_u64);
-    // The hash, the bytes, and the slot of each copy that something retains.
+    // The hash, the bytes, the slot and the root of each copy that something retains.
     let retained = each(PORTIONS, |number| {
         let copies = &contents.copies;
         let part = copies.len() * number / PORTIONS..copies.len() * (number + 1) / PORTIONS;
-        let is_retained = |it: &&(u64, u32)| all.root(graph.slot(it.1)).is_some();
-        let retained = copies[part].iter().filter(is_retained);
-        retained.map(|&(hash, slot)| (hash, graph.bytes_of(slot), slot)).collect::<Vec<_>>()
+        let copies = copies[part].iter().filter_map(|&(hash, slot)| {
+            let root = all.root(graph.slot(slot))?;
+            Some((hash, graph.bytes_of(slot), slot, root))
+        });
+        copies.collect::<Vec<_>>()
     });
     let retained = retained.concat();
     let known: HashMap<u64, &RepeatedText> =
@@ -365,22 +374,23 @@ fn contents_accounts(contents: &Contents, paths: &(ObjectGraph<'_>, Paths)) -> C
     for copies in retained.chunk_by(|one, next| one.0 == next.0) {
         let hash = copies[0].0;
         // The largest one stays.
-        let largest = copies.iter().max_by_key(|(_, bytes, slot)| (*bytes, *slot));
-        let Some(&(_, most, stays)) = largest else { continue };
+        let largest = copies.iter().max_by_key(|(_, bytes, slot, _)| (*bytes, *slot));
+        let Some(&(_, most, stays, _)) = largest else { continue };
         if let Some(text) = known.get(&hash)
             && copies.len() > 1
         {
-            let all = copies.iter().map(|(_, bytes, _)| *bytes).fold(0, u64::saturating_add);
+            let all = copies.iter().map(|(_, bytes, ..)| *bytes).fold(0, u64::saturating_add);
             texts.push((all.saturating_sub(most), copies.len() as u64 - 1, stays, *text));
         }
-        let mut roots = HashSet::new();
-        for &(_, bytes, slot) in copies.iter().filter(|(.., slot)| *slot != stays) {
+        let (mut roots, mut last) = (HashSet::new(), None);
+        for &(_, bytes, slot, root) in copies.iter().filter(|(_, _, slot, _)| *slot != stays) {
             (copy_objects, copy_bytes) = (copy_objects + 1, copy_bytes.saturating_add(bytes));
-            let root = all.root(graph.slot(slot));
-            if let Some(sum) = groups.of((), slot, bytes) {
+            if let Some(sum) = groups.of_root(root, (), slot, bytes) {
                 sum.objects += 1;
                 sum.bytes = sum.bytes.saturating_add(bytes);
-                sum.contents += u64::from(roots.insert(root));
+                // Neighbours mostly have one root.
+                let is_new = last.replace(root) != Some(root) && roots.insert(root);
+                sum.contents += u64::from(is_new);
             }
         }
     }
