@@ -179,6 +179,20 @@ impl BlockState {
         Self::Overhead,
     ];
 
+    /// Its name in a dump.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::InUse => "in_use",
+            Self::Mmapped => "mmapped",
+            Self::Free => "free",
+            Self::Fastbin => "fastbin",
+            Self::Tcache => "tcache",
+            Self::Top => "top",
+            Self::Overhead => "overhead",
+        }
+    }
+
     /// Returns true if the program has allocated the block.
     #[must_use]
     pub fn is_in_use(self) -> bool {

@@ -1,16 +1,22 @@
 #![doc = include_str!("../README.md")]
 
+mod dump;
 mod file;
 mod look;
 mod questions;
 mod rows;
 mod schema;
+mod table_writer;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use look::hash;
 
+pub use dump::{
+    Counts, DUMP_QUESTIONS, DUMP_SCHEMA, DUMP_TABLES, write_compressed_lines, write_lines,
+    write_tables,
+};
 pub use look::Look;
 pub use parquet::errors::ParquetError as Error;
 pub use questions::{QUESTIONS, Question, Settings, VIEWS, duckdb_views};

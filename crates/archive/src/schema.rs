@@ -50,19 +50,19 @@ impl Kind {
     }
 }
 
-const fn integer(name: &'static str, meaning: &'static str) -> Column {
+pub(crate) const fn integer(name: &'static str, meaning: &'static str) -> Column {
     Column { name, kind: Kind::Integer, optional: false, meaning }
 }
 
-const fn text(name: &'static str, meaning: &'static str) -> Column {
+pub(crate) const fn text(name: &'static str, meaning: &'static str) -> Column {
     Column { name, kind: Kind::Text, optional: false, meaning }
 }
 
-const fn flag(name: &'static str, meaning: &'static str) -> Column {
+pub(crate) const fn flag(name: &'static str, meaning: &'static str) -> Column {
     Column { name, kind: Kind::Flag, optional: false, meaning }
 }
 
-const fn optional(column: Column) -> Column {
+pub(crate) const fn optional(column: Column) -> Column {
     Column { optional: true, ..column }
 }
 
@@ -201,7 +201,7 @@ pub(crate) const REMEDIES: Table = Table {
 
 impl Table {
     /// All of its columns, in their order.
-    pub fn all_columns(&self) -> impl Iterator<Item = &'static Column> + use<> {
+    pub fn all_columns(&self) -> impl Iterator<Item = &'static Column> + Clone + use<> {
         KEYS.iter().chain(self.columns)
     }
 }

@@ -7,8 +7,8 @@ use clap::{ArgAction, ColorChoice, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::commands::{
-    agent, compare, diff, explain, export, fleet, list, map, record, report, snapshot, top, trim,
-    who, why,
+    agent, compare, diff, dump, explain, export, fleet, list, map, record, report, snapshot, top,
+    trim, who, why,
 };
 use crate::failure::{Failure, Outcome};
 use crate::{progress, terminal};
@@ -176,6 +176,12 @@ pub(crate) enum Command {
     /// not have the references between objects, so this needs a process or a core.
     #[command(after_help = why::EXAMPLES)]
     Why(why::WhyArguments),
+    /// Save all objects of a process with their references, as data
+    ///
+    /// The file has the format of `ObjectSpace.dump_all`, for the tools that read it, and more fields. A folder gets Parquet
+    /// tables, and questions about them in SQL for DuckDB. Nothing is loaded into the process, which pauses as for a report.
+    #[command(after_help = dump::EXAMPLES)]
+    Dump(dump::DumpArguments),
     /// Serve the memory of all Ruby processes on this machine as metrics
     ///
     /// Prometheus, or anything that reads its format, gets them from http://ADDRESS/metrics: the kernel's figures, the
@@ -236,6 +242,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Some(Command::Trim(arguments)) => trim::run(arguments),
         Some(Command::Record(arguments)) => record::run(arguments),
         Some(Command::Why(arguments)) => why::run(arguments),
+        Some(Command::Dump(arguments)) => dump::run(arguments),
         Some(Command::Who(arguments)) => who::run(arguments),
         Some(Command::Agent(arguments)) => agent::run(arguments),
         Some(Command::Export(arguments)) => export::run(arguments),
@@ -251,7 +258,7 @@ impl Command {
     fn may_be_interrupted(&self) -> bool {
         match self {
             Self::Report(_) | Self::Map(_) | Self::Snapshot(_) | Self::Diff(_) => true,
-            Self::Trim(_) | Self::Why(_) | Self::Export(_) => true,
+            Self::Trim(_) | Self::Why(_) | Self::Export(_) | Self::Dump(_) => true,
             Self::Top(_) | Self::Compare(_) | Self::Record(_) | Self::Who(_) => false,
             Self::Agent(_) | Self::Fleet(_) => false,
             Self::Explain(_) | Self::Completions { .. } | Self::Manual { .. } => false,

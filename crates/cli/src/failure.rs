@@ -23,6 +23,8 @@ pub(crate) enum Failure {
     NoAnswer { program: PathBuf, status: std::process::ExitStatus },
     #[error("cannot export {}: {error}", path.display())]
     NotExported { path: PathBuf, error: archive::Error },
+    #[error("cannot write the tables to {}: {error}", path.display())]
+    NotDumped { path: PathBuf, error: archive::Error },
     #[error("nothing to compare with: give two or more processes or files, or one process")]
     OneSource,
     #[error(
@@ -193,6 +195,7 @@ impl Failure {
             },
             Self::Unwritable(_)
             | Self::NotExported { .. }
+            | Self::NotDumped { .. }
             | Self::NoAnswer { .. }
             | Self::Agent(_)
             | Self::NoRun { .. }
@@ -209,7 +212,10 @@ fn status_of(error: &examine::Error) -> u8 {
     use examine::Error as E;
     use linux::Error as K;
     match error {
-        E::NoName | E::SnapshotWithoutReferences | E::NoRetainedSizes => 2,
+        E::NoName
+        | E::SnapshotWithoutReferences
+        | E::SnapshotWithoutObjects
+        | E::NoRetainedSizes => 2,
         E::Capture(
             K::NoSuchProcess { .. }
             | K::Thread { .. }

@@ -80,7 +80,7 @@ pub(crate) fn remedy(error: &examine::Error) -> Cow<'static, str> {
         E::NoGroup { .. } => ": give its folder, or its path as in /proc/PID/cgroup",
         E::NoObjects(_) => "; `rbloat report` lists the largest classes",
         E::NoReferences => "; `rbloat report` shows the reason",
-        E::SnapshotWithoutReferences => ": use the process or a core",
+        E::SnapshotWithoutReferences | E::SnapshotWithoutObjects => ": use the process or a core",
         E::NoRetainedSizes => ": take it with `rbloat snapshot --retained`",
         _ => "",
     }

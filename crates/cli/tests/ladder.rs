@@ -55,7 +55,7 @@ const LADDER: [(&str, &[&str]); 17] = [
         ],
     ),
     ("rbloat-supervise", &["diagnosis", "formats", "linux"]),
-    ("rbloat-archive", &["diagnosis", "formats"]),
+    ("rbloat-archive", &["diagnosis", "formats", "ledger", "ruby", "linux"]),
     ("rbloat-output", &[]),
     ("rbloat-render", &["diagnosis", "formats", "ledger", "linux"]),
     ("rbloat-diagnosis", &["formats", "ledger", "sampler", "image", "linux"]),

@@ -460,7 +460,7 @@ impl<'a> Examination<'a> {
         let per_gib = match self.read {
             ReadDepth::Causes => WALK_PER_GIB,
             ReadDepth::Owners => WALK_PER_GIB_WITH_OWNERS,
-            ReadDepth::Contents | ReadDepth::Texts => 2 * WALK_PER_GIB_WITH_OWNERS,
+            _ => 2 * WALK_PER_GIB_WITH_OWNERS,
         };
         let heaps = allocator::count_heaps(&self.target.image().state.mappings) as f64;
         let walk = WALK

@@ -206,6 +206,9 @@ pub enum Error {
     /// A snapshot has no graph of objects.
     #[error("a snapshot does not have the references between objects")]
     SnapshotWithoutReferences,
+    /// A snapshot has no objects.
+    #[error("a snapshot is not a dump: it has no objects, only figures about them")]
+    SnapshotWithoutObjects,
     /// A snapshot was taken without retained sizes.
     #[error("the snapshot has no retained sizes")]
     NoRetainedSizes,

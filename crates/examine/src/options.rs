@@ -52,6 +52,8 @@ impl Detail {
             memory_map: false,
             contents: false,
             texts: false,
+            objects: false,
+            values: false,
         },
         family: false,
     };
@@ -63,10 +65,21 @@ impl Detail {
         Self { owners: true, analyses, family: true }
     }
 
+    /// Everything that a dump has, also the retained sizes or the texts of strings if they are wanted.
+    #[must_use]
+    pub fn dump(retained_sizes: bool, values: bool) -> Self {
+        let analyses = Analyses { retained_sizes, objects: true, values, ..Analyses::default() };
+        Self { owners: true, analyses, family: false }
+    }
+
     /// The parts of the process that have to be read.
     pub(crate) fn read_depth(self) -> ReadDepth {
         match self {
             Self { owners: false, .. } => ReadDepth::Causes,
+            Self { analyses: Analyses { objects: true, values: true, .. }, .. } => {
+                ReadDepth::Values
+            }
+            Self { analyses: Analyses { objects: true, .. }, .. } => ReadDepth::Objects,
             Self { analyses: Analyses { contents: true, texts: true, .. }, .. } => ReadDepth::Texts,
             Self { analyses: Analyses { contents: true, .. }, .. } => ReadDepth::Contents,
             _ => ReadDepth::Owners,

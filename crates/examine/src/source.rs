@@ -10,7 +10,7 @@ use formats::{
     Snapshot, SnapshotError, Why,
 };
 use image::{Core, CoreError, CoreFile, Target};
-use ledger::{Analyses, Explanation, Facts, Ledger, NoExplanation, Subject};
+use ledger::{Analyses, Dump, Explanation, Facts, Ledger, NoExplanation, Subject};
 use linux::proc::{self, Member, Rollup};
 use linux::{Sysroot, both, one_line};
 
@@ -163,6 +163,22 @@ impl Source {
         }
         let taken = self.take(how, detail, sandbox, progress)?;
         sandbox.run(|| taken.explain(subject, detail, progress))
+    }
+
+    /// Calls `write` in the sandbox with the heap as data.
+    pub fn dump<T: Send>(
+        self,
+        how: CaptureOptions,
+        detail: Detail,
+        sandbox: &Sandbox,
+        progress: &dyn Progress,
+        write: impl FnOnce(&Dump<'_>) -> T + Send,
+    ) -> Result<T, Error> {
+        if let Self::Snapshot(_) = self {
+            return Err(Error::SnapshotWithoutObjects);
+        }
+        let taken = self.take(how, detail, sandbox, progress)?;
+        sandbox.run(|| taken.dump(detail, progress, write))
     }
 
     /// Takes everything that needs rights, and begins the sandbox.
@@ -346,6 +362,32 @@ impl Taken {
             return Err(Error::NoRetainedSizes);
         }
         Ok(snapshot)
+    }
+
+    /// Calls `write` with the heap as data.
+    fn dump<T>(
+        self,
+        detail: Detail,
+        progress: &dyn Progress,
+        write: impl FnOnce(&Dump<'_>) -> T,
+    ) -> Result<T, Error> {
+        let retained_sizes = detail.analyses.retained_sizes;
+        let written = match self {
+            Self::Process { pid, captured, .. } => {
+                captured.check_read(pid)?;
+                progress.account(captured.state.process.rss_bytes);
+                let written = captured.facts.dump(&captured.state, retained_sizes, write);
+                progress.end();
+                written
+            }
+            Self::Core { path, core, .. } => {
+                check_core(&path, &core)?;
+                let facts = Facts::read(&core.image, detail.read_depth());
+                facts.dump(&core.image.state, retained_sizes, write)
+            }
+            Self::Snapshot(_) | Self::Done(_) => return Err(Error::SnapshotWithoutObjects),
+        };
+        written.map_err(|_| Error::NoReferences)
     }
 
     /// Returns the reason why a subject exists.

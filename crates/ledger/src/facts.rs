@@ -5,7 +5,9 @@ use allocator::{Allocator, HeapMap, Libc};
 use image::elf::{self, Module};
 use image::{Image, SparseRows};
 use linux::{Address, both};
-use ruby::{CodePaths, Collector, Depth, NamedRoot, ObjectSpace, References};
+use ruby::{
+    AllocationSites, CodePaths, Collector, Depth, Details, NamedRoot, ObjectSpace, References,
+};
 
 use crate::Finding;
 use crate::ownership::{
@@ -45,6 +47,8 @@ pub struct Facts {
     pub(crate) code_paths: Option<CodePaths>,
     /// The methods of threads, and the code of Procs and Methods; empty if owners are not wanted, or they could not be read.
     pub(crate) object_code: ObjectCode,
+    /// The fields of objects and the lines that allocated them; `None` unless they are wanted.
+    pub(crate) details: Option<(Details, AllocationSites)>,
     /// Findings on the allocator, pointers, named roots and the files of bytecode.
     pub(crate) findings: Vec<Finding>,
 }
@@ -86,7 +90,14 @@ impl Facts {
             );
             match graph {
                 Ok(mut graph) => {
-                    graph.read_waste(image, heap, space, read);
+                    match read {
+                        ReadDepth::Objects | ReadDepth::Values => {
+                            let values = read == ReadDepth::Values;
+                            let sites = ruby::allocation_sites(image, space, modules);
+                            facts.details = Some((ruby::details(image, space, values), sites));
+                        }
+                        _ => graph.read_waste(image, heap, space, read),
+                    }
                     facts.named_roots = named_roots;
                     facts.findings.extend(findings.into_iter().map(Finding::from));
                     facts.graph = Some(graph);
@@ -160,6 +171,7 @@ impl Facts {
             named_roots: Vec::new(),
             code_paths: None,
             object_code: ObjectCode::default(),
+            details: None,
             findings: Vec::new(),
         }
     }
@@ -207,6 +219,7 @@ impl Facts {
             named_roots: Vec::new(),
             code_paths: None,
             object_code: ObjectCode::default(),
+            details: None,
             findings: finding.map(Finding::from).into_iter().collect(),
         }
     }

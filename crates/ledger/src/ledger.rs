@@ -86,6 +86,10 @@ pub struct Analyses {
     pub contents: bool,
     /// With `contents`: the most frequent texts.
     pub texts: bool,
+    /// The fields of each object, for a dump.
+    pub objects: bool,
+    /// With `objects`: the texts of strings.
+    pub values: bool,
 }
 
 /// malloc's side of a [`Ledger`].

@@ -2,6 +2,7 @@
 
 mod cause;
 mod claims;
+mod dump;
 mod facts;
 mod files;
 mod finding;
@@ -22,6 +23,7 @@ pub use allocator::{
     ArenaProblem, Decay, Finding as MallocFinding, Libc, Thresholds, Tuning, is_glibc,
 };
 pub use cause::{Cause, CauseGroup, Causes};
+pub use dump::{Dump, DumpedBlock, DumpedObject, DumpedPage, RetainedByObject};
 pub use facts::Facts;
 pub use files::FileAccount;
 pub use finding::Finding;

@@ -5,7 +5,11 @@ pub enum ReadDepth {
     Causes,
     /// The pointers between blocks too, so that blocks behind other blocks have owners.
     Owners,
-    /// Also what objects contain, to compare it.
+    /// Also the fields of each object, for a dump.
+    Objects,
+    /// Also the texts of strings, for a dump.
+    Values,
+    /// The pointers between blocks, and what objects contain, to compare it.
     Contents,
     /// Also the texts of which there are most copies.
     Texts,

@@ -104,20 +104,34 @@ impl Output {
     ///
     /// # Errors
     /// If they cannot be written. The existing file, if any, remains.
-    pub fn write(self, bytes: &[u8]) -> Result<(), Error> {
-        let Self { path, mut file, way } = self;
-        let write = || {
-            if matches!(way, Way::Overwritten) {
-                file.set_len(0)?;
-            }
-            file.write_all(bytes)?;
-            if let Way::New(new) = way {
-                file.sync_all()?;
-                new.publish(&file)?;
-            }
-            Ok(())
-        };
-        write().map_err(|source| unwritable(&path, source))
+    pub fn write(mut self, bytes: &[u8]) -> Result<(), Error> {
+        let written = self.writer()?.write_all(bytes);
+        written.map_err(|source| unwritable(&self.path, source))?;
+        self.complete()
+    }
+
+    /// Returns the file for a content that is written part by part. [`Output::complete`] gives it its name.
+    ///
+    /// # Errors
+    /// If an existing file cannot be emptied.
+    pub fn writer(&mut self) -> Result<&mut File, Error> {
+        let Self { path, file, way } = self;
+        match way {
+            Way::Overwritten => file.set_len(0).map_err(|source| unwritable(path, source))?,
+            Way::New(_) | Way::Direct => {}
+        }
+        Ok(file)
+    }
+
+    /// Gives the file, to which everything has been written, its name.
+    ///
+    /// # Errors
+    /// If that is not possible. The existing file, if any, remains.
+    pub fn complete(self) -> Result<(), Error> {
+        let Self { path, file, way } = self;
+        let Way::New(new) = way else { return Ok(()) };
+        let named = file.sync_all().and_then(|()| new.publish(&file));
+        named.map_err(|source| unwritable(&path, source))
     }
 
     /// Gives the file its name at once, since others read it while it is written.

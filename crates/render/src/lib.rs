@@ -3,6 +3,7 @@
 mod comparison;
 mod diff;
 mod draw;
+mod dump;
 mod explain;
 mod family;
 mod family_diff;
@@ -37,6 +38,7 @@ pub mod words;
 
 pub use comparison::{comparison, comparison_on_terminal, recommendation};
 pub use diff::diff;
+pub use dump::saved_dump;
 pub use explain::{explained_words, explanation};
 pub use family::{family, family_summary, saved_family};
 pub use family_diff::{family_diff, family_diff_summary};

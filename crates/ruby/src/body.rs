@@ -1,6 +1,8 @@
 //! The memory of objects, the part that they use, and their contents. The words are those of
 //! [`object_layouts`](crate::layout::object_layouts). Callers verify that an object refers to the memory.
 
+pub(crate) mod details;
+
 use std::collections::HashMap;
 
 use image::{Image, Memory, Window};

@@ -9,16 +9,18 @@
 //! | `read` | one pass over all slots with the derived layouts |
 //! | `areas` | memory that Ruby maps for itself: fiber stacks, JIT code, the transient heap |
 //! | `object_space` | the result, with the facts that later readers need |
-//! | `body` | what objects have outside their slots, what they use of it, and what they contain |
+//! | `body` | what objects have outside their slots, what they use of it, what they contain, and what a dump has of them |
 //! | `roots` | constants, variables of classes, global variables |
 //! | `code_paths` | the files that bytecode was compiled from |
 //! | `collector` | the state of the garbage collector |
 //! | `allocation` | new objects, their ages, and collections of processes that run |
+//! | `allocation_sites` | the lines that allocated objects, if the process traces that |
 //! | `heap_pages` | heap pages of processes that run |
 //! | `backtrace` | the VM stacks of threads, and the methods that they run, with their files and lines |
 
 mod address_classifier;
 mod allocation;
+mod allocation_sites;
 mod areas;
 mod backtrace;
 mod body;
@@ -44,11 +46,13 @@ pub use allocation::{
     Ages, CollectionCounts, Collections, CollectionsSearch, FreeListSearch, FreeLists, OLD_AGE,
     PageAges, Sighting, Tick, TickProgram, credit_callers,
 };
+pub use allocation_sites::allocation_sites;
 pub use areas::mn_stacks::MnStack;
 pub use backtrace::{
     ContextPath, CopiedStack, NoStack, RunningStack, RunningStacks, backtraces, closures,
     map_backtraces, object_in_variables,
 };
+pub use body::details::details;
 pub use body::{Body, BodyReader, Contents, Slice, TextHome};
 pub use code_paths::{code_paths, memory_of_bytecode};
 pub use collector::Collector;
@@ -67,6 +71,7 @@ pub use layout::object_layouts::MAX_SPECIAL;
 pub use layout::regexp::{REGEXP_BYTES, pointers_of_regexp};
 pub use layout::room::{Room, Unit};
 pub use layout::st_table::{StTable, TableLayout};
+pub use model::allocation_sites::{AllocationSite, AllocationSites};
 pub use model::backtrace::{Backtrace, Frame};
 pub use model::class::{Class, ClassKind};
 pub use model::closures::{Closure, Closures};
@@ -74,6 +79,7 @@ pub use model::code_paths::CodePaths;
 pub use model::content::{Content, Form};
 pub use model::data_type::{DataObjects, DataType};
 pub use model::depth::Depth;
+pub use model::details::{Detail, Details, Fact};
 pub use model::heap_page::HeapPage;
 pub use model::imemo::ImemoType;
 pub use model::links::Links;

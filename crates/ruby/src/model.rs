@@ -1,5 +1,6 @@
 //! The object space as plain data: slots, classes, heap pages, and references between them.
 
+pub(crate) mod allocation_sites;
 pub(crate) mod backtrace;
 pub(crate) mod class;
 pub(crate) mod closures;
@@ -7,6 +8,7 @@ pub(crate) mod code_paths;
 pub(crate) mod content;
 pub(crate) mod data_type;
 pub(crate) mod depth;
+pub(crate) mod details;
 pub(crate) mod heap_page;
 pub(crate) mod imemo;
 pub(crate) mod links;

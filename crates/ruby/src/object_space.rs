@@ -10,6 +10,7 @@ use crate::code_paths::Iseq;
 use crate::finding::Finding;
 use crate::interpreter::Interpreter;
 use crate::layout::bitmaps::Bitmaps;
+use crate::layout::class_layout::ClassLayout;
 use crate::layout::class_names::{ClassNames, ObjectReader};
 use crate::layout::imemo::ImemoTypes;
 use crate::layout::shape_tree::ShapeTree;
@@ -79,6 +80,7 @@ pub struct ObjectSpace {
     /// [`backtraces`](crate::backtraces).
     pub(crate) class_names: Option<ClassNames>,
     pub(crate) imemo_types: Option<ImemoTypes>,
+    pub(crate) class_layout: Option<ClassLayout>,
     pub(crate) shape_tree: Option<ShapeTree>,
     /// The bitmaps of page descriptors.
     pub(crate) bitmaps: Option<Bitmaps>,
@@ -147,6 +149,12 @@ impl ObjectSpace {
             let bytes = u64::from(page.slot_bytes);
             slots.iter().map(move |&slot| (slot, bytes))
         })
+    }
+
+    /// Returns true if objects have shapes (from 3.2 on).
+    #[must_use]
+    pub fn has_shapes(&self) -> bool {
+        self.shape_tree.is_some()
     }
 
     /// The word that stands for `nil` (`RUBY_Qnil`, changed with the shapes of 3.2).

@@ -133,6 +133,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
         slot_index,
         class_names: names,
         imemo_types: Some(imemo_types),
+        class_layout: Some(basics.class_layout),
         shape_tree: basics.shape_tree,
         bitmaps: Some(bitmaps),
         iseqs: Vec::new(),

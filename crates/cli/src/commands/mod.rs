@@ -3,6 +3,7 @@
 pub(crate) mod agent;
 pub(crate) mod compare;
 pub(crate) mod diff;
+pub(crate) mod dump;
 pub(crate) mod explain;
 pub(crate) mod export;
 mod family;

@@ -170,8 +170,13 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     let samples = arguments.wanted.samples.read()?;
     let (retained_sizes, contents) =
         (arguments.wanted.retained.retained, arguments.wanted.waste.waste);
-    let texts = arguments.wanted.show_strings;
-    let analyses = Analyses { memory_map: samples.is_some(), retained_sizes, contents, texts };
+    let analyses = Analyses {
+        memory_map: samples.is_some(),
+        retained_sizes,
+        contents,
+        texts: arguments.wanted.show_strings,
+        ..Analyses::default()
+    };
     let detail = Detail { owners: owners > 0 || arguments.wanted.code, analyses, family: true };
     let output = arguments.output.as_deref().map(Output::open).transpose()?;
     let how = arguments.source.capture.options();

@@ -2,6 +2,7 @@
 
 mod blocks;
 mod lasting;
+mod objects;
 mod paths;
 mod references;
 mod referrers;
@@ -12,6 +13,7 @@ mod tests;
 use std::collections::{HashMap, HashSet};
 
 use lasting::{lasting_classes, without_anonymous_class};
+pub(crate) use objects::ObjectReferences;
 use paths::Level;
 pub(crate) use paths::{Paths, Reach};
 pub use singletons::SingletonClasses;

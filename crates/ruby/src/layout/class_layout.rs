@@ -95,6 +95,16 @@ impl ClassLayout {
         Some(Ancestor { slot, is_real, next: next.unwrap_or(Slot::NO_CLASS) })
     }
 
+    /// The address of the superclass of a class with these words, which may be an included module.
+    pub(crate) fn superclass_of(&self, word: impl Fn(usize) -> u64) -> Option<Address> {
+        self.superclass.map(|number| Address(word(number)))
+    }
+
+    /// Returns true for a singleton class with these flags.
+    pub(crate) fn is_singleton(&self, kind: SlotType, flags: u64) -> bool {
+        kind == SlotType::CLASS && flags & self.singleton != 0
+    }
+
     pub(crate) fn is_complete(&self) -> bool {
         self.superclass.is_some() && self.singleton != 0
     }

@@ -45,7 +45,7 @@ pub(crate) const ARRAY_LENGTH_MASK: u64 = 0x7f;
 pub(crate) const STRUCT_LENGTH_SHIFT: u32 = FL_USHIFT + 1;
 pub(crate) const STRUCT_LENGTH_MASK: u64 = 0x7f;
 /// `BIGNUM_EMBED_FLAG`: the digits are in the slot.
-const BIGNUM_EMBEDDED: u64 = fl_user(2);
+pub(crate) const BIGNUM_EMBEDDED: u64 = fl_user(2);
 /// `RHASH_ST_TABLE_FLAG`: it has an `st_table`, not an `ar_table` of up to eight pairs.
 pub(crate) const HASH_HAS_TABLE: u64 = fl_user(3);
 /// The number of pairs in an `ar_table` (`RHASH_AR_TABLE_SIZE_SHIFT`), and the number of pairs that were ever in use.

@@ -169,6 +169,14 @@ impl ShapeTree {
         fits.then_some(found)
     }
 
+    /// The number of the shape that the upper half of an object's flags has.
+    pub(crate) fn number(self, upper: u32) -> u32 {
+        match self.home {
+            ShapeHome::Variable | ShapeHome::Short => upper & OFFSET_MASK,
+            ShapeHome::Vm | ShapeHome::Tree => upper,
+        }
+    }
+
     fn shape(self, image: &Image<'_>, number: u32) -> Option<Shape> {
         let mut bytes = [0; READ_BYTES];
         // The parent of the root.

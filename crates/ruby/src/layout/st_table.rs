@@ -115,6 +115,16 @@ impl StTable {
     /// The bytes of an entry.
     pub const ENTRY_BYTES: u64 = ENTRY_WORDS * 8;
 
+    /// The number of entries that were ever in use.
+    pub(crate) fn bound(self) -> u64 {
+        self.bound
+    }
+
+    /// The bytes of its bins and entries.
+    pub(crate) fn bytes(self) -> u64 {
+        table_bytes(self.capacity, Self::ENTRY_BYTES)
+    }
+
     /// Its memory: the bins, if there are any, and the entries.
     pub fn memory(self) -> impl Iterator<Item = (Address, Content)> {
         let entries = Content::new(Form::Entries, self.bound * ENTRY_WORDS);

@@ -1,0 +1,144 @@
+//! A line of JSON, written field by field: there are millions.
+
+use linux::Address;
+
+/// A JSON object that is being written. Its keys are constants without characters that JSON escapes.
+#[derive(Default)]
+pub(super) struct Line {
+    bytes: Vec<u8>,
+    has_fields: bool,
+}
+
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+impl Line {
+    pub(super) fn begin(&mut self) {
+        self.bytes.clear();
+        self.bytes.push(b'{');
+        self.has_fields = false;
+    }
+
+    /// The whole line.
+    pub(super) fn end(&mut self) -> &[u8] {
+        self.bytes.extend(b"}\n");
+        &self.bytes
+    }
+
+    fn key(&mut self, key: &str) {
+        if self.has_fields {
+            self.bytes.extend(b", ");
+        }
+        self.has_fields = true;
+        self.bytes.push(b'"');
+        self.bytes.extend(key.as_bytes());
+        self.bytes.extend(b"\":");
+    }
+
+    /// A field that is there only if it is true.
+    pub(super) fn flag(&mut self, key: &str, is_so: bool) {
+        if is_so {
+            self.key(key);
+            self.bytes.extend(b"true");
+        }
+    }
+
+    pub(super) fn number(&mut self, key: &str, number: u64) {
+        self.key(key);
+        self.decimal(number);
+    }
+
+    pub(super) fn text(&mut self, key: &str, text: &str) {
+        self.key(key);
+        self.string(text);
+    }
+
+    pub(super) fn address(&mut self, key: &str, address: Address) {
+        self.key(key);
+        self.hexadecimal(address);
+    }
+
+    pub(super) fn addresses(&mut self, key: &str, addresses: &[Address]) {
+        self.key(key);
+        self.bytes.push(b'[');
+        for (number, address) in addresses.iter().enumerate() {
+            if number > 0 {
+                self.bytes.extend(b", ");
+            }
+            self.hexadecimal(*address);
+        }
+        self.bytes.push(b']');
+    }
+
+    /// A field that is an object, whose fields `write` adds.
+    pub(super) fn object(&mut self, key: &str, write: impl FnOnce(&mut Self)) {
+        self.key(key);
+        self.bytes.push(b'{');
+        self.has_fields = false;
+        write(self);
+        self.bytes.push(b'}');
+        self.has_fields = true;
+    }
+
+    fn decimal(&mut self, mut number: u64) {
+        let mut digits = [0; 20];
+        let mut first = digits.len();
+        loop {
+            first -= 1;
+            digits[first] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                break;
+            }
+        }
+        self.bytes.extend(&digits[first..]);
+    }
+
+    fn hexadecimal(&mut self, Address(address): Address) {
+        self.bytes.extend(b"\"0x");
+        let digits = (u64::BITS - address.leading_zeros()).div_ceil(4).max(1);
+        self.bytes.extend((0..digits).rev().map(|at| DIGITS[(address >> (4 * at) & 15) as usize]));
+        self.bytes.push(b'"');
+    }
+
+    fn string(&mut self, text: &str) {
+        self.bytes.push(b'"');
+        for byte in text.bytes() {
+            match byte {
+                b'"' | b'\\' => self.bytes.extend([b'\\', byte]),
+                b'\n' => self.bytes.extend(b"\\n"),
+                0..0x20 | 0x7f => {
+                    let [high, low] = [byte >> 4, byte & 15].map(|it| DIGITS[usize::from(it)]);
+                    self.bytes.extend([b'\\', b'u', b'0', b'0', high, low]);
+                }
+                _ => self.bytes.push(byte),
+            }
+        }
+        self.bytes.push(b'"');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_json_whatever_its_texts_are() {
+        let mut line = Line::default();
+        for text in ["", "a\"b\\c\n\u{1b}[2J\0\u{7f}ä\u{202e}"] {
+            line.begin();
+            line.flag("absent", false);
+            line.text("text", text);
+            line.number("least", 0);
+            line.object("inner", |line| line.number("most", u64::MAX));
+            line.object("empty", |_| ());
+            line.addresses("addresses", &[Address(0), Address(0x7f00_1234_5678)]);
+            line.flag("flag", true);
+            let json: serde_json::Value = serde_json::from_slice(line.end()).unwrap();
+            let expected = serde_json::json!({
+                "text": text, "least": 0, "inner": { "most": u64::MAX }, "empty": {},
+                "addresses": ["0x0", "0x7f0012345678"], "flag": true,
+            });
+            assert_eq!(json, expected);
+        }
+    }
+}

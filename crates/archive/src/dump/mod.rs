@@ -1,0 +1,10 @@
+//! The heap of one process as data: in the format of `ObjectSpace.dump_all`, and as Parquet tables.
+
+mod gzip;
+mod line;
+mod ndjson;
+mod tables;
+
+pub use gzip::write_compressed_lines;
+pub use ndjson::{Counts, write_lines};
+pub use tables::{DUMP_QUESTIONS, DUMP_SCHEMA, DUMP_TABLES, write_tables};

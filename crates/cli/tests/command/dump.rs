@@ -1,0 +1,334 @@
+//! `rbloat dump`: the objects, compared with what `ObjectSpace.dump_all` of the process itself has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use flate2::read::GzDecoder;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
+use serde_json::Value;
+use testkit::{Target, outside};
+
+use crate::{complaint, rbloat};
+
+/// Objects of all types, and the file with the process's own dump.
+const PROGRAM: &str = r##"
+    require "json"
+    require "objspace"
+    require "set"
+    Few = Struct.new(:a)
+    Many = Struct.new(:a, :b, :c, :d, :e, :f)
+    class Plain; def initialize; @number = 1; @text = "x" * 100; @list = [1, "y" * 30, nil] * 5; @hash = { a: "v" }; end; end
+    class Wide; def initialize(count); count.times { |i| instance_variable_set("@v#{i}", "v#{i}") }; end; end
+    module Store
+      CACHE = {}
+      @items = []
+      class << self; attr_reader :items; end
+    end
+    ObjectSpace.trace_object_allocations_start
+    300.times { |i| Store::CACHE["key #{i}"] = Plain.new; Store.items << Many.new("a#{i}", "b", "c" * 40, nil, i) << Few.new("#{i}") }
+    EXAMPLES = [{ 1 => "2" }, "abc", "k" * 1000, 2**80, 2**4000, 1.0e300, "a b".to_sym, /re#{1}/, "a".match(/a/)]
+    EXAMPLES.push(Wide.new(12), Wide.new(3), Complex("1+2i"), Rational(1, 3), Set.new(("1".."99").to_a), Class.new(Plain), Module.new)
+    EXAMPLES << "shared" * 99; EXAMPLES << EXAMPLES.last[10..-1]; EXAMPLES << ("1".."99").to_a; EXAMPLES << EXAMPLES.last[5..-1]
+    EXAMPLES << Hash.new { |_, key| key }.merge("q" => "r") << ("1".."50").to_h { |i| [i, i] } << "wide".encode("UTF-16LE") * 30
+    EXAMPLES << "\xff".b * 40 << "häß" * 20 << [] << "" << {} << proc { EXAMPLES } << method(:puts)
+    single = Object.new
+    def single.x; end
+    $single = single
+    4.times { GC.start }
+    GC.disable
+    path = "/tmp/rbloat-dump-#{$$}.json"
+    File.open(path, "w") { |file| ObjectSpace.dump_all(output: file) }
+    puts "ready #{JSON.generate(path: path)}"
+    $stdout.flush
+    $stdin.gets
+"##;
+
+/// The types of which a dump has exactly the references and sizes that Ruby counts. Regular expressions and matches have only the same
+/// references.
+const EXACT: [&str; 10] = [
+    "STRING", "ARRAY", "HASH", "OBJECT", "STRUCT", "FLOAT", "BIGNUM", "COMPLEX", "RATIONAL", "SYMBOL",
+];
+const SAME_REFERENCES: [&str; 2] = ["REGEXP", "MATCH"];
+/// The fields that are the same, if the process's own dump has them.
+const FIELDS: [&str; 19] = [
+    "type", "class", "slot_size", "shape_id", "frozen", "embedded", "fstring", "shared", "bytesize", "capacity", "encoding",
+    "coderange", "size", "length", "ivars", "default", "name", "struct", "imemo_type",
+];
+const FLAGS: [&str; 4] = ["wb_protected", "old", "uncollectible", "marked"];
+/// The objects that the process changes or replaces between its own dump and ours: the open file, and what its end runs.
+const MAX_CHANGED: usize = 12;
+
+/// The objects of a dump by their addresses, and the references of its roots.
+type Objects = (BTreeMap<String, Value>, BTreeSet<String>);
+
+fn read(lines: &str) -> Objects {
+    let (mut objects, mut roots) = (BTreeMap::new(), BTreeSet::new());
+    for line in lines.lines() {
+        let value: Value = serde_json::from_str(line).unwrap_or_else(|it| panic!("{it}: {line}"));
+        match value["type"].as_str().unwrap() {
+            "ROOT" => roots.extend(references(&value)),
+            "SHAPE" => {}
+            _ => _ = objects.insert(value["address"].as_str().unwrap().to_owned(), value),
+        }
+    }
+    (objects, roots)
+}
+
+/// The references of an object, without one to itself.
+fn references(object: &Value) -> BTreeSet<String> {
+    let all = object["references"].as_array().into_iter().flatten();
+    let texts = all.map(|it| it.as_str().unwrap().to_owned());
+    texts.filter(|it| *it != object["address"]).collect()
+}
+
+fn dump(source: &str, to: &Path, arguments: &[&str]) -> std::process::Output {
+    let output = rbloat()
+        .args(["dump", source, "--max-pause", "10s", "-o"])
+        .arg(to)
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+/// The target, and its own dump.
+fn target() -> (Target, Objects) {
+    let target = Target::ruby(PROGRAM);
+    let path = outside(Path::new(target.truth["path"].as_str().unwrap()));
+    let text = fs::read(&path).unwrap();
+    fs::remove_file(path).unwrap();
+    // Texts of strings may be in any encoding.
+    (target, read(&String::from_utf8_lossy(&text)))
+}
+
+#[test]
+fn a_dump_has_the_objects_classes_references_and_sizes_of_dump_all() {
+    let (target, (theirs, their_roots)) = target();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("heap.ndjson");
+    let output = dump(&target.pid().to_string(), &file, &["--values"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("as secret as the memory"));
+    assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+    let (ours, roots) = read(&fs::read_to_string(&file).unwrap());
+
+    let mut wrong: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut compared = BTreeMap::new();
+    for (address, their) in &theirs {
+        let kind = their["type"].as_str().unwrap();
+        let mut note = |what: &str, detail: String| {
+            wrong.entry(format!("{kind} {what}")).or_default().push(format!("{address}: {detail}"));
+        };
+        let Some(our) = ours.get(address) else {
+            note("is missing", String::new());
+            continue;
+        };
+        *compared.entry(kind).or_insert(0) += 1;
+        let is_exact = EXACT.contains(&kind);
+        for field in FIELDS {
+            // Dead objects, and internal ones whose second word is no class, have other fields.
+            let counts = !matches!(kind, "IMEMO" | "ZOMBIE") || matches!(field, "type" | "imemo_type");
+            if counts && !their[field].is_null() && their[field] != our[field] {
+                note(field, format!("{} and not {}", our[field], their[field]));
+            }
+        }
+        for flag in FLAGS {
+            if their["flags"][flag] != our["flags"][flag] && kind != "ZOMBIE" {
+                note(flag, format!("{} and not {}", our["flags"][flag], their["flags"][flag]));
+            }
+        }
+        let traced = ["file", "line", "generation"].into_iter().filter(|_| is_exact);
+        traced.filter(|it| their[it] != our[it]).for_each(|it| note(it, our[it].to_string()));
+        if is_exact && their["memsize"] != our["memsize"] {
+            note("memsize", format!("{} and not {}", our["memsize"], their["memsize"]));
+        }
+        // Up to 3.4, a symbol does not mark its string, as a table does.
+        if is_exact && kind != "SYMBOL" && kind != "STRING" || SAME_REFERENCES.contains(&kind) {
+            let [our, their] = [our, their].map(references);
+            if our != their {
+                note("references", format!("{our:?} and not {their:?}"));
+            }
+        }
+        let text = our["value"].as_str();
+        if let (Some(text), Some(their), true) = (text, their["value"].as_str(), kind != "FLOAT") {
+            if text != their {
+                note("value", format!("{text:?} and not {their:?}"));
+            }
+        }
+    }
+    for kind in ["STRING", "ARRAY", "HASH", "OBJECT", "STRUCT", "CLASS", "MODULE", "DATA", "IMEMO"] {
+        assert!(compared.get(kind).is_some_and(|count| *count >= 5), "{kind}: {compared:?}");
+    }
+    wrong.retain(|_, cases| cases.len() > MAX_CHANGED);
+    let shown: Vec<_> = wrong.iter().map(|(what, them)| (what, them.len(), &them[..2])).collect();
+    assert!(wrong.is_empty(), "{shown:#?}");
+    let new = ours.keys().filter(|it| !theirs.contains_key(*it)).count();
+    assert!(new <= 50, "{new} objects that the process does not have");
+    // Of the roots most are the same: other registers and stacks are read.
+    let both = roots.intersection(&their_roots).count();
+    assert!(both * 10 >= their_roots.len() * 8, "{both} of {}", their_roots.len());
+
+    // The fields of our own.
+    let store = ours.values().find(|it| it["rbloat"]["owner"] == "Plain").unwrap();
+    assert_eq!(store["rbloat"]["root"], "Store::CACHE");
+    let parent = &ours[store["rbloat"]["parent"].as_str().unwrap()];
+    assert_eq!(parent["type"], "HASH");
+    assert!(store["rbloat"]["resident_bytes"].as_u64() >= store["memsize"].as_u64());
+}
+
+#[test]
+fn a_dump_has_texts_only_if_they_are_wanted() {
+    let target = Target::ruby(
+        "SECRET = ['tell nobody'.dup, 'also %d' % 7, :\"no #{1}\", 0.5e300] * 3
+         puts 'ready {}'
+         $stdout.flush
+         $stdin.gets",
+    );
+    let folder = tempfile::tempdir().unwrap();
+    for (name, arguments, has_texts) in [("a.ndjson.gz", &[][..], false), ("b.ndjson.gz", &["--values"], true)] {
+        let file = folder.path().join(name);
+        dump(&target.pid().to_string(), &file, arguments);
+        let mut lines = String::new();
+        let mut decoder = GzDecoder::new(fs::File::open(&file).unwrap());
+        std::io::Read::read_to_string(&mut decoder, &mut lines).unwrap();
+        assert_eq!(lines.contains("tell nobody"), has_texts);
+        assert_eq!(lines.contains("also 7"), has_texts);
+        assert!(lines.contains("\"root\":\"SECRET\""), "names are there");
+    }
+}
+
+/// The rows of a table, as values by the names of columns.
+fn rows(folder: &Path, table: &str) -> Vec<BTreeMap<String, Field>> {
+    let file = fs::File::open(folder.join(format!("{table}.parquet"))).unwrap();
+    let file = SerializedFileReader::new(file).unwrap();
+    let rows = file.get_row_iter(None).unwrap().map(Result::unwrap);
+    let by_name = |row: parquet::record::Row| {
+        row.get_column_iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+    };
+    rows.map(by_name).collect()
+}
+
+fn number(field: &Field) -> u64 {
+    match field {
+        Field::Long(number) => *number as u64,
+        _ => panic!("{field:?}"),
+    }
+}
+
+#[test]
+fn tables_have_the_objects_of_the_lines_and_retained_sizes() {
+    let (target, _) = target();
+    let folder = tempfile::tempdir().unwrap();
+    let (file, tables) = (folder.path().join("heap.ndjson"), folder.path().join("heap"));
+    let pid = target.pid().to_string();
+    target.stop();
+    dump(&pid, &file, &["--retained"]);
+    dump(&pid, &PathBuf::from(format!("{}/", tables.display())), &["--retained"]);
+    let (lines, _) = read(&fs::read_to_string(&file).unwrap());
+    let objects = rows(&tables, "objects");
+    assert_eq!(objects.len(), lines.len());
+    let mut retained = 0;
+    for row in &objects {
+        let line = &lines[&format!("{:#x}", number(&row["address"]))];
+        let own = &line["rbloat"];
+        assert_eq!(row["type"], Field::Str(line["type"].as_str().unwrap().into()));
+        assert_eq!(Some(number(&row["memsize"])), line["memsize"].as_u64().or(Some(number(&row["slot_bytes"]))));
+        if line["type"] != "ZOMBIE" {
+            assert_eq!(row["owner"], Field::Str(own["owner"].as_str().unwrap().into()));
+            assert_eq!(Some(number(&row["retained_bytes"])), own["retained_bytes"].as_u64());
+            retained += u64::from(own["retained_bytes"].as_u64() > own["resident_bytes"].as_u64());
+        }
+        assert_eq!(row["value"], Field::Null);
+    }
+    assert!(retained >= 300, "{retained}");
+    let references = rows(&tables, "references");
+    let of_objects = references.iter().filter(|it| it["kind"] == Field::Str("object".into()));
+    let in_lines: usize =
+        lines.values().map(|it| it["references"].as_array().map_or(0, Vec::len)).sum();
+    assert_eq!(of_objects.count(), in_lines);
+    // Each block that an object refers to is in the table.
+    let blocks: BTreeSet<u64> = rows(&tables, "blocks").iter().map(|it| number(&it["address"])).collect();
+    let to_blocks = references.iter().filter(|it| it["kind"] == Field::Str("block".into()));
+    assert!(to_blocks.clone().count() > 1_000);
+    assert!(to_blocks.map(|it| number(&it["to_address"])).all(|at| blocks.contains(&at)));
+    let live: u64 = rows(&tables, "pages").iter().map(|it| number(&it["live"])).sum();
+    assert_eq!(live, objects.len() as u64);
+    assert_eq!(rows(&tables, "dump")[0]["pid"], Field::Long(target.pid().into()));
+    assert_eq!(fs::metadata(&tables).unwrap().mode() & 0o777, 0o700);
+    assert_eq!(fs::metadata(tables.join("objects.parquet")).unwrap().mode() & 0o777, 0o600);
+    target.go_on();
+}
+
+#[test]
+fn the_questions_find_a_leak_and_what_retains_it() {
+    if std::process::Command::new("duckdb").arg("-version").output().is_err() {
+        return testkit::skip("there is no duckdb; `scripts/duckdb` installs it");
+    }
+    let mut target = Target::ruby(
+        "class Entry; def initialize(text) = @text = text; end
+         module Cache; LEAK = []; @recent = []; class << self; attr_accessor :recent; end; end
+         loop do
+           Cache.recent = Array.new(200) { |i| Entry.new('recent %d' % i) }
+           300.times { |i| Cache::LEAK << Entry.new('leaked %d' % i * 9) }
+           GC.start
+           puts 'ready {}'
+           $stdout.flush
+           $stdin.gets or break
+         end"
+            .replace(" = @text = text; end", "; @text = text; end; end")
+            .as_str(),
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let heap = |number: usize| folder.path().join(format!("heap-{number}"));
+    for number in 1..=3 {
+        dump(&target.pid().to_string(), &PathBuf::from(format!("{}/", heap(number).display())), &["--retained"]);
+        target.tell("go on");
+        target.next_truth();
+    }
+    let ask = |at: &Path, settings: &str, question: &str| -> Vec<Value> {
+        let script = format!("{settings}\n.read {}", heap(1).join(question).display());
+        let output = std::process::Command::new("duckdb").current_dir(at).args(["-json", "-c", &script]).output().unwrap();
+        assert!(output.status.success(), "{question}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap_or_default()
+    };
+    let leak = ask(
+        folder.path(),
+        "SET VARIABLE first = 'heap-1'; SET VARIABLE second = 'heap-2'; SET VARIABLE third = 'heap-3';",
+        "leak.sql",
+    );
+    let entry = leak.iter().find(|row| row["owner"] == "Entry").unwrap();
+    assert_eq!((entry["root"].as_str(), entry["objects"].as_u64()), (Some("Cache::LEAK"), Some(300)));
+    let apart = ask(folder.path(), "SET VARIABLE first = 'heap-1'; SET VARIABLE second = 'heap-2';", "diff.sql");
+    let entry = apart.iter().find(|row| row["owner"] == "Entry").unwrap();
+    assert_eq!(entry["more_objects"].as_i64(), Some(300));
+    let ways = ask(&heap(1), "SET VARIABLE from_class = 'Entry'; SET VARIABLE to_class = 'String';", "paths.sql");
+    assert_eq!(ways[0]["path"], "Entry → String");
+    assert!(ways[0]["objects"].as_u64() >= Some(500), "{ways:?}");
+    let largest = ask(&heap(3), "", "largest.sql");
+    assert!(largest.iter().any(|row| row["owner"] == "Array" && row["root"] == "Cache::LEAK"), "{largest:?}");
+    let dominators = ask(&heap(3), "", "dominators.sql");
+    let leaked = dominators.iter().find(|row| row["dominator"] == "Array" && row["owner"] == "Entry").unwrap();
+    assert!(leaked["objects"].as_u64() >= Some(900), "{leaked}");
+    let fill = ask(&heap(1), "", "fill.sql");
+    assert!(["heap pages", "malloc", "strings"].iter().all(|part| fill.iter().any(|row| row["part"] == *part)));
+}
+
+#[test]
+fn a_snapshot_is_no_dump_and_a_process_that_has_ended_has_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let (snapshot, file) = (folder.path().join("a.rbloat"), folder.path().join("heap.ndjson"));
+    let target = Target::scenario("pin", &["--scale", "0.01"]);
+    let pid = target.pid().to_string();
+    assert!(rbloat().args(["snapshot", &pid, "-o"]).arg(&snapshot).status().unwrap().success());
+    let output = rbloat().arg("dump").arg(&snapshot).arg("-o").arg(&file).output().unwrap();
+    let (status, text) = complaint(&output);
+    assert_eq!(status, 2);
+    assert!(text.contains("a snapshot is not a dump") && text.contains("use the process or a core"), "{text}");
+    drop(target);
+    let output = rbloat().args(["dump", &pid, "-o"]).arg(&file).output().unwrap();
+    assert_eq!(complaint(&output).0, 3);
+    assert!(!file.exists());
+}

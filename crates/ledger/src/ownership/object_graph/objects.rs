@@ -1,0 +1,186 @@
+//! The objects that an object refers to, by itself or over its memory, as the garbage collector marks them.
+
+use std::collections::{BTreeMap, HashSet};
+
+use ruby::{ClassKind, RootKind};
+
+use crate::ownership::bits::Bits;
+use crate::ownership::root_memory::Root;
+use crate::ownership::weak::WeakReferences;
+
+use super::paths::{Level, Paths};
+use super::{EVERYTHING, FINALIZERS, FIRST_LIST, Node, ObjectGraph};
+
+/// Several objects may refer to the same memory, whose references are read again for each. All together are read at most this many
+/// times.
+const MAX_TIMES: usize = 8;
+
+/// Finds the references of objects, one object after the other.
+pub(crate) struct ObjectReferences<'a> {
+    graph: &'a ObjectGraph<'a>,
+    paths: &'a Paths,
+    /// The slot of the class Object, which has the constants without a module.
+    object_class: Option<u32>,
+    /// The memory that was read once.
+    known: Bits,
+    /// The nodes that may still be read again.
+    budget: usize,
+    /// The memory of the object that is being read, and what is to be read of it.
+    own: HashSet<u32>,
+    waiting: Vec<u32>,
+}
+
+impl<'a> ObjectReferences<'a> {
+    pub(crate) fn new(graph: &'a ObjectGraph<'a>, paths: &'a Paths) -> Self {
+        let is_object = |it: &&ruby::Class| {
+            matches!(it.kind, ClassKind::Visible(_)) && it.name.as_deref() == Some("Object")
+        };
+        let address = graph.space.classes.iter().find(is_object).and_then(ruby::Class::address);
+        Self {
+            graph,
+            paths,
+            object_class: address.and_then(|at| graph.space.slot_at(at)),
+            known: Bits::new(graph.len()),
+            budget: MAX_TIMES * graph.len(),
+            own: HashSet::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Fills `slots` with the objects that the object in `slot` refers to, each once, without its class. Objects that share the
+    /// memory of another one refer to that, and not to what is in the memory.
+    pub(crate) fn of_object(&mut self, slot: u32, is_shared: bool, slots: &mut Vec<u32>) {
+        slots.clear();
+        let graph = self.graph;
+        let class = graph.class_node(slot);
+        self.begin();
+        graph.of_node(Node::Slot(slot), |to, level| {
+            if Some(to) != class {
+                self.add(to, level, !is_shared, slots);
+            }
+        });
+        if !WeakReferences::is_weak_object(graph.space, slot) {
+            slots.extend(
+                graph.space.links.of(slot).iter().filter(|to| graph.named_slots.contains(**to)),
+            );
+        }
+        if self.object_class == Some(slot) {
+            let constants = graph.global_roots.iter().filter_map(|&root| {
+                let root = graph.named_roots.get(root as usize)?;
+                (root.kind == RootKind::Constant).then_some(root.value)
+            });
+            slots.extend(constants);
+        }
+        self.follow(slots);
+        slots.sort_unstable();
+        slots.dedup();
+    }
+
+    /// The objects that roots refer to, by the names that roots have in Ruby (`rb_gc_mark_roots` in gc.c).
+    pub(crate) fn of_roots(&mut self) -> BTreeMap<&'static str, Vec<u32>> {
+        let mut roots: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+        let mut nodes = Vec::new();
+        self.graph.references(self.paths, EVERYTHING, |to, _| nodes.push(to));
+        for node in nodes {
+            let Some(category) = self.category(node) else { continue };
+            let slots = roots.entry(category).or_default();
+            self.begin();
+            self.graph.of_node(self.graph.node(node), |to, level| self.add(to, level, true, slots));
+            if let Node::Memory(root) = self.graph.node(node) {
+                self.add_named(root, slots);
+            }
+            self.follow(slots);
+        }
+        // Their words, and not what is behind memory: threads and fibers have that.
+        let pointers = self.graph.pointers;
+        let stacks = (0..pointers.roots.len()).filter(|it| pointers.roots[*it].is_stack());
+        let words = stacks.flat_map(|index| pointers.slots(pointers.root(index)));
+        roots.entry("machine_context").or_default().extend(words.map(|it| it.to()));
+        for slots in roots.values_mut() {
+            slots.sort_unstable();
+            slots.dedup();
+        }
+        roots.retain(|_, slots| !slots.is_empty());
+        roots
+    }
+
+    fn category(&self, root: u32) -> Option<&'static str> {
+        Some(match self.graph.node(root) {
+            Node::Named(index) => {
+                let root = self.graph.named_roots.get(index as usize)?;
+                match root.kind {
+                    RootKind::GlobalVariable => "global_tbl",
+                    RootKind::Table if root.name == "(symbols)" => "global_symbols",
+                    RootKind::Table => "vm",
+                    // Classes and threads refer to these.
+                    _ => return None,
+                }
+            }
+            Node::List(0) => "end_proc",
+            Node::List(list) if FIRST_LIST + list == FINALIZERS => "finalizers",
+            Node::List(3) => "trap_list",
+            Node::List(_) | Node::Threads => "vm",
+            Node::Memory(node) => match self.graph.root_at(node)? {
+                Root::Variables(module) if self.graph.table.is_interpreter(module) => "vm",
+                Root::Variables(_) => "global_list",
+                Root::Locals => "machine_context",
+                // Their words come last.
+                Root::Stacks | Root::Values => return None,
+            },
+            Node::Everything | Node::ExtensionMemory | Node::Slot(_) => return None,
+        })
+    }
+
+    fn begin(&mut self) {
+        self.own.clear();
+        self.waiting.clear();
+    }
+
+    fn add(&mut self, to: u32, level: Level, follows: bool, slots: &mut Vec<u32>) {
+        if level >= Level::Uncertain {
+            return;
+        }
+        match self.graph.node(to) {
+            Node::Slot(slot) => slots.push(slot),
+            Node::Named(root) => {
+                slots.extend(self.graph.named_roots.get(root as usize).map(|root| root.value));
+            }
+            Node::Memory(node) if follows && self.may_read(to) => self.waiting.push(node),
+            _ => {}
+        }
+    }
+
+    /// Returns true for memory of the object that is not read yet.
+    fn may_read(&mut self, node: u32) -> bool {
+        if !self.own.insert(node) {
+            return false;
+        }
+        if !self.known.insert(node) {
+            let Some(budget) = self.budget.checked_sub(1) else { return false };
+            self.budget = budget;
+        }
+        true
+    }
+
+    fn follow(&mut self, slots: &mut Vec<u32>) {
+        while let Some(node) = self.waiting.pop() {
+            let graph = self.graph;
+            graph.of_node(Node::Memory(node), |to, level| self.add(to, level, true, slots));
+            self.add_named(node, slots);
+        }
+    }
+
+    /// Adds the objects with a name to which memory refers. Paths to them lead over their names only, but the collector marks them.
+    fn add_named(&self, node: u32, slots: &mut Vec<u32>) {
+        let graph = self.graph;
+        let is_weak = graph.weak.is_weak_table(node)
+            || graph.weak.is_subclass_entry(node)
+            || graph.pointers.lists.has_entry(node);
+        if !is_weak && graph.pointers.is_inner(node) {
+            let edges = graph.pointers.slots(node).iter();
+            let named =
+                edges.filter(|it| !it.is_uncertain() && graph.named_slots.contains(it.to()));
+            slots.extend(named.map(|it| it.to()));
+        }
+    }
+}
