@@ -1,9 +1,10 @@
 //! docs/formats.md describes the tables that there are, and docs/archive.md the questions.
 
-use archive::{Column, KEYS, QUESTIONS, TABLES, Table};
+use archive::{Column, DUMP_QUESTIONS, DUMP_TABLES, KEYS, QUESTIONS, TABLES, Table};
 
 const FORMATS: &str = include_str!("../../../docs/formats.md");
 const PAGE: &str = include_str!("../../../docs/archive.md");
+const DUMPS: &str = include_str!("../../../docs/dump.md");
 
 fn row(column: &Column) -> String {
     let optional = if column.optional { ", may be NULL" } else { "" };
@@ -36,5 +37,21 @@ fn the_page_lists_the_questions() {
         assert!(!question.title().is_empty(), "{}", question.name);
         // Statements are separated by semicolons.
         assert!(!question.sql.contains(';'), "{}", question.name);
+    }
+}
+
+#[test]
+fn the_page_lists_the_columns_of_each_table_of_a_dump() {
+    let (_, layout) = FORMATS.split_once("## Dumps\n").unwrap();
+    let (layout, _) = layout.split_once("\n## Archives\n").unwrap();
+    for Table { name, row: meaning, columns } in &DUMP_TABLES {
+        let (_, section) = layout.split_once(&format!("\n### {name}\n")).unwrap();
+        assert!(section.starts_with(&format!("\nA row is {meaning}.\n")), "{name}");
+        assert_eq!(rows(section), columns.iter().map(row).collect::<Vec<_>>(), "{name}");
+    }
+    assert_eq!(layout.matches("\n### ").count(), DUMP_TABLES.len());
+    for question in &DUMP_QUESTIONS {
+        assert!(DUMPS.contains(&format!("{}.sql", question.name)), "{}", question.name);
+        assert!(!question.title().is_empty(), "{}", question.name);
     }
 }

@@ -129,7 +129,7 @@ fn pages_for_users() -> Vec<String> {
 
 #[test]
 fn pages_for_users_are_short() {
-    const MAX_WORDS: usize = 25_000;
+    const MAX_WORDS: usize = 25_500;
     const MAX_WORDS_OF_README: usize = 1_500;
     let pages = pages_for_users();
     assert!(pages.len() > 20 && pages.iter().any(|page| page == "gem/README.md"), "{pages:?}");

@@ -199,7 +199,7 @@ impl Dump<'_> {
             else {
                 continue;
             };
-            let class = detail.class.and_then(|it| self.address(it));
+            let class = self.class(*its, &detail);
             finder.of_object(slot, detail.is(Fact::Shared), &mut slots);
             references.clear();
             let addresses = slots.iter().filter_map(|it| self.address(*it));
@@ -293,6 +293,13 @@ impl Dump<'_> {
         self.graph.space.slot_address(slot as usize)
     }
 
+    fn class(&self, slot: Slot, detail: &Detail) -> Option<Address> {
+        match detail.is(Fact::NamedClass) {
+            true => self.graph.space.classes.get(slot.class() as usize)?.address(),
+            false => self.address(detail.class?),
+        }
+    }
+
     fn imemo(&self, slot: Slot) -> Option<ImemoType> {
         match self.graph.space.classes.get(slot.class() as usize)?.kind {
             ClassKind::Imemo(imemo) => Some(imemo),
@@ -357,12 +364,14 @@ impl Dump<'_> {
     fn retained(&self, sizes: &RetainedSizes<'_>, number: u32) -> RetainedByObject<'_> {
         let (bytes, objects) = sizes.of(number);
         let dominator = self.first_object(sizes.dominators_of(number));
-        let last = sizes.dominators_of(number).last().filter(|_| dominator.is_none());
+        // A linked list has many dominators, so they are all visited only if none is an object.
+        let last = || sizes.dominators_of(number).last();
+        let root = if dominator.is_none() { last() } else { None };
         RetainedByObject {
             bytes,
             objects: objects.into(),
             dominator,
-            dominating_root: last.map(|root| self.graph.root_name(root)),
+            dominating_root: root.map(|root| self.graph.root_name(root)),
         }
     }
 
@@ -377,21 +386,24 @@ impl Dump<'_> {
     }
 }
 
-/// A number of bytes for each slot, mostly in four bytes.
+/// A number of bytes for each slot, mostly in two bytes: there are millions.
 #[derive(Default)]
 struct BytesOfBlocks {
-    small: Vec<u32>,
+    /// In units of the smallest alignment of blocks.
+    small: Vec<u16>,
     large: HashMap<u32, u64>,
 }
 
 impl BytesOfBlocks {
+    const UNIT: u64 = 8;
+
     fn add(&mut self, slot: u32, bytes: u64) {
         let sum = self.of(slot).saturating_add(bytes);
         let Some(small) = self.small.get_mut(slot as usize) else { return };
-        match u32::try_from(sum) {
-            Ok(sum) if sum < u32::MAX => *small = sum,
+        match u16::try_from(sum / Self::UNIT) {
+            Ok(units) if units < u16::MAX && sum.is_multiple_of(Self::UNIT) => *small = units,
             _ => {
-                *small = u32::MAX;
+                *small = u16::MAX;
                 self.large.insert(slot, sum);
             }
         }
@@ -399,9 +411,23 @@ impl BytesOfBlocks {
 
     fn of(&self, slot: u32) -> u64 {
         match self.small.get(slot as usize) {
-            Some(&u32::MAX) => self.large.get(&slot).copied().unwrap_or_default(),
-            Some(&bytes) => bytes.into(),
+            Some(&u16::MAX) => self.large.get(&slot).copied().unwrap_or_default(),
+            Some(&units) => u64::from(units) * Self::UNIT,
             None => 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_blocks_add_up_whatever_their_size() {
+        let mut bytes = BytesOfBlocks { small: vec![0; 3], ..BytesOfBlocks::default() };
+        for (slot, its) in [(0, 16), (0, 24), (1, 3), (1, 5), (2, 1 << 40), (2, 8), (9, 8)] {
+            bytes.add(slot, its);
+        }
+        assert_eq!([0, 1, 2, 9].map(|slot| bytes.of(slot)), [40, 8, (1 << 40) + 8, 0]);
     }
 }

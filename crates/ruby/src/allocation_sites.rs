@@ -30,6 +30,8 @@ const GENERATION: usize = 56;
 /// The bytes of the table that are read at a time, and the most of one path.
 const BLOCK: usize = 64 << 10;
 const MAX_PATH: usize = 4096;
+/// The most bytes of all names.
+const MAX_NAMES: usize = 64 << 20;
 /// The lowest byte of a symbol that is never freed: its number is in the others.
 const STATIC_SYMBOL: u64 = 0x0c;
 
@@ -118,13 +120,19 @@ struct Names {
     all: Vec<String>,
     /// By the word that stands for it: a pointer or a symbol.
     known: HashMap<u64, Option<u32>>,
+    bytes: usize,
 }
 
 impl Names {
     fn number(&mut self, word: u64, read: impl FnOnce(u64) -> Option<String>) -> Option<u32> {
-        let Self { all, known } = self;
+        let Self { all, known, bytes } = self;
         *known.entry(word).or_insert_with(|| {
-            all.push(read(word)?);
+            if *bytes > MAX_NAMES {
+                return None;
+            }
+            let name = read(word)?;
+            *bytes += name.len();
+            all.push(name);
             u32::try_from(all.len() - 1).ok()
         })
     }

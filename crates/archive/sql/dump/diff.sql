@@ -10,7 +10,7 @@ WITH
     SELECT owner, 1, memsize FROM second ANTI JOIN first USING (address, type, owner)
   )
 SELECT owner, count(*) FILTER (sign > 0) AS new_objects, count(*) FILTER (sign < 0) AS gone_objects,
-  sum(sign) AS more_objects, sum(sign * memsize) AS more_bytes
+  sum(sign)::BIGINT AS more_objects, sum(sign * memsize)::BIGINT AS more_bytes
 FROM apart
 GROUP BY owner
 ORDER BY more_bytes DESC, owner

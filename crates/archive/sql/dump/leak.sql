@@ -5,7 +5,7 @@ WITH
   first AS (SELECT address, type, owner FROM read_parquet(getvariable('first') || '/objects.parquet')),
   second AS (SELECT address, type, owner FROM read_parquet(getvariable('second') || '/objects.parquet')),
   third AS (SELECT * FROM read_parquet(getvariable('third') || '/objects.parquet'))
-SELECT owner, file, line, root, count(*) AS objects, sum(memsize) AS bytes, printf('0x%x', min(address)) AS example
+SELECT owner, file, line, root, count(*) AS objects, sum(memsize)::BIGINT AS bytes, printf('0x%x', min(address)) AS example
 FROM third
 SEMI JOIN second USING (address, type, owner)
 ANTI JOIN first USING (address, type, owner)

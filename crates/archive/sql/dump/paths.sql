@@ -2,10 +2,10 @@
 --   SET VARIABLE from_class = 'Cache'; SET VARIABLE to_class = 'String'; SET VARIABLE longest = 6;
 WITH RECURSIVE
   objects AS (SELECT address, owner FROM 'objects.parquet'),
-  links AS (SELECT from_address, to_address FROM 'references.parquet' WHERE kind = 'object'),
+  links AS (SELECT from_address, to_address FROM 'references.parquet' WHERE NOT block),
   reached(address, owner, path, steps) USING KEY (address) AS (
     SELECT address, owner, owner, 0 FROM objects WHERE owner = getvariable('from_class')
-    UNION
+    UNION ALL
     SELECT objects.address, objects.owner, reached.path || ' → ' || objects.owner, reached.steps + 1
     FROM reached
     JOIN links ON links.from_address = reached.address

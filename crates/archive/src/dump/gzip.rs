@@ -14,7 +14,7 @@ use super::ndjson::{Counts, write_lines};
 /// If `out` cannot be written to.
 pub fn write_compressed_lines(dump: &Dump<'_>, out: &mut (dyn Write + Send)) -> io::Result<Counts> {
     std::thread::scope(|scope| {
-        let (sender, receiver) = std::sync::mpsc::sync_channel::<Vec<u8>>(4);
+        let (sender, receiver) = std::sync::mpsc::sync_channel::<Vec<u8>>(2);
         let compressor = scope.spawn(move || {
             let mut encoder = GzEncoder::new(out, Compression::fast());
             receiver.iter().try_for_each(|bytes| encoder.write_all(&bytes))?;

@@ -94,9 +94,13 @@ impl Line {
     }
 
     fn hexadecimal(&mut self, Address(address): Address) {
-        self.bytes.extend(b"\"0x");
-        let digits = (u64::BITS - address.leading_zeros()).div_ceil(4).max(1);
-        self.bytes.extend((0..digits).rev().map(|at| DIGITS[(address >> (4 * at) & 15) as usize]));
+        let mut digits = *b"0x0000000000000000";
+        let count = (u64::BITS - address.leading_zeros()).div_ceil(4).max(1) as usize;
+        for at in 0..count {
+            digits[1 + count - at] = DIGITS[(address >> (4 * at) & 15) as usize];
+        }
+        self.bytes.push(b'"');
+        self.bytes.extend(&digits[..2 + count]);
         self.bytes.push(b'"');
     }
 

@@ -9,7 +9,7 @@ use ruby::{Detail, Fact, SlotType};
 use super::line::Line;
 
 /// The bytes that are written at a time.
-const BUFFER: usize = 1 << 20;
+const BUFFER: usize = 1 << 18;
 
 /// The numbers of what was written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -77,7 +77,7 @@ const REFERENCES: Table = Table {
     columns: &[
         integer("from_address", "the object"),
         integer("to_address", "the object or block that it refers to"),
-        text("kind", "`object` or `block`"),
+        flag("block", "true for a block, false for an object"),
     ],
 };
 
@@ -173,11 +173,11 @@ pub fn write_tables<W: Write + Send>(
         counts.objects += 1;
         counts.references += object.references.len() as u64;
         write_object(&mut objects, object)?;
-        for (to, kind) in [(object.references, "object"), (object.blocks, "block")] {
+        for (to, is_block) in [(object.references, false), (object.blocks, true)] {
             for to in to {
                 references.integer(Some(number(object.address.0)))?;
                 references.integer(Some(number(to.0)))?;
-                references.text(Some(kind))?;
+                references.flag(is_block)?;
             }
         }
         Ok::<_, ParquetError>(())

@@ -11,6 +11,7 @@ use parquet::record::Field;
 use serde_json::Value;
 use testkit::{Target, outside};
 
+use crate::cores::core_by_gdb;
 use crate::{complaint, rbloat};
 
 /// Objects of all types, and the file with the process's own dump.
@@ -49,13 +50,31 @@ const PROGRAM: &str = r##"
 /// The types of which a dump has exactly the references and sizes that Ruby counts. Regular expressions and matches have only the same
 /// references.
 const EXACT: [&str; 10] = [
-    "STRING", "ARRAY", "HASH", "OBJECT", "STRUCT", "FLOAT", "BIGNUM", "COMPLEX", "RATIONAL", "SYMBOL",
+    "STRING", "ARRAY", "HASH", "OBJECT", "STRUCT", "FLOAT", "BIGNUM", "COMPLEX", "RATIONAL",
+    "SYMBOL",
 ];
 const SAME_REFERENCES: [&str; 2] = ["REGEXP", "MATCH"];
 /// The fields that are the same, if the process's own dump has them.
 const FIELDS: [&str; 19] = [
-    "type", "class", "slot_size", "shape_id", "frozen", "embedded", "fstring", "shared", "bytesize", "capacity", "encoding",
-    "coderange", "size", "length", "ivars", "default", "name", "struct", "imemo_type",
+    "type",
+    "class",
+    "slot_size",
+    "shape_id",
+    "frozen",
+    "embedded",
+    "fstring",
+    "shared",
+    "bytesize",
+    "capacity",
+    "encoding",
+    "coderange",
+    "size",
+    "length",
+    "ivars",
+    "default",
+    "name",
+    "struct",
+    "imemo_type",
 ];
 const FLAGS: [&str; 4] = ["wb_protected", "old", "uncollectible", "marked"];
 /// The objects that the process changes or replaces between its own dump and ours: the open file, and what its end runs.
@@ -69,6 +88,8 @@ fn read(lines: &str) -> Objects {
     for line in lines.lines() {
         let value: Value = serde_json::from_str(line).unwrap_or_else(|it| panic!("{it}: {line}"));
         match value["type"].as_str().unwrap() {
+            // Registers and stacks differ by the time.
+            "ROOT" if value["root"] == "machine_context" => {}
             "ROOT" => roots.extend(references(&value)),
             "SHAPE" => {}
             _ => _ = objects.insert(value["address"].as_str().unwrap().to_owned(), value),
@@ -130,8 +151,11 @@ fn a_dump_has_the_objects_classes_references_and_sizes_of_dump_all() {
         let is_exact = EXACT.contains(&kind);
         for field in FIELDS {
             // Dead objects, and internal ones whose second word is no class, have other fields.
-            let counts = !matches!(kind, "IMEMO" | "ZOMBIE") || matches!(field, "type" | "imemo_type");
-            if counts && !their[field].is_null() && their[field] != our[field] {
+            let counts =
+                !matches!(kind, "IMEMO" | "ZOMBIE") || matches!(field, "type" | "imemo_type");
+            // In 2.7, a singleton class has the name of the class of its objects.
+            let is_name = field == "name" && their[field] == our["real_class_name"];
+            if counts && !is_name && !their[field].is_null() && their[field] != our[field] {
                 note(field, format!("{} and not {}", our[field], their[field]));
             }
         }
@@ -142,8 +166,12 @@ fn a_dump_has_the_objects_classes_references_and_sizes_of_dump_all() {
         }
         let traced = ["file", "line", "generation"].into_iter().filter(|_| is_exact);
         traced.filter(|it| their[it] != our[it]).for_each(|it| note(it, our[it].to_string()));
-        if is_exact && their["memsize"] != our["memsize"] {
-            note("memsize", format!("{} and not {}", our["memsize"], their["memsize"]));
+        let [own_bytes, their_bytes] = [our, their].map(|it| it["memsize"].as_u64().unwrap_or(0));
+        // Up to 3.4, the variables of a string are in a table of all objects, which a dump does not count.
+        let of_variables = their_bytes.saturating_sub(own_bytes);
+        let has_variables = kind == "STRING" && of_variables % 8 == 0 && of_variables <= 64;
+        if is_exact && own_bytes != their_bytes && !has_variables {
+            note("memsize", format!("{own_bytes} and not {their_bytes}"));
         }
         // Up to 3.4, a symbol does not mark its string, as a table does.
         if is_exact && kind != "SYMBOL" && kind != "STRING" || SAME_REFERENCES.contains(&kind) {
@@ -152,24 +180,29 @@ fn a_dump_has_the_objects_classes_references_and_sizes_of_dump_all() {
                 note("references", format!("{our:?} and not {their:?}"));
             }
         }
-        let text = our["value"].as_str();
-        if let (Some(text), Some(their), true) = (text, their["value"].as_str(), kind != "FLOAT") {
-            if text != their {
-                note("value", format!("{text:?} and not {their:?}"));
-            }
+        let is_text = our["value"].is_string() && their["value"].is_string() && kind != "FLOAT";
+        if is_text && our["value"] != their["value"] {
+            note("value", format!("{} and not {}", our["value"], their["value"]));
         }
     }
-    for kind in ["STRING", "ARRAY", "HASH", "OBJECT", "STRUCT", "CLASS", "MODULE", "DATA", "IMEMO"] {
+    for kind in ["STRING", "ARRAY", "HASH", "OBJECT", "STRUCT", "CLASS", "MODULE", "DATA", "IMEMO"]
+    {
         assert!(compared.get(kind).is_some_and(|count| *count >= 5), "{kind}: {compared:?}");
     }
     wrong.retain(|_, cases| cases.len() > MAX_CHANGED);
     let shown: Vec<_> = wrong.iter().map(|(what, them)| (what, them.len(), &them[..2])).collect();
     assert!(wrong.is_empty(), "{shown:#?}");
+    // Tools look up what an object refers to.
+    let all = ours.values().flat_map(references).chain(roots.iter().cloned());
+    let unknown: BTreeSet<_> = all.filter(|it| !ours.contains_key(it)).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
     let new = ours.keys().filter(|it| !theirs.contains_key(*it)).count();
     assert!(new <= 50, "{new} objects that the process does not have");
-    // Of the roots most are the same: other registers and stacks are read.
-    let both = roots.intersection(&their_roots).count();
-    assert!(both * 10 >= their_roots.len() * 8, "{both} of {}", their_roots.len());
+    // Objects that C code registered are in an array, which is the root.
+    let behind = roots.iter().filter_map(|it| ours.get(it)).flat_map(references);
+    let reached: BTreeSet<String> = roots.iter().cloned().chain(behind).collect();
+    let both = reached.intersection(&their_roots).count();
+    assert!(both * 100 >= their_roots.len() * 95, "{both} of {}", their_roots.len());
 
     // The fields of our own.
     let store = ours.values().find(|it| it["rbloat"]["owner"] == "Plain").unwrap();
@@ -188,7 +221,9 @@ fn a_dump_has_texts_only_if_they_are_wanted() {
          $stdin.gets",
     );
     let folder = tempfile::tempdir().unwrap();
-    for (name, arguments, has_texts) in [("a.ndjson.gz", &[][..], false), ("b.ndjson.gz", &["--values"], true)] {
+    for (name, arguments, has_texts) in
+        [("a.ndjson.gz", &[][..], false), ("b.ndjson.gz", &["--values"], true)]
+    {
         let file = folder.path().join(name);
         dump(&target.pid().to_string(), &file, arguments);
         let mut lines = String::new();
@@ -235,7 +270,10 @@ fn tables_have_the_objects_of_the_lines_and_retained_sizes() {
         let line = &lines[&format!("{:#x}", number(&row["address"]))];
         let own = &line["rbloat"];
         assert_eq!(row["type"], Field::Str(line["type"].as_str().unwrap().into()));
-        assert_eq!(Some(number(&row["memsize"])), line["memsize"].as_u64().or(Some(number(&row["slot_bytes"]))));
+        assert_eq!(
+            Some(number(&row["memsize"])),
+            line["memsize"].as_u64().or(Some(number(&row["slot_bytes"])))
+        );
         if line["type"] != "ZOMBIE" {
             assert_eq!(row["owner"], Field::Str(own["owner"].as_str().unwrap().into()));
             assert_eq!(Some(number(&row["retained_bytes"])), own["retained_bytes"].as_u64());
@@ -245,13 +283,14 @@ fn tables_have_the_objects_of_the_lines_and_retained_sizes() {
     }
     assert!(retained >= 300, "{retained}");
     let references = rows(&tables, "references");
-    let of_objects = references.iter().filter(|it| it["kind"] == Field::Str("object".into()));
+    let of_objects = references.iter().filter(|it| it["block"] == Field::Bool(false));
     let in_lines: usize =
         lines.values().map(|it| it["references"].as_array().map_or(0, Vec::len)).sum();
     assert_eq!(of_objects.count(), in_lines);
     // Each block that an object refers to is in the table.
-    let blocks: BTreeSet<u64> = rows(&tables, "blocks").iter().map(|it| number(&it["address"])).collect();
-    let to_blocks = references.iter().filter(|it| it["kind"] == Field::Str("block".into()));
+    let blocks: BTreeSet<u64> =
+        rows(&tables, "blocks").iter().map(|it| number(&it["address"])).collect();
+    let to_blocks = references.iter().filter(|it| it["block"] == Field::Bool(true));
     assert!(to_blocks.clone().count() > 1_000);
     assert!(to_blocks.map(|it| number(&it["to_address"])).all(|at| blocks.contains(&at)));
     let live: u64 = rows(&tables, "pages").iter().map(|it| number(&it["live"])).sum();
@@ -278,19 +317,25 @@ fn the_questions_find_a_leak_and_what_retains_it() {
            $stdout.flush
            $stdin.gets or break
          end"
-            .replace(" = @text = text; end", "; @text = text; end; end")
-            .as_str(),
+        .replace(" = @text = text; end", "; @text = text; end; end")
+        .as_str(),
     );
     let folder = tempfile::tempdir().unwrap();
     let heap = |number: usize| folder.path().join(format!("heap-{number}"));
     for number in 1..=3 {
-        dump(&target.pid().to_string(), &PathBuf::from(format!("{}/", heap(number).display())), &["--retained"]);
+        dump(
+            &target.pid().to_string(),
+            &PathBuf::from(format!("{}/", heap(number).display())),
+            &["--retained"],
+        );
         target.tell("go on");
         target.next_truth();
     }
     let ask = |at: &Path, settings: &str, question: &str| -> Vec<Value> {
-        let script = format!("{settings}\n.read {}", heap(1).join(question).display());
-        let output = std::process::Command::new("duckdb").current_dir(at).args(["-json", "-c", &script]).output().unwrap();
+        let read = format!(".read {}", heap(1).join(question).display());
+        let mut command = std::process::Command::new("duckdb");
+        command.current_dir(at).args(["-json", "-c", settings, "-c", &read]);
+        let output = command.output().unwrap();
         assert!(output.status.success(), "{question}: {}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap_or_default()
     };
@@ -300,20 +345,41 @@ fn the_questions_find_a_leak_and_what_retains_it() {
         "leak.sql",
     );
     let entry = leak.iter().find(|row| row["owner"] == "Entry").unwrap();
-    assert_eq!((entry["root"].as_str(), entry["objects"].as_u64()), (Some("Cache::LEAK"), Some(300)));
-    let apart = ask(folder.path(), "SET VARIABLE first = 'heap-1'; SET VARIABLE second = 'heap-2';", "diff.sql");
+    assert_eq!(
+        (entry["root"].as_str(), entry["objects"].as_u64()),
+        (Some("Cache::LEAK"), Some(300))
+    );
+    let apart = ask(
+        folder.path(),
+        "SET VARIABLE first = 'heap-1'; SET VARIABLE second = 'heap-2';",
+        "diff.sql",
+    );
     let entry = apart.iter().find(|row| row["owner"] == "Entry").unwrap();
     assert_eq!(entry["more_objects"].as_i64(), Some(300));
-    let ways = ask(&heap(1), "SET VARIABLE from_class = 'Entry'; SET VARIABLE to_class = 'String';", "paths.sql");
+    let ways = ask(
+        &heap(1),
+        "SET VARIABLE from_class = 'Entry'; SET VARIABLE to_class = 'String';",
+        "paths.sql",
+    );
     assert_eq!(ways[0]["path"], "Entry → String");
     assert!(ways[0]["objects"].as_u64() >= Some(500), "{ways:?}");
-    let largest = ask(&heap(3), "", "largest.sql");
-    assert!(largest.iter().any(|row| row["owner"] == "Array" && row["root"] == "Cache::LEAK"), "{largest:?}");
-    let dominators = ask(&heap(3), "", "dominators.sql");
-    let leaked = dominators.iter().find(|row| row["dominator"] == "Array" && row["owner"] == "Entry").unwrap();
+    let largest = ask(&heap(3), "SET VARIABLE nothing = 0", "largest.sql");
+    assert!(
+        largest.iter().any(|row| row["owner"] == "Array" && row["root"] == "Cache::LEAK"),
+        "{largest:?}"
+    );
+    let dominators = ask(&heap(3), "SET VARIABLE nothing = 0", "dominators.sql");
+    let leaked = dominators
+        .iter()
+        .find(|row| row["dominator"] == "Array" && row["owner"] == "Entry")
+        .unwrap();
     assert!(leaked["objects"].as_u64() >= Some(900), "{leaked}");
-    let fill = ask(&heap(1), "", "fill.sql");
-    assert!(["heap pages", "malloc", "strings"].iter().all(|part| fill.iter().any(|row| row["part"] == *part)));
+    let fill = ask(&heap(1), "SET VARIABLE nothing = 0", "fill.sql");
+    assert!(
+        ["heap pages", "malloc", "strings"]
+            .iter()
+            .all(|part| fill.iter().any(|row| row["part"] == *part))
+    );
 }
 
 #[test]
@@ -326,9 +392,37 @@ fn a_snapshot_is_no_dump_and_a_process_that_has_ended_has_none() {
     let output = rbloat().arg("dump").arg(&snapshot).arg("-o").arg(&file).output().unwrap();
     let (status, text) = complaint(&output);
     assert_eq!(status, 2);
-    assert!(text.contains("a snapshot is not a dump") && text.contains("use the process or a core"), "{text}");
+    assert!(
+        text.contains("a snapshot is not a dump") && text.contains("use the process or a core"),
+        "{text}"
+    );
     drop(target);
     let output = rbloat().args(["dump", &pid, "-o"]).arg(&file).output().unwrap();
     assert_eq!(complaint(&output).0, 3);
     assert!(!file.exists());
+}
+
+#[test]
+fn a_core_has_the_objects_and_references_of_the_process() {
+    let (target, _) = target();
+    let folder = tempfile::tempdir().unwrap();
+    let [of_process, of_core] = ["a.ndjson", "b.ndjson"].map(|name| folder.path().join(name));
+    target.stop_asleep();
+    let core = core_by_gdb(&target, folder.path());
+    dump(&target.pid().to_string(), &of_process, &[]);
+    // gcore, which runs outside, has written the paths of files as they are outside.
+    dump(core.to_str().unwrap(), &of_core, &[]);
+    let [of_process, of_core] =
+        [of_process, of_core].map(|file| read(&fs::read_to_string(file).unwrap()).0);
+    assert_eq!(of_process.len(), of_core.len());
+    for (address, object) in &of_process {
+        for field in FIELDS.iter().chain(&["memsize", "flags"]) {
+            assert_eq!(object[field], of_core[address][field], "{field} of {address}");
+        }
+        // Stacks may be missing in a core.
+        if EXACT.contains(&object["type"].as_str().unwrap()) {
+            assert_eq!(references(object), references(&of_core[address]), "{address}");
+        }
+    }
+    target.go_on();
 }

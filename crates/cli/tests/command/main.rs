@@ -9,6 +9,7 @@ mod compares;
 mod containers;
 mod cores;
 mod diffs;
+mod dump;
 mod errors;
 mod export;
 mod family;

@@ -12,8 +12,10 @@ use crate::layout::object_layouts::{
 };
 use crate::layout::room::Unit;
 use crate::layout::shape_tree::{ShapeHome, ShapeTree};
+use crate::model::class::ClassKind;
 use crate::model::details::{Detail, Details, DetailsPart, Fact};
 use crate::model::heap_page::HeapPage;
+use crate::model::imemo::ImemoType;
 use crate::model::slot::SlotType;
 use crate::object_space::ObjectSpace;
 use crate::word::word;
@@ -41,6 +43,8 @@ const IS_TRANSIENT: u64 = 1 << 25;
 const STRUCT_IS_TRANSIENT: u64 = 1 << 15;
 /// The texts that are read, all together, are at most this many times the resident memory: absent pages are zeros without end.
 const MAX_TIMES: u64 = 2;
+/// The bytes of a text that are read at a time.
+const TEXT_BLOCK: u64 = 1 << 20;
 
 /// Reads the fields of all live objects, with the texts of strings if `values` is true. `image` is the one that the objects were
 /// read from.
@@ -51,7 +55,7 @@ pub fn details(image: &Image<'_>, space: &ObjectSpace, values: bool) -> Details 
     let parts = each(PORTIONS, |number| {
         let pages = count * number / PORTIONS..count * (number + 1) / PORTIONS;
         let bodies = BodyReader::new(image, space);
-        let mut reader = DetailsReader { bodies, text_budget: values.then_some(budget) };
+        let mut reader = DetailsReader { bodies, values, text_budget: budget };
         let mut part = DetailsPart::default();
         for page in &space.pages[pages] {
             reader.read_page(page, &mut part);
@@ -63,8 +67,10 @@ pub fn details(image: &Image<'_>, space: &ObjectSpace, values: bool) -> Details 
 
 struct DetailsReader<'a> {
     bodies: BodyReader<'a>,
-    /// The bytes of text that may still be read; `None` if texts are not wanted.
-    text_budget: Option<u64>,
+    /// True if the texts of strings are wanted.
+    values: bool,
+    /// The bytes of text that may still be read.
+    text_budget: u64,
 }
 
 impl DetailsReader<'_> {
@@ -94,8 +100,15 @@ impl DetailsReader<'_> {
         let Some(head) = self.bodies.head(slot) else { return detail };
         let (flags, space) = (head.flags(), self.bodies.space);
         detail.set(Fact::Frozen, flags & FROZEN != 0);
-        detail.class = space.slot_at(Address(head.word(1))).filter(|_| has_class(&head));
-        detail.shape = space.shape_tree.and_then(|tree| shape_number(tree, &head));
+        if has_class(&head, space) {
+            let named = space.slots.get(slot as usize).map(|it| it.class() as usize);
+            let named = named.and_then(|class| space.classes.get(class)?.address());
+            let class = Address(head.word(1));
+            // Of most objects it is the one that its slot names already.
+            detail.set(Fact::NamedClass, named == Some(class));
+            detail.class = space.slot_at(class).filter(|_| named != Some(class));
+        }
+        detail.shape = space.shape_tree.and_then(|tree| shape_number(tree, &head, space));
         match head.kind {
             SlotType::STRING => self.string(slot, &head, &mut detail),
             SlotType::ARRAY => self.array(slot, &head, &mut detail),
@@ -122,9 +135,9 @@ impl DetailsReader<'_> {
                 let value = match f64::from_bits(head.word(2)) {
                     value if value.is_infinite() && value > 0.0 => "Inf".to_owned(),
                     value if value.is_infinite() => "-Inf".to_owned(),
-                    value => value.to_string(),
+                    value => format!("{value:?}"),
                 };
-                detail.text = self.text_budget.map(|_| value.into_bytes());
+                detail.text = self.values.then(|| value.into_bytes());
                 detail.outside = Some(0);
             }
             SlotType(0x0e | 0x0f) => detail.outside = Some(0),
@@ -160,16 +173,27 @@ impl DetailsReader<'_> {
 
     /// The bytes of a text; `None` if they are not wanted or cannot be read.
     fn text(&mut self, at: Address, bytes: u64) -> Option<Vec<u8>> {
-        let budget = self.text_budget.as_mut()?;
-        *budget = budget.checked_sub(bytes)?;
-        let mut text = vec![0; usize::try_from(bytes).ok()?];
-        self.bodies.image.read_exact(at, &mut text).ok().map(|()| text)
+        if !self.values {
+            return None;
+        }
+        self.text_budget = self.text_budget.checked_sub(bytes)?;
+        let mut text = Vec::new();
+        // The length may be wrong, so no more is allocated than there is.
+        while (text.len() as u64) < bytes {
+            let read = text.len();
+            let more = (bytes - read as u64).min(TEXT_BLOCK);
+            text.resize(read + more as usize, 0);
+            self.bodies.image.read_exact(at.offset(read as u64), &mut text[read..]).ok()?;
+        }
+        Some(text)
     }
 
-    fn class_name(&self, head: &Head) -> Option<Vec<u8>> {
+    fn class_name(&mut self, head: &Head) -> Option<Vec<u8>> {
         let BodyReader { image, space, .. } = self.bodies;
         let reader = ObjectReader::new(image, &space.slot_index, &space.slots);
-        Some(space.class_names?.name(reader, head.at)?.into_bytes())
+        let name = space.class_names?.name(reader, head.at)?.into_bytes();
+        self.text_budget = self.text_budget.checked_sub(name.len() as u64)?;
+        Some(name)
     }
 
     fn symbol(&mut self, slot: u32, detail: &mut Detail) {
@@ -229,13 +253,17 @@ impl DetailsReader<'_> {
             detail.outside = Some(if is_embedded { 0 } else { 8 * room });
             return;
         };
-        let Some((room, used)) = self.bodies.variables(head) else { return };
+        let Some((room, used)) = self.bodies.variables(head) else {
+            // In an internal object.
+            let variables = self.bodies.shape(tree, flags);
+            detail.count = variables.map(|[used, _]| used);
+            detail.outside = variables.map(|_| 0);
+            return;
+        };
         let is_embedded = room.start == head.address(2);
         detail.set(Fact::Embedded, is_embedded);
         detail.count = Some(used);
-        // From 4.0 on the memory belongs to an internal object.
-        let has_own = matches!(tree.home, ShapeHome::Vm | ShapeHome::Tree) && !is_embedded;
-        detail.outside = Some(if has_own { room.bytes() } else { 0 });
+        detail.outside = Some(if is_embedded { 0 } else { room.bytes() });
     }
 
     fn outside_of_struct(&self, head: &Head) -> u64 {
@@ -261,14 +289,24 @@ impl DetailsReader<'_> {
 }
 
 /// Returns true if the second word of an object is its class in a dump, too.
-fn has_class(head: &Head) -> bool {
+fn has_class(head: &Head, space: &ObjectSpace) -> bool {
     match head.kind {
-        SlotType::IMEMO | SlotType::MOVED => false,
+        SlotType::IMEMO => has_fields(head, space),
+        SlotType::MOVED => false,
         _ => head.word(1) != 0,
     }
 }
 
-/// The number of the shape of an object: from 4.0 on only the place in the list.
-fn shape_number(tree: ShapeTree, head: &Head) -> Option<u32> {
-    Some(tree.number((head.flags() >> 32) as u32))
+/// Returns true for internal objects with the variables of an object, which has their class and shape.
+fn has_fields(head: &Head, space: &ObjectSpace) -> bool {
+    let slot = space.slots.get(head.slot as usize);
+    let class = slot.and_then(|slot| space.classes.get(slot.class() as usize));
+    class.is_some_and(|class| class.kind == ClassKind::Imemo(ImemoType::Fields))
+}
+
+/// The number of the shape of an object. From 4.0 on it is only the place in the list, and most internal objects have none.
+fn shape_number(tree: ShapeTree, head: &Head, space: &ObjectSpace) -> Option<u32> {
+    let is_short = matches!(tree.home, ShapeHome::Variable | ShapeHome::Short);
+    let has_shape = !is_short || head.kind != SlotType::IMEMO || has_fields(head, space);
+    has_shape.then(|| tree.number((head.flags() >> 32) as u32))
 }

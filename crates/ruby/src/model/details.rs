@@ -19,13 +19,15 @@ pub enum Fact {
     Fstring,
     /// It is a singleton class.
     Singleton,
+    /// Its class is the one that [`Slot::class`](crate::Slot::class) names.
+    NamedClass,
 }
 
 /// What is known of an object besides its type, its class and its references.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Detail {
     facts: u16,
-    /// The slot that the object has as its class, which may be a singleton class.
+    /// The slot that the object has as its class, unless that is its [named class](Fact::NamedClass): mostly a singleton class.
     pub class: Option<u32>,
     /// The slot of the superclass of a class, which may be an included module, or of a hash's Proc for missing keys.
     pub related: Option<u32>,
@@ -138,7 +140,7 @@ impl DetailsPart {
         [count, outside].into_iter().flatten().for_each(|it| self.number(*it));
         shape.iter().for_each(|it| self.number(u64::from(*it)));
         if let Some(encoding) = encoding {
-            self.bytes.extend([*encoding, *code_range]);
+            self.number(u64::from(*encoding) << 2 | u64::from(*code_range & 3));
         }
         if let Some(text) = text {
             self.number(text.len() as u64);
@@ -210,8 +212,8 @@ impl Reader<'_> {
         detail.outside = has(HAS_OUTSIDE).then(|| self.number());
         detail.shape = has(HAS_SHAPE).then(|| self.number() as u32);
         if has(IS_STRING) {
-            detail.encoding = Some(self.byte());
-            detail.code_range = self.byte();
+            let number = self.number();
+            (detail.encoding, detail.code_range) = (Some((number >> 2) as u8), (number & 3) as u8);
         }
         if has(HAS_TEXT) {
             let length = (self.number() as usize).min(self.0.len());

@@ -11,9 +11,8 @@ use crate::ownership::weak::WeakReferences;
 use super::paths::{Level, Paths};
 use super::{EVERYTHING, FINALIZERS, FIRST_LIST, Node, ObjectGraph};
 
-/// Several objects may refer to the same memory, whose references are read again for each. All together are read at most this many
-/// times.
-const MAX_TIMES: usize = 8;
+/// Several objects may refer to the same memory, whose words are read again for each: this many for each node of the graph.
+const MAX_WORDS: usize = 64;
 
 /// Finds the references of objects, one object after the other.
 pub(crate) struct ObjectReferences<'a> {
@@ -23,7 +22,7 @@ pub(crate) struct ObjectReferences<'a> {
     object_class: Option<u32>,
     /// The memory that was read once.
     known: Bits,
-    /// The nodes that may still be read again.
+    /// The words that may still be read again.
     budget: usize,
     /// The memory of the object that is being read, and what is to be read of it.
     own: HashSet<u32>,
@@ -41,7 +40,7 @@ impl<'a> ObjectReferences<'a> {
             paths,
             object_class: address.and_then(|at| graph.space.slot_at(at)),
             known: Bits::new(graph.len()),
-            budget: MAX_TIMES * graph.len(),
+            budget: MAX_WORDS * graph.len(),
             own: HashSet::new(),
             waiting: Vec::new(),
         }
@@ -72,8 +71,7 @@ impl<'a> ObjectReferences<'a> {
             slots.extend(constants);
         }
         self.follow(slots);
-        slots.sort_unstable();
-        slots.dedup();
+        self.finish(slots);
     }
 
     /// The objects that roots refer to, by the names that roots have in Ruby (`rb_gc_mark_roots` in gc.c).
@@ -85,8 +83,11 @@ impl<'a> ObjectReferences<'a> {
             let Some(category) = self.category(node) else { continue };
             let slots = roots.entry(category).or_default();
             self.begin();
-            self.graph.of_node(self.graph.node(node), |to, level| self.add(to, level, true, slots));
-            if let Node::Memory(root) = self.graph.node(node) {
+            // Of libraries the collector knows variables, and not what is behind.
+            let follows = category != "global_list";
+            let node = self.graph.node(node);
+            self.graph.of_node(node, |to, level| self.add(to, level, follows, slots));
+            if let Node::Memory(root) = node {
                 self.add_named(root, slots);
             }
             self.follow(slots);
@@ -96,10 +97,7 @@ impl<'a> ObjectReferences<'a> {
         let stacks = (0..pointers.roots.len()).filter(|it| pointers.roots[*it].is_stack());
         let words = stacks.flat_map(|index| pointers.slots(pointers.root(index)));
         roots.entry("machine_context").or_default().extend(words.map(|it| it.to()));
-        for slots in roots.values_mut() {
-            slots.sort_unstable();
-            slots.dedup();
-        }
+        roots.values_mut().for_each(|slots| self.finish(slots));
         roots.retain(|_, slots| !slots.is_empty());
         roots
     }
@@ -131,6 +129,14 @@ impl<'a> ObjectReferences<'a> {
         })
     }
 
+    /// Leaves each object once, and no words that are left over from objects that are gone.
+    fn finish(&self, slots: &mut Vec<u32>) {
+        let all = &self.graph.space.slots;
+        slots.sort_unstable();
+        slots.dedup();
+        slots.retain(|slot| all.get(*slot as usize).is_some_and(|it| it.is_live()));
+    }
+
     fn begin(&mut self) {
         self.own.clear();
         self.waiting.clear();
@@ -145,18 +151,20 @@ impl<'a> ObjectReferences<'a> {
             Node::Named(root) => {
                 slots.extend(self.graph.named_roots.get(root as usize).map(|root| root.value));
             }
-            Node::Memory(node) if follows && self.may_read(to) => self.waiting.push(node),
+            Node::Memory(node) if follows && self.may_read(to, node) => self.waiting.push(node),
             _ => {}
         }
     }
 
     /// Returns true for memory of the object that is not read yet.
-    fn may_read(&mut self, node: u32) -> bool {
+    fn may_read(&mut self, to: u32, node: u32) -> bool {
         if !self.own.insert(node) {
             return false;
         }
-        if !self.known.insert(node) {
-            let Some(budget) = self.budget.checked_sub(1) else { return false };
+        if !self.known.insert(to) {
+            let pointers = self.graph.pointers;
+            let words = 1 + pointers.slots(node).len() + pointers.edges(node).len();
+            let Some(budget) = self.budget.checked_sub(words) else { return false };
             self.budget = budget;
         }
         true
