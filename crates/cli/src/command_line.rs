@@ -16,10 +16,14 @@ use crate::{progress, terminal};
 /// The list of commands fills the rest of a screen of 24 lines.
 const USAGE: &str = "rbloat [COMMAND] [OPTIONS], such as `rbloat report 4242`";
 
+/// Clap's own, without the line between the usage and the commands.
+const TEMPLATE: &str = "{about-with-newline}\n{usage-heading} {usage}\n{all-args}{after-help}";
+
 const EXAMPLES_AND_STATUSES: &str = "\
 Examples:
   rbloat               list the Ruby processes on this machine
   rbloat report 4242   show where the memory of process 4242 is, and what to do
+  rbloat dump 4242     save all its objects as data
   rbloat help report   options and examples of a command
 
 Exit status:
@@ -50,6 +54,7 @@ Exit status:
     disable_help_flag = true,
     disable_version_flag = true,
     override_usage = USAGE,
+    help_template = TEMPLATE,
     after_long_help = EXAMPLES_AND_STATUSES
 )]
 pub(crate) struct Arguments {

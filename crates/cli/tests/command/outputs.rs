@@ -48,9 +48,10 @@ fn recording(folder: &Path) -> PathBuf {
 fn ways(target: &Target, recording: &Path) -> Vec<(Vec<String>, Vec<String>)> {
     let pid = target.pid().to_string();
     let recording = recording.to_str().unwrap();
-    let ways: [(&[&str], &[&str]); 6] = [
+    let ways: [(&[&str], &[&str]); 7] = [
         (&["report", &pid, "-o"], &[]),
         (&["snapshot", &pid, "-o"], &[]),
+        (&["dump", &pid, "-o"], &[]),
         (&["map", &pid, "-o"], &[]),
         (&["record", &pid, "--for", "1s", "-o"], &[]),
         (&["record", "-o", "/dev/null", "--csv"], &["--", "true"]),

@@ -63,7 +63,7 @@ fn analyses_have_no_rights_of_root() {
     let recording = recording.to_str().unwrap();
     let recorded = rbloat().args(["record", "-o", recording, "--", "true"]).output().unwrap();
     assert!(recorded.status.success());
-    let commands: [&[&str]; 16] = [
+    let commands: [&[&str]; 17] = [
         &["report", &pid],
         &["report", &pid, "--json"],
         &["report", &pid, "--capture", "freeze", "--max-pause", "10s"],
@@ -78,6 +78,7 @@ fn analyses_have_no_rights_of_root() {
         &["diff", core, &pid, &snapshot],
         &["diff", &pid, "--times", "2", "--every", "1s"],
         &["why", core, "String"],
+        &["dump", &pid, "-o", "/dev/stdout"],
         &["report", recording],
         &["who", &pid, "--for", "1s"],
     ];
