@@ -1,6 +1,6 @@
 //! The whole account of a synthetic process: a heap of malloc and a heap of Ruby in one memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use image::{Image, Origin};
 use ledger::{Analyses, Cause, Facts, Finding, Ledger, MemoryMap, PageUse, ReadDepth, Use};
@@ -75,6 +75,26 @@ fn draw_up(image: &Image<'_>) -> Ledger {
     );
     assert_same(&ledger, &memory_map);
     ledger
+}
+
+/// Dumps everything, if there is enough for a dump. What objects refer to are objects of the dump.
+fn dump(image: &Image<'_>) -> usize {
+    let facts = Facts::read(image, ReadDepth::Values);
+    let dumped = facts.dump(&image.state, true, |dump| {
+        let (mut objects, mut references) = (BTreeSet::new(), BTreeSet::new());
+        let mut add = |them: &[Address]| references.extend(them.iter().copied());
+        let roots = dump.roots(|_, them| Ok::<_, ()>(add(them)));
+        let all = dump.objects(|object| {
+            objects.insert(object.address);
+            Ok::<_, ()>(add(object.references))
+        });
+        let blocks = dump.blocks(|_| Ok::<_, ()>(()));
+        let pages = dump.pages(|_| Ok::<_, ()>(()));
+        assert!(roots.and(all).and(blocks).and(pages).is_ok());
+        assert!(references.is_subset(&objects), "{references:?} {objects:?}");
+        objects.len()
+    });
+    dumped.unwrap_or_default()
 }
 
 /// Asserts that the memory map is consistent and agrees with the ledger's sums.
@@ -213,6 +233,7 @@ proptest! {
         let pages = damaged.state.pages.as_ref().unwrap();
         let resident = pages.resident_bytes(&(Address(0)..Address(u64::MAX)));
         prop_assert_eq!(draw_up(&damaged).causes.total(), resident);
+        dump(&damaged);
     }
 }
 
