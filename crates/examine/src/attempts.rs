@@ -50,7 +50,7 @@ const MAX_WAIT_FOR_TRACER: Duration = max_pause::LARGEST;
 const MAX_WAIT_FOR_SAFE_POINT: Duration = Duration::from_millis(200);
 
 /// rbloat's own memory for reading a process: a constant part, and a fraction of the RSS without and with owners, and
-/// with retained sizes.
+/// with retained sizes or texts.
 const OWN_BYTES: u64 = 8 << 20;
 const OWN_PART: u64 = 10;
 const OWN_PART_WITH_OWNERS: u64 = 5;
@@ -172,9 +172,10 @@ pub(crate) fn read_image<T: Send>(
 pub fn own_bytes(rss_bytes: u64, detail: Detail) -> u64 {
     let part = match detail {
         Detail { owners: false, .. } => OWN_PART,
-        Detail { analyses: Analyses { retained_sizes: true, .. }, .. } => {
-            OWN_PART_WITH_RETAINED_SIZES
-        }
+        Detail {
+            analyses: Analyses { retained_sizes: true, .. } | Analyses { values: true, .. },
+            ..
+        } => OWN_PART_WITH_RETAINED_SIZES,
         _ => OWN_PART_WITH_OWNERS,
     };
     OWN_BYTES + rss_bytes / part

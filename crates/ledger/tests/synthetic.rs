@@ -82,14 +82,17 @@ fn dump(image: &Image<'_>) -> usize {
     let facts = Facts::read(image, ReadDepth::Values);
     let dumped = facts.dump(&image.state, true, |dump| {
         let (mut objects, mut references) = (BTreeSet::new(), BTreeSet::new());
-        let mut add = |them: &[Address]| references.extend(them.iter().copied());
-        let roots = dump.roots(|_, them| Ok::<_, ()>(add(them)));
+        let mut add = |them: &[Address]| {
+            references.extend(them.iter().copied());
+            Ok::<_, ()>(())
+        };
+        let roots = dump.roots(|_, them| add(them));
         let all = dump.objects(|object| {
             objects.insert(object.address);
-            Ok::<_, ()>(add(object.references))
+            add(object.references)
         });
-        let blocks = dump.blocks(|_| Ok::<_, ()>(()));
-        let pages = dump.pages(|_| Ok::<_, ()>(()));
+        let blocks = dump.blocks(|_| Ok(()));
+        let pages = dump.pages(|_| Ok(()));
         assert!(roots.and(all).and(blocks).and(pages).is_ok());
         assert!(references.is_subset(&objects), "{references:?} {objects:?}");
         objects.len()
