@@ -23,7 +23,7 @@ Examples:
 pub(crate) struct DumpArguments {
     #[command(flatten)]
     source: SourceArguments,
-    /// The file to write, or a folder for Parquet tables if it ends in /
+    /// The file to write, or a folder for Parquet tables if it ends in / or .parquet
     ///
     /// A file whose name ends in .gz is compressed [default: rbloat-PID-TIME.ndjson.gz]
     #[arg(short, long, value_name = "FILE|DIR/")]
@@ -84,7 +84,10 @@ pub(crate) fn run(arguments: &DumpArguments) -> Result<Outcome, Failure> {
 impl Files {
     /// Opens the files for writing, before the process is captured.
     fn open(path: &Path) -> Result<Self, Failure> {
-        if !path.as_os_str().as_encoded_bytes().ends_with(b"/") && !path.is_dir() {
+        let is_folder = path.as_os_str().as_encoded_bytes().ends_with(b"/")
+            || path.extension().is_some_and(|it| it == "parquet")
+            || path.is_dir();
+        if !is_folder {
             return Ok(Self::Lines(Box::new(Output::open(path)?)));
         }
         let folder = Folder::create(path)?;

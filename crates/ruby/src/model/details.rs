@@ -17,10 +17,10 @@ pub enum Fact {
     Shared,
     /// It is a deduplicated string.
     Fstring,
-    /// It is a singleton class.
-    Singleton,
     /// Its class is the one that [`Slot::class`](crate::Slot::class) names.
     NamedClass,
+    /// It is a singleton class.
+    Singleton = 15,
 }
 
 /// What is known of an object besides its type, its class and its references.
@@ -60,14 +60,15 @@ pub(crate) struct DetailsPart {
     last: u32,
 }
 
-/// The bits behind the facts: the parts of a detail that follow.
-const HAS_CLASS: u64 = 1 << 9;
-const HAS_RELATED: u64 = 1 << 10;
-const HAS_COUNT: u64 = 1 << 11;
-const HAS_OUTSIDE: u64 = 1 << 12;
-const HAS_SHAPE: u64 = 1 << 13;
-const IS_STRING: u64 = 1 << 14;
-const HAS_TEXT: u64 = 1 << 15;
+/// The facts of a packed detail, and the bits for the parts that follow. Those of few objects come last: the lowest 14 take two bytes.
+const FACTS: u64 = 0x80ff;
+const HAS_CLASS: u64 = 1 << 8;
+const HAS_RELATED: u64 = 1 << 9;
+const HAS_COUNT: u64 = 1 << 10;
+const HAS_OUTSIDE: u64 = 1 << 11;
+const HAS_SHAPE: u64 = 1 << 12;
+const IS_STRING: u64 = 1 << 13;
+const HAS_TEXT: u64 = 1 << 14;
 
 impl Detail {
     /// Returns true if it is so.
@@ -205,7 +206,7 @@ impl Reader<'_> {
     fn detail(&mut self) -> Detail {
         let head = self.number();
         let has = |bit: u64| head & bit != 0;
-        let mut detail = Detail { facts: (head & (HAS_CLASS - 1)) as u16, ..Detail::default() };
+        let mut detail = Detail { facts: (head & FACTS) as u16, ..Detail::default() };
         detail.class = has(HAS_CLASS).then(|| self.number() as u32);
         detail.related = has(HAS_RELATED).then(|| self.number() as u32);
         detail.count = has(HAS_COUNT).then(|| self.number());

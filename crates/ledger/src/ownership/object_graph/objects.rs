@@ -13,6 +13,8 @@ use super::{EVERYTHING, FINALIZERS, FIRST_LIST, Node, ObjectGraph};
 
 /// Several objects may refer to the same memory, whose words are read again for each: this many for each node of the graph.
 const MAX_WORDS: usize = 64;
+/// The capacity up to which a set is emptied to be used again.
+const MAX_CLEARED: usize = 1024;
 
 /// Finds the references of objects, one object after the other.
 pub(crate) struct ObjectReferences<'a> {
@@ -138,6 +140,10 @@ impl<'a> ObjectReferences<'a> {
     }
 
     fn begin(&mut self) {
+        // Clearing a large set for each small object would take long.
+        if self.own.capacity() > MAX_CLEARED {
+            self.own = HashSet::new();
+        }
         self.own.clear();
         self.waiting.clear();
     }
