@@ -106,15 +106,20 @@ impl Line {
 
     fn string(&mut self, text: &str) {
         self.bytes.push(b'"');
-        for byte in text.bytes() {
-            match byte {
-                b'"' | b'\\' => self.bytes.extend([b'\\', byte]),
-                b'\n' => self.bytes.extend(b"\\n"),
-                0..0x20 | 0x7f => {
-                    let [high, low] = [byte >> 4, byte & 15].map(|it| DIGITS[usize::from(it)]);
-                    self.bytes.extend([b'\\', b'u', b'0', b'0', high, low]);
+        for char in text.chars() {
+            match char {
+                '"' | '\\' => self.bytes.extend([b'\\', char as u8]),
+                '\n' => self.bytes.extend(b"\\n"),
+                // A dump may be shown on a terminal.
+                _ if linux::is_control(char) => {
+                    for unit in char.encode_utf16(&mut [0; 2]) {
+                        let digits = [12, 8, 4, 0].map(|at| DIGITS[usize::from(*unit >> at & 15)]);
+                        self.bytes.extend(b"\\u");
+                        self.bytes.extend(digits);
+                    }
                 }
-                _ => self.bytes.push(byte),
+                _ if char.is_ascii() => self.bytes.push(char as u8),
+                _ => self.bytes.extend(char.encode_utf8(&mut [0; 4]).as_bytes()),
             }
         }
         self.bytes.push(b'"');
@@ -137,7 +142,9 @@ mod tests {
             line.object("empty", |_| ());
             line.addresses("addresses", &[Address(0), Address(0x7f00_1234_5678)]);
             line.flag("flag", true);
-            let json: serde_json::Value = serde_json::from_slice(line.end()).unwrap();
+            let written = str::from_utf8(line.end()).unwrap();
+            assert!(!written.trim_end().contains(linux::is_control), "{written:?}");
+            let json: serde_json::Value = serde_json::from_str(written).unwrap();
             let expected = serde_json::json!({
                 "text": text, "least": 0, "inner": { "most": u64::MAX }, "empty": {},
                 "addresses": ["0x0", "0x7f0012345678"], "flag": true,
