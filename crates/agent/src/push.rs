@@ -14,7 +14,7 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use crate::error::Error;
 use crate::log::Log;
 use crate::node_name::node_name;
-use crate::token::Token;
+use crate::token::{Token, read_file};
 
 /// The profiles that wait for the server.
 const MAX_WAITING: usize = 200;
@@ -22,6 +22,8 @@ const MAX_WAITING: usize = 200;
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The wait before a profile is offered again to a server that could not be reached.
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
+/// The largest file with certificates of authorities, in bytes.
+const MAX_AUTHORITIES: u64 = 16 << 20;
 /// Where systems keep the certificates of authorities.
 const AUTHORITIES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
@@ -196,7 +198,8 @@ fn roots(authorities: Option<&Path>) -> Result<RootCerts, Error> {
     let path = authorities.map(Path::to_owned).or_else(of_system);
     let path = path.ok_or(Error::NoAuthorities)?;
     let unusable = |what: String| Error::UnusableSecret { path: path.clone(), what };
-    let bytes = std::fs::read(&path).map_err(|error| unusable(error.to_string()))?;
+    let (_, bytes) =
+        read_file(&path, MAX_AUTHORITIES).map_err(|error| unusable(error.to_string()))?;
     let certificates = parse_pem(&bytes).filter_map(|item| match item {
         Ok(PemItem::Certificate(certificate)) => Some(Ok(certificate)),
         Ok(_) => None,

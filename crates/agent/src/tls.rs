@@ -11,7 +11,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::error::Error;
 use crate::log::Log;
-use crate::token::read_secret;
+use crate::token::{read_file, read_secret};
+
+/// The longest chain of certificates, in bytes.
+const MAX_CHAIN: u64 = 1 << 20;
 
 /// A chain of certificates and its key.
 pub(crate) struct Certificate {
@@ -58,8 +61,9 @@ fn changes(chain: &Path, key: &Path) -> [Option<SystemTime>; 2] {
 }
 
 fn config(chain: &Path, key: &Path) -> Result<Arc<ServerConfig>, Error> {
-    let certificates = CertificateDer::pem_file_iter(chain).and_then(Iterator::collect);
-    let certificates: Vec<_> = certificates.map_err(|error| unusable(chain, &error))?;
+    let (_, pem) = read_file(chain, MAX_CHAIN).map_err(|error| unusable(chain, &error))?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let certificates = certificates.map_err(|error| unusable(chain, &error))?;
     let secret = read_secret(key)?;
     let private = PrivateKeyDer::from_pem_slice(&secret).map_err(|error| unusable(key, &error))?;
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))

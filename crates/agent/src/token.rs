@@ -2,8 +2,10 @@
 
 use std::hint::black_box;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+
+use rustix::fs::OFlags;
 
 use crate::error::Error;
 
@@ -59,22 +61,32 @@ impl Token {
 /// # Errors
 /// If it cannot be read, is too long, or others may read or change it.
 pub(crate) fn read_secret(path: &Path) -> Result<Vec<u8>, Error> {
-    let open = || -> io::Result<(u32, Vec<u8>)> {
-        let file = std::fs::File::open(path)?;
-        let mode = file.metadata()?.mode();
-        let mut bytes = Vec::new();
-        file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
-        Ok((mode, bytes))
-    };
-    let (mode, bytes) = open().map_err(|error| unusable(path, error.to_string()))?;
+    let (mode, bytes) = read_file(path, MAX_BYTES).map_err(|it| unusable(path, it.to_string()))?;
     if mode & FORBIDDEN != 0 {
         let what = "other users may read or change it: its mode should be 600 or 640, but is";
         return Err(unusable(path, format!("{what} {:o}", mode & 0o777)));
     }
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(unusable(path, "it is too long".into()));
-    }
     Ok(bytes)
+}
+
+/// Returns the mode and the contents of a regular file with at most `max` bytes.
+///
+/// # Errors
+/// If it cannot be read, is too long, or another kind of file.
+pub(crate) fn read_file(path: &Path, max: u64) -> io::Result<(u32, Vec<u8>)> {
+    // Opening a FIFO would block, and the agent has blocked the signals that would end it.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = std::fs::File::options().read(true).custom_flags(flags).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max {
+        return Err(io::Error::other("it is too long"));
+    }
+    Ok((metadata.mode(), bytes))
 }
 
 fn unusable(path: &Path, what: String) -> Error {
@@ -125,5 +137,17 @@ mod tests {
             assert!(error.contains("16 to 4096"), "{error}");
         }
         assert!(token(&"a".repeat(5000), 0o600).is_err());
+    }
+
+    /// The agent waited for a writer, and no signal ended it.
+    #[test]
+    fn a_fifo_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        let made = std::process::Command::new("mkfifo").arg("-m600").arg(&fifo).status();
+        assert!(made.unwrap().success());
+        for failure in [Token::read(&fifo).err(), read_secret(&fifo).err()] {
+            assert!(failure.unwrap().to_string().contains("no regular file"));
+        }
     }
 }
