@@ -1,6 +1,6 @@
 //! The folder with snapshots of the agent: it has at most so many files, and so many bytes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use formats::Place;
@@ -11,6 +11,8 @@ use crate::error::Error;
 /// The ending of a snapshot, and that of growth by code.
 pub(crate) const SNAPSHOT: &str = ".rbloat";
 pub(crate) const GROWTH: &str = ".who.json";
+/// The name of a file that shows if files can be written.
+const PROBE: &str = ".rbloat-probe";
 /// The longest name of a place in the name of a file.
 const MAX_NAME: usize = 100;
 
@@ -27,9 +29,12 @@ impl SnapshotFolder {
     /// Opens the folder. It keeps `max_files` snapshots, with at most `max_bytes` in all files.
     ///
     /// # Errors
-    /// If the folder cannot be made or read.
+    /// If the folder cannot be made or read, or files cannot be written to it.
     pub(crate) fn open(path: &Path, max_files: usize, max_bytes: u64) -> Result<Self, Error> {
         let folder = Folder::create(path)?;
+        // The first snapshot, which may be the only one, would be too late to find that out.
+        folder.output(PROBE)?.write(&[])?;
+        let _ = folder.remove(PROBE);
         let mut files =
             folder.files().map_err(|source| output::Error { path: path.into(), source })?;
         // Other files are not ours to remove.
@@ -38,7 +43,8 @@ impl SnapshotFolder {
         Ok(Self { folder, max_files, max_bytes, files: files.into() })
     }
 
-    /// Writes a file. Removes the oldest files if there are too many.
+    /// Writes a file. If there are too many, it first removes files of the place that has most, the oldest first: a process that is
+    /// killed again and again would otherwise leave nothing of the others.
     ///
     /// # Errors
     /// If it cannot be written, or is too large alone.
@@ -52,13 +58,23 @@ impl SnapshotFolder {
         while self.bytes() + size > self.max_bytes
             || is_snapshot && self.snapshots() >= self.max_files
         {
-            let Some((oldest, _)) = self.files.pop_front() else { break };
+            let Some(surplus) = self.surplus().and_then(|at| self.files.remove(at)) else { break };
             // The user may have removed it.
-            let _ = self.folder.remove(&oldest);
+            let _ = self.folder.remove(&surplus.0);
         }
         self.folder.output(name)?.write(bytes)?;
         self.files.push_back((name.to_owned(), size));
         Ok(())
+    }
+
+    /// The oldest file of the place that has most of them; of several such places, the oldest of all.
+    fn surplus(&self) -> Option<usize> {
+        let mut counts = BTreeMap::new();
+        for (name, _) in &self.files {
+            *counts.entry(place_in(name)).or_insert(0) += 1;
+        }
+        let files = self.files.iter().enumerate().rev();
+        files.max_by_key(|(_, (name, _))| counts[place_in(name)]).map(|(at, _)| at)
     }
 
     pub(crate) fn path_of(&self, name: &str) -> std::path::PathBuf {
@@ -91,6 +107,12 @@ pub(crate) fn stem(unix_seconds: u64, place: &Place, pid: i32) -> String {
         .take(MAX_NAME)
         .collect();
     format!("{unix_seconds}-{name}-{pid}")
+}
+
+/// Returns the place in the name of a file: the part between the time and the process.
+fn place_in(name: &str) -> &str {
+    let without_time = name.split_once('-').map_or(name, |(_, rest)| rest);
+    without_time.rsplit_once('-').map_or(without_time, |(place, _)| place)
 }
 
 fn is_ours(name: &str) -> bool {
@@ -136,6 +158,36 @@ mod tests {
         assert_eq!((folder.snapshots(), folder.bytes()), (2, 950));
         assert!(folder.store("7-a-1.rbloat", &[0; 1001]).is_err());
         assert_eq!(folder.bytes(), 950);
+    }
+
+    /// A crash loop left nothing of the others.
+    #[test]
+    fn a_place_with_many_snapshots_makes_room_for_the_others() {
+        let outer = tempfile::tempdir().unwrap();
+        let mut folder = SnapshotFolder::open(outer.path(), 4, 1000).unwrap();
+        for (number, place) in (1..).zip(["shop_web-1_puma", "jobs", "loop", "loop", "loop"]) {
+            folder.store(&format!("{number}-{place}-{number}.rbloat"), &[0; 100]).unwrap();
+            folder.store(&format!("{number}-{place}-{number}.who.json"), &[0; 10]).unwrap();
+        }
+        let of = |place: &str| {
+            names(outer.path()).into_iter().filter(|name| name.contains(place)).count()
+        };
+        assert_eq!((of("web-1"), of("jobs"), of("loop")), (2, 2, 5));
+        // A third place takes its share from the loop, and the newest snapshot stays.
+        folder.store("9-cron-9.rbloat", &[0; 100]).unwrap();
+        assert_eq!((of("web-1"), of("jobs"), of("cron")), (2, 2, 1));
+        assert!(of("5-loop-5.rbloat") == 1, "{:?}", names(outer.path()));
+    }
+
+    #[test]
+    fn a_folder_that_takes_no_files_is_an_error() {
+        let outer = tempfile::tempdir().unwrap();
+        // As a folder in which nobody may write, but also for root.
+        let removed = outer.path().join("removed");
+        std::fs::create_dir(&removed).unwrap();
+        assert!(SnapshotFolder::open(&removed, 1, 1).is_ok());
+        assert_eq!(names(&removed), [""; 0]);
+        assert!(SnapshotFolder::open(Path::new("/proc/self/fdinfo"), 1, 1).is_err());
     }
 
     #[test]
