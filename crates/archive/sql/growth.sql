@@ -1,14 +1,14 @@
 -- Owners of memory that grew since the deploy (--since): the mean of a process in the window before it, and in the latest window
 WITH bounds AS (
   SELECT MAX(unix_ms) AS now_ms, MAX(window_ms) AS window_ms, COALESCE(MAX(since_ms), MAX(unix_ms) - MAX(window_ms)) AS since_ms
-  FROM looks CROSS JOIN settings
+  FROM past CROSS JOIN settings
 ), sized AS (
   SELECT o.service, o.look, o.process, o.owner, o.kind,
     o.slot_bytes + COALESCE(o.resident_bytes, o.exclusive_bytes + o.shared_bytes) AS bytes,
     CASE WHEN o.unix_ms >= b.since_ms THEN 1 ELSE 0 END AS is_after
   FROM owners o CROSS JOIN bounds b
   WHERE (o.unix_ms >= b.since_ms - b.window_ms AND o.unix_ms < b.since_ms)
-    OR (o.unix_ms >= b.since_ms AND o.unix_ms > b.now_ms - b.window_ms)
+    OR (o.unix_ms >= b.since_ms AND o.unix_ms > b.now_ms - b.window_ms AND o.unix_ms <= b.now_ms)
 ), counts AS (
   SELECT service, COUNT(DISTINCT CASE WHEN is_after = 0 THEN look END) AS looks_before,
     COUNT(DISTINCT CASE WHEN is_after = 1 THEN look END) AS looks_after,
@@ -28,10 +28,11 @@ WITH bounds AS (
   WHERE c.looks_before > 0 AND c.looks_after > 0
 )
 SELECT service, owner, kind, processes,
-  FLOOR(before / 1.048576e5) / 10 AS before_mib,
-  FLOOR(after / 1.048576e5) / 10 AS after_mib,
-  FLOOR((after - before) * processes / 1.073741824e8) / 10 AS growth_of_all_gib
+  FLOOR(before / 1.048576e5 + 5e-1) / 10 AS before_mib,
+  FLOOR(after / 1.048576e5 + 5e-1) / 10 AS after_mib,
+  FLOOR((after - before) * processes / 1.048576e5 + 5e-1) / 10 AS growth_of_all_mib
 FROM means
-WHERE after > before
+-- A tenth of a MiB: less does not show.
+WHERE after - before >= 104858
 ORDER BY (after - before) * processes DESC, service, owner, kind
 LIMIT 20

@@ -4,8 +4,8 @@ CREATE OR REPLACE TEMPORARY VIEW latest AS
 WITH recent AS (
   SELECT *, unix_ms - COALESCE(uptime_ms, 0) AS started_ms,
     ROW_NUMBER() OVER (PARTITION BY process ORDER BY unix_ms DESC, look) AS age
-  FROM looks
-  WHERE unix_ms > (SELECT MAX(unix_ms) FROM looks) - (SELECT window_ms FROM settings)
+  FROM past
+  WHERE unix_ms > (SELECT MAX(unix_ms) FROM past) - (SELECT window_ms FROM settings)
 ), last AS (
   SELECT *, MAX(started_ms) OVER (PARTITION BY node, namespace, pod, container, role) AS replaced_ms
   FROM recent

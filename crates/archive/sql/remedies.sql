@@ -13,10 +13,10 @@ WITH advised AS (
   FROM sums
 )
 SELECT remedy, COALESCE(service, '(all)') AS service, processes,
-  FLOOR(saves / 1.073741824e8) / 10 AS saves_gib,
-  FLOOR(against / 1.073741824e8) / 10 AS at_most_gib,
-  FLOOR(saves / 1.073741824e9 * price) AS saves_cost,
-  FLOOR(against / 1.073741824e9 * price) AS at_most_cost
+  FLOOR(saves / 1.048576e5 + 5e-1) / 10 AS saves_mib,
+  FLOOR(against / 1.048576e5 + 5e-1) / 10 AS at_most_mib,
+  FLOOR(saves / 1.073741824e9 * price * 1e2 + 5e-1) / 1e2 AS saves_cost,
+  FLOOR(against / 1.073741824e9 * price * 1e2 + 5e-1) / 1e2 AS at_most_cost
 FROM ranked CROSS JOIN settings
 WHERE remedy IS NOT NULL
 ORDER BY most DESC, remedy, against DESC, service

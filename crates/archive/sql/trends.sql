@@ -6,9 +6,9 @@ WITH points AS (
     CAST(FLOOR((before_ms % window_ms) / 60000) AS BIGINT) AS minutes,
     CAST(FLOOR(rss_bytes / 1024) AS BIGINT) AS kib
   FROM (
-    SELECT service, process, rss_bytes, (SELECT MAX(unix_ms) FROM looks) - unix_ms AS before_ms,
+    SELECT service, process, rss_bytes, (SELECT MAX(unix_ms) FROM past) - unix_ms AS before_ms,
       (SELECT window_ms FROM settings) AS window_ms
-    FROM looks
+    FROM past
     WHERE COALESCE(uptime_ms, 3600000) >= 3600000
   ) recent
 ), sums AS (

@@ -10,11 +10,11 @@ WITH sums AS (
   GROUP BY l.service
 )
 SELECT service, processes,
-  FLOOR(rss / 1.073741824e8) / 10 AS rss_gib,
-  FLOOR(malloc / 1.073741824e8) / 10 AS free_malloc_gib,
-  FLOOR(slots / 1.073741824e8) / 10 AS free_slots_gib,
-  FLOOR(unreachable / 1.073741824e8) / 10 AS unreachable_gib,
-  FLOOR((malloc + slots + unreachable) * 1e2 / rss) AS percent,
-  FLOOR((malloc + slots + unreachable) / 1.073741824e9 * price) AS cost
+  FLOOR(rss / 1.048576e5 + 5e-1) / 10 AS rss_mib,
+  FLOOR(malloc / 1.048576e5 + 5e-1) / 10 AS free_malloc_mib,
+  FLOOR(slots / 1.048576e5 + 5e-1) / 10 AS free_slots_mib,
+  FLOOR(unreachable / 1.048576e5 + 5e-1) / 10 AS unreachable_mib,
+  FLOOR((malloc + slots + unreachable) * 1e2 / rss + 5e-1) AS percent,
+  FLOOR((malloc + slots + unreachable) / 1.073741824e9 * price * 1e2 + 5e-1) / 1e2 AS cost
 FROM sums CROSS JOIN settings
 ORDER BY malloc + slots + unreachable DESC, service

@@ -9,6 +9,7 @@ mod schema;
 mod table_writer;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use look::hash;
@@ -19,7 +20,7 @@ pub use dump::{
 };
 pub use look::Look;
 pub use parquet::errors::ParquetError as Error;
-pub use questions::{QUESTIONS, Question, Settings, VIEWS, duckdb_views};
+pub use questions::{FUTURE, QUESTIONS, Question, Settings, VIEWS, duckdb_views};
 use rows::Value;
 pub use schema::{Column, KEYS, Kind, SCHEMA, TABLES, Table};
 
@@ -84,13 +85,18 @@ pub fn files(looks: &[Look]) -> Result<Vec<File>, Error> {
     Ok(files)
 }
 
-/// Escapes a value for the name of a folder, as Hive does: readers decode it.
+/// Escapes a value for the name of a folder, as Hive does: readers decode it. Spark decodes bytes to characters, one by one, so only
+/// those of ASCII can be escaped.
 fn folder_name(value: &str) -> String {
     let mut name = String::new();
     for char in value.chars() {
         match char {
             'a'..='z' | 'A'..='Z' | '0'..='9' | '-' | '_' | '.' => name.push(char),
-            _ => name.extend(char.to_string().bytes().map(|byte| format!("%{byte:02X}"))),
+            _ if char.is_ascii() => {
+                let _ = write!(name, "%{:02X}", u32::from(char));
+            }
+            _ if char.is_alphanumeric() => name.push(char),
+            _ => name.push('_'),
         }
         if name.len() > MAX_NAME {
             break;
@@ -109,7 +115,8 @@ mod tests {
         for (service, name) in [
             ("shop", "shop"),
             ("a b/../c=d%", "a%20b%2F..%2Fc%3Dd%25"),
-            ("häuser", "h%C3%A4user"),
+            ("häuser", "häuser"),
+            ("\u{202e}\u{9b}", "__"),
             ("", "__HIVE_DEFAULT_PARTITION__"),
         ] {
             assert_eq!(folder_name(service), name);

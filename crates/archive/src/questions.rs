@@ -33,7 +33,14 @@ pub const QUESTIONS: [Question; 6] = [
 ];
 
 /// Views that several questions read, in the order in which they are made.
-pub const VIEWS: [&str; 2] = [include_str!("../sql/latest.sql"), include_str!("../sql/trends.sql")];
+pub const VIEWS: [&str; 3] = [
+    include_str!("../sql/past.sql"),
+    include_str!("../sql/latest.sql"),
+    include_str!("../sql/trends.sql"),
+];
+
+/// Returns the snapshots after [`Settings::as_of_ms`] by machine, which questions leave out.
+pub const FUTURE: Question = question!("future");
 
 /// The settings of the questions.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,6 +49,8 @@ pub struct Settings {
     pub price: Option<f64>,
     /// The time of a deploy, in ms since 1970.
     pub since_ms: Option<u64>,
+    /// Later snapshots are left out, in ms since 1970.
+    pub as_of_ms: u64,
     /// A process without a snapshot for this time before the latest snapshot has ended.
     pub window_ms: u64,
 }
@@ -53,6 +62,13 @@ impl Question {
         let lines = self.sql.lines().map_while(|line| line.strip_prefix("-- "));
         lines.collect::<Vec<_>>().join(" ")
     }
+
+    /// Returns true if it reads this table.
+    #[must_use]
+    pub fn reads(&self, table: &str) -> bool {
+        let words: Vec<_> = self.sql.split_whitespace().collect();
+        words.windows(2).any(|pair| ["FROM", "JOIN"].contains(&pair[0]) && pair[1] == table)
+    }
 }
 
 impl Settings {
@@ -62,9 +78,10 @@ impl Settings {
         let number = |value: Option<String>| value.unwrap_or_else(|| "NULL".to_owned());
         format!(
             "CREATE OR REPLACE TEMPORARY VIEW settings AS\nSELECT CAST({} AS DOUBLE) AS price, CAST({} AS BIGINT) AS since_ms, \
-             CAST({} AS BIGINT) AS window_ms\n",
+             CAST({} AS BIGINT) AS as_of_ms, CAST({} AS BIGINT) AS window_ms\n",
             number(self.price.map(|price| format!("{price:e}"))),
             number(self.since_ms.map(|time| time.to_string())),
+            self.as_of_ms,
             self.window_ms
         )
     }
@@ -95,4 +112,22 @@ pub fn duckdb_views(exists: impl Fn(&Table) -> bool) -> String {
         writeln!(sql, "CREATE VIEW {name} AS SELECT {rows};").expect("a string takes all");
     }
     sql
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_name_the_tables_that_they_read() {
+        let reading = |table: &str| -> Vec<&str> {
+            QUESTIONS.iter().filter(|it| it.reads(table)).map(|it| it.name).collect()
+        };
+        assert_eq!(reading("causes"), ["waste", "outliers"]);
+        assert_eq!(reading("owners"), ["growth"]);
+        assert_eq!(reading("remedies"), ["remedies"]);
+        assert_eq!(reading("gems"), ["gems"]);
+        // They see no snapshot of the future.
+        assert_eq!(reading("looks"), [""; 0]);
+    }
 }

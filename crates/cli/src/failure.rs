@@ -19,8 +19,10 @@ pub(crate) enum Failure {
     #[error("cannot start {}: {source}; install DuckDB (https://duckdb.org, or `pip install duckdb-cli`), name it with --duckdb, or use \
          another engine with --print", program.display())]
     NoEngine { program: PathBuf, source: io::Error },
-    #[error("{} could not answer: {status}", program.display())]
-    NoAnswer { program: PathBuf, status: std::process::ExitStatus },
+    #[error("{} could not answer: {status}: {}", program.display(), linux::one_line(reason))]
+    NoAnswer { program: PathBuf, status: std::process::ExitStatus, reason: String },
+    #[error("cannot read the answer of {}: {}", program.display(), linux::one_line(reason))]
+    OddAnswer { program: PathBuf, reason: String },
     #[error("cannot export {}: {error}", path.display())]
     NotExported { path: PathBuf, error: archive::Error },
     #[error("cannot write the tables to {}: {error}", path.display())]
@@ -197,6 +199,7 @@ impl Failure {
             | Self::NotExported { .. }
             | Self::NotDumped { .. }
             | Self::NoAnswer { .. }
+            | Self::OddAnswer { .. }
             | Self::Agent(_)
             | Self::NoRun { .. }
             | Self::NothingMeasured

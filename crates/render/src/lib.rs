@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod answers;
 mod comparison;
 mod diff;
 mod draw;
@@ -36,6 +37,7 @@ mod who;
 mod why;
 pub mod words;
 
+pub use answers::{Answer, Row, answers, duckdb_mark};
 pub use comparison::{comparison, comparison_on_terminal, recommendation};
 pub use diff::diff;
 pub use dump::saved_dump;

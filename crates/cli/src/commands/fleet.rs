@@ -1,11 +1,12 @@
-use std::io::{ErrorKind, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use archive::{QUESTIONS, Question, Settings, VIEWS};
+use archive::{FUTURE, QUESTIONS, Question, Settings, VIEWS};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
+use render::Answer;
 
 use crate::arguments::{parse_date, parse_long_time};
 use crate::failure::{Failure, Outcome};
@@ -38,6 +39,9 @@ pub(crate) struct FleetArguments {
     /// It counts back from the latest snapshot in the archive. Growth is also measured in this time.
     #[arg(long, value_name = "TIME", value_parser = parse_long_time, default_value = "1d")]
     window: Duration,
+    /// Leave out later snapshots, as a machine with a wrong clock has them [default: now]
+    #[arg(long, value_name = "DATE", value_parser = parse_date, hide_short_help = true)]
+    as_of: Option<SystemTime>,
     /// The format of the answers
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -53,9 +57,9 @@ pub(crate) struct FleetArguments {
 enum Format {
     /// A title and a table for each question.
     Table,
-    /// Lines with commas.
+    /// Lines with commas, below a title if there are several questions.
     Csv,
-    /// An array of objects for each question.
+    /// An object with an array of rows for each question.
     Json,
 }
 
@@ -66,51 +70,103 @@ fn parse_price(text: &str) -> Result<f64, String> {
 
 pub(crate) fn run(arguments: &FleetArguments) -> Result<Outcome, Failure> {
     if arguments.print {
-        terminal::print(&arguments.sql(|question| question.sql.to_owned()))?;
+        terminal::print(&arguments.sql(&arguments.asked(), |question| question.sql.to_owned()))?;
         return Ok(Outcome::Done);
     }
     let has = |table: &str| arguments.archive.join(table).is_dir();
     if !has("looks") {
         return Err(Failure::NoArchive { path: arguments.archive.clone() });
     }
+    let asked = arguments.asked();
     let views = archive::duckdb_views(|table| has(table.name));
-    let answers = arguments.sql(|question| match arguments.format {
-        Format::Table => {
-            format!(".print \"{}: {}\"\n{}", question.name, question.title(), question.sql)
+    let questions: Vec<_> = [FUTURE].into_iter().chain(asked.iter().copied()).collect();
+    let statements =
+        arguments.sql(&questions, |question| render::duckdb_mark(question.name) + question.sql);
+    let mut answers = answers(arguments, views + &statements, questions.len())?;
+    complain_of_the_future(&answers.remove(0));
+    terminal::print(&arguments.text(&asked, &answers))?;
+    // Every process has causes, and all but very large ones have owners. Others may need no remedy.
+    let lacks = |table: &&str| !has(table) && asked.iter().any(|question| question.reads(table));
+    let missing: Vec<_> = ["causes", "owners"].into_iter().filter(lacks).collect();
+    for table in &missing {
+        let names = asked.iter().filter(|question| question.reads(table)).map(|it| it.name);
+        let names = names.collect::<Vec<_>>().join(" and ");
+        terminal::complain(format!("no answer to {names}: the archive has no folder `{table}`"));
+    }
+    Ok(if missing.is_empty() { Outcome::Done } else { Outcome::Incomplete })
+}
+
+/// Complains of the machines whose snapshots are left out.
+fn complain_of_the_future(answer: &Answer) {
+    for row in answer.cells() {
+        if let [node, snapshots] = &row[..] {
+            let node = if node.is_empty() { "unknown" } else { node };
+            terminal::complain(format!(
+                "snapshots that are dated later than now, or than --as-of, are left out: {snapshots} of the machine {node}"
+            ));
         }
-        Format::Csv | Format::Json => question.sql.to_owned(),
-    });
-    answer(arguments, &(views + &answers))?;
-    Ok(Outcome::Done)
+    }
 }
 
 impl FleetArguments {
-    /// Returns the statements of the questions, each as `text` writes it.
-    fn sql(&self, text: impl Fn(&Question) -> String) -> String {
-        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let since = self.since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
-        let settings = Settings {
-            price: self.price,
-            since_ms: since.map(milliseconds),
-            window_ms: milliseconds(self.window),
-        };
-        let is_asked = |question: &&Question| {
+    /// The questions.
+    fn asked(&self) -> Vec<Question> {
+        let is_asked = |question: &Question| {
             self.questions.is_empty() || self.questions.iter().any(|name| name == question.name)
         };
-        let questions = QUESTIONS.iter().filter(is_asked).map(text);
+        QUESTIONS.into_iter().filter(is_asked).collect()
+    }
+
+    /// Returns the statements of the questions, each as `text` writes it.
+    fn sql(&self, questions: &[Question], text: impl Fn(&Question) -> String) -> String {
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let since_1970 = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, milliseconds);
+        let settings = Settings {
+            price: self.price,
+            since_ms: self.since.map(since_1970),
+            as_of_ms: since_1970(self.as_of.unwrap_or_else(SystemTime::now)),
+            window_ms: milliseconds(self.window),
+        };
+        let questions = questions.iter().map(text);
         let views = VIEWS.into_iter().map(str::to_owned);
         let statements = [settings.view()].into_iter().chain(views).chain(questions);
         statements.map(|statement| format!("{};\n\n", statement.trim_end())).collect()
     }
+
+    /// Returns the answers in the format that is wanted.
+    fn text(&self, asked: &[Question], answers: &[Answer]) -> String {
+        let both = || asked.iter().zip(answers);
+        match self.format {
+            Format::Table => both()
+                .map(|(question, answer)| {
+                    let title = format!("{}: {}", question.name, question.title());
+                    answer.table(&title, terminal::width())
+                })
+                .collect(),
+            Format::Csv if asked.len() == 1 => answers.iter().map(Answer::csv).collect(),
+            Format::Csv => both()
+                .map(|(question, answer)| {
+                    format!("# {}: {}\n{}\n", question.name, question.title(), answer.csv())
+                })
+                .collect(),
+            Format::Json => {
+                let entry = |answer: &Answer| format!("  \"{}\": {}", answer.name, answer.json());
+                let entries: Vec<_> = answers.iter().map(entry).collect();
+                format!("{{\n{}\n}}\n", entries.join(",\n"))
+            }
+        }
+    }
 }
 
-/// Runs the statements by DuckDB, which prints the answers.
-fn answer(arguments: &FleetArguments, statements: &str) -> Result<(), Failure> {
-    let format = match arguments.format {
-        Format::Table => "-box",
-        Format::Csv => "-csv",
-        Format::Json => "-json",
-    };
+/// The most that DuckDB may print, in bytes. Answers have some dozen rows.
+const MAX_ANSWER: u64 = 16 << 20;
+
+/// Runs the statements by DuckDB, and returns its answers to so many questions. Nothing that it prints reaches the terminal as it is.
+fn answers(
+    arguments: &FleetArguments,
+    statements: String,
+    count: usize,
+) -> Result<Vec<Answer>, Failure> {
     let program = &arguments.duckdb;
     let not_started = |source| Failure::NoEngine { program: program.clone(), source };
     // A path with a slash is meant from here, but the program starts in the archive, where the paths in the SQL begin.
@@ -119,20 +175,41 @@ fn answer(arguments: &FleetArguments, statements: &str) -> Result<(), Failure> {
         _ => program.clone(),
     };
     let mut engine = Command::new(absolute)
-        .args(["-no-init", "-batch", "-bail", "-nullvalue", "", format])
+        .args(["-no-init", "-batch", "-bail", "-json"])
         .current_dir(&arguments.archive)
         .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .map_err(not_started)?;
-    let written = engine.stdin.take().expect("it is a pipe").write_all(statements.as_bytes());
+    let (mut input, output) = (engine.stdin.take(), engine.stdout.take());
+    let errors = engine.stderr.take();
+    // If it ends early, its own message has the reason.
+    let write = move || input.as_mut().map(|input| input.write_all(statements.as_bytes()));
+    let (output, errors) = std::thread::scope(|scope| {
+        scope.spawn(write);
+        let errors = scope.spawn(|| text_of(errors));
+        let output = text_of(output);
+        (output, errors.join().unwrap_or_default())
+    });
     let status = engine.wait()?;
-    match written {
-        // Its own message says why it has ended.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(error.into()),
-        _ => {}
+    if !status.success() {
+        let reason = errors.trim().to_owned();
+        return Err(Failure::NoAnswer { program: program.clone(), status, reason });
     }
-    if status.success() {
-        return Ok(());
+    let odd = |reason| Failure::OddAnswer { program: program.clone(), reason };
+    let answers = render::answers(&output).map_err(|error| odd(error.to_string()))?;
+    match answers.len() == count {
+        true => Ok(answers),
+        false => Err(odd(format!("it has {} answers to {count} questions", answers.len()))),
     }
-    Err(Failure::NoAnswer { program: program.clone(), status })
+}
+
+/// Reads what a program prints, up to a length at which the pipe is closed.
+fn text_of(pipe: Option<impl Read>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(pipe) = pipe {
+        let _ = pipe.take(MAX_ANSWER).read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
