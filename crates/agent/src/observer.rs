@@ -293,7 +293,10 @@ impl Observer {
         let analyses = Analyses { memory_map: true, ..Analyses::default() };
         let detail = Detail { owners: true, analyses, family: false };
         let owners = self.has_memory_for(known, detail);
-        let taken = match self.capture(id, Detail { owners, ..detail }) {
+        // There may be no room for a copy. A pause is better than a kill without an answer.
+        let max_pause = self.capture.max_pause.or(Some(examine::LARGEST_MAX_PAUSE));
+        let how = CaptureOptions { max_pause, ..self.capture };
+        let taken = match self.capture_by(how, id, Detail { owners, ..detail }) {
             Ok(snapshot) => Ok(snapshot),
             Err(Some(CaptureOutcome::NoRoom)) => Err(SnapshotOutcome::NoRoom),
             Err(_) => Err(SnapshotOutcome::Failed),
@@ -332,13 +335,22 @@ impl Observer {
     /// # Errors
     /// The reason why it was not captured; `None` if the process has ended.
     fn capture(&mut self, id: Id, detail: Detail) -> Result<Snapshot, Option<CaptureOutcome>> {
-        let failed = match snapshot_of(id, self.capture, detail) {
+        self.capture_by(self.capture, id, detail)
+    }
+
+    fn capture_by(
+        &mut self,
+        how: CaptureOptions,
+        id: Id,
+        detail: Detail,
+    ) -> Result<Snapshot, Option<CaptureOutcome>> {
+        let failed = match snapshot_of(id, how, detail) {
             Ok(snapshot) => {
                 self.take(id, &snapshot.report);
                 return Ok(snapshot);
             }
             Err(failure) if failure.is_end() => return Err(None),
-            Err(examine::Error::NoRoom { .. }) => CaptureOutcome::NoRoom,
+            Err(failure) if failure.is_lack_of_room() => CaptureOutcome::NoRoom,
             Err(failure) => {
                 let role = self.known.get(&id).map_or("", |known| &known.place.role);
                 // Once for each kind of process: the numbers of processes change.

@@ -202,7 +202,7 @@ mod tests {
                 "could not be found; in a container: mount /sys/fs/cgroup of the host",
             ),
             (
-                E::Unread { pid: 7, unread },
+                E::Unread { pid: 7, unread, no_copy: None },
                 "process 7 was not read: the process would be paused for about 81 ms, and the limit is 50 ms. Allow more \
                  with --max-pause 200ms",
             ),

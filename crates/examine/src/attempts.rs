@@ -71,7 +71,7 @@ impl Captured {
     /// Returns an error if the memory of process `pid` was not read.
     pub(crate) fn check_read(&self, pid: i32) -> Result<(), Error> {
         match self.capture.unread {
-            Some(unread) => Err(Error::Unread { pid, unread }),
+            Some(unread) => Err(Error::Unread { pid, unread, no_copy: self.capture.no_copy }),
             None => Ok(()),
         }
     }
@@ -163,7 +163,7 @@ pub(crate) fn read_image<T: Send>(
     };
     let found = examination.repeat(fork, freeze)?.found;
     found
-        .map_err(|unread| Error::Unread { pid, unread })?
+        .map_err(|unread| Error::Unread { pid, unread, no_copy: None })?
         .map_err(|reason| Error::NoStacks { pid, reason })
 }
 
@@ -483,6 +483,7 @@ pub fn no_copy(refusal: &Refusal) -> Option<NoCopy> {
     match refusal {
         Refusal::NotSignalled => Some(NoCopy::NotSignalled),
         Refusal::UnknownLimit => Some(NoCopy::UnknownLimit),
+        Refusal::NoRoom { .. } => Some(NoCopy::NoRoom),
         _ => None,
     }
 }

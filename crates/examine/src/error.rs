@@ -1,7 +1,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use formats::{SnapshotError, Unread};
+use formats::{NoCopy, SnapshotError, Unread};
 use image::CoreError;
 use inferior::Refusal;
 use linux::Address;
@@ -78,6 +78,8 @@ pub enum Error {
         pid: i32,
         /// The pause that it would have taken.
         unread: Unread,
+        /// The reason why no forked copy was made, if it is known.
+        no_copy: Option<NoCopy>,
     },
     /// The stacks of the process cannot be read.
     #[error("process {pid}: {reason}")]
@@ -252,6 +254,14 @@ impl Error {
     #[must_use]
     pub fn is_end(&self) -> bool {
         matches!(self, Self::Capture(error) if error.is_end())
+    }
+
+    /// Returns true if a memory limit left no room for the capture, or for a copy that would have paused the process for a shorter time.
+    #[must_use]
+    pub fn is_lack_of_room(&self) -> bool {
+        let no_room = Some(NoCopy::NoRoom);
+        matches!(self, Self::NoRoom { .. })
+            || matches!(self, Self::Unread { no_copy, .. } if *no_copy == no_room)
     }
 
     /// Returns true if it is no news about a process of a list: it has ended, or is one of those without memory.

@@ -9,7 +9,9 @@ use linux::PauseFactors;
 /// docs/measurements.md has the pauses of major collections beside it.
 const CONSTANT: Duration = Duration::from_millis(50);
 const PER_GIB: Duration = Duration::from_millis(25);
-pub(crate) const LARGEST: Duration = Duration::from_millis(500);
+
+/// The largest limit of a pause unless the user sets one.
+pub const LARGEST: Duration = Duration::from_millis(500);
 const COMPUTING: Duration = Duration::from_millis(250);
 
 /// The limit that a refusal suggests is this multiple of the expected pause, in steps of 100 ms.

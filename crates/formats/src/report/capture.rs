@@ -28,6 +28,8 @@ pub enum NoCopy {
     NotSignalled,
     /// The memory limit of the process is unknown.
     UnknownLimit,
+    /// The memory limit of the process leaves no room for a copy.
+    NoRoom,
 }
 
 /// The pause that reading the memory would have taken, if it was not read because the pause would have been too long.

@@ -22,6 +22,7 @@ pub fn no_copy(no_copy: NoCopy) -> &'static str {
     match no_copy {
         NoCopy::NotSignalled => "; in Docker: --cap-add KILL",
         NoCopy::UnknownLimit => "; in a container: mount /sys/fs/cgroup of the host",
+        NoCopy::NoRoom => "",
     }
 }
 
