@@ -39,6 +39,16 @@ fn prometheus_accepts_the_rules_and_they_alert_when_they_should() {
     succeed(Command::new("promtool").args(["test", "rules"]).arg(tests));
 }
 
+/// The annotations of the manifest invited a job that named processes by the agent's pod.
+#[test]
+fn the_job_for_a_cluster_keeps_the_names_of_processes() {
+    let manifest = std::fs::read_to_string(deployed("kubernetes/daemonset.yaml")).unwrap();
+    assert!(!manifest.contains("prometheus.io/"), "{manifest}");
+    // Debian's promtool does not know discovery in Kubernetes.
+    let job = std::fs::read_to_string(deployed("prometheus/scrape.yml")).unwrap();
+    assert!(job.contains("honor_labels: true"), "{job}");
+}
+
 /// A Prometheus that scrapes an agent every second.
 struct Prometheus {
     child: Child,
@@ -153,7 +163,7 @@ fn what_is_deployed_has_the_rights_to_copy_processes_of_other_users() {
         ("systemd/rbloat-agent.service", ["CapabilityBoundingSet=", ""]),
         ("kubernetes/daemonset.yaml", ["add: [", "]"]),
         ("kubernetes/sidecar.yaml", ["add: [", "]"]),
-        ("helm/rbloat/templates/daemonset.yaml", ["add: [", "]"]),
+        ("helm/rbloat/values.yaml", ["capabilities: [", "]"]),
     ] {
         let text = std::fs::read_to_string(deployed(name)).unwrap();
         let line = text.lines().map(str::trim).find(|line| line.starts_with(marks[0])).unwrap();
