@@ -1,6 +1,6 @@
 //! The archive: snapshots of all processes as Parquet files, which the agent writes once an hour.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -19,6 +19,11 @@ use crate::log::Log;
 const WRITE_EVERY: Duration = Duration::from_secs(3600);
 /// The time after which files that could not be written are written again.
 const AGAIN: Duration = Duration::from_secs(60);
+/// The services of a day. Each has a folder in each table, and a program that writes numbers into its title is a new one each time.
+const MAX_SERVICES: usize = 100;
+/// The service of the processes beyond that.
+const OTHER: &str = "other";
+const MS_OF_DAY: u64 = 24 * 3600 * 1000;
 /// Files are written earlier if so many rows wait, which take about 10 MiB.
 const MAX_ROWS: usize = 20_000;
 
@@ -32,6 +37,7 @@ struct Waiting {
     max_bytes: u64,
     sandbox: SandboxOptions,
     log: Log,
+    services: Services,
     looks: Vec<Look>,
     rows: usize,
     /// The files that could not be written, and the number of their snapshots. They are written again as they are: others with the
@@ -61,6 +67,7 @@ impl ArchiveWriter {
             max_bytes,
             sandbox,
             log,
+            services: Services::default(),
             looks: Vec::new(),
             rows: 0,
             failed: (VecDeque::new(), 0),
@@ -75,8 +82,10 @@ impl ArchiveWriter {
     }
 
     /// Adds a snapshot, which is written later.
-    pub(crate) fn add(&self, look: Look) {
+    pub(crate) fn add(&self, mut look: Look) {
         let mut waiting = self.lock();
+        let day = look.report.capture.unix_ms / MS_OF_DAY;
+        look.service = waiting.services.admit(day, look.service);
         waiting.rows += rows(&look);
         waiting.looks.push(look);
     }
@@ -167,6 +176,26 @@ impl Waiting {
 
     fn count(&mut self, outcome: ArchiveOutcome, snapshots: u64) {
         *self.figures.snapshots.entry(outcome).or_default() += snapshots;
+    }
+}
+
+/// The services of a day in the archive.
+#[derive(Default)]
+struct Services {
+    day: u64,
+    names: BTreeSet<String>,
+}
+
+impl Services {
+    /// Returns the service, or another one if the day has too many.
+    fn admit(&mut self, day: u64, service: String) -> String {
+        if self.day != day {
+            *self = Self { day, names: BTreeSet::new() };
+        }
+        if self.names.len() < MAX_SERVICES {
+            self.names.insert(service.clone());
+        }
+        if self.names.contains(&service) { service } else { OTHER.to_owned() }
     }
 }
 
@@ -285,6 +314,18 @@ mod tests {
         assert_eq!(left, [(days[1].to_owned(), 1000), (days[2].to_owned(), 2000)]);
         assert!(!folder.path().join("causes").join(days[0]).exists());
         assert!(folder.path().join("notes/a").exists());
+    }
+
+    /// Each title of a program got folders of its own.
+    #[test]
+    fn the_number_of_services_of_a_day_is_bounded() {
+        let mut services = Services::default();
+        let admitted: BTreeSet<String> =
+            (0..1000).map(|number| services.admit(1, format!("job-{number}"))).collect();
+        assert_eq!(admitted.len(), MAX_SERVICES + 1);
+        assert_eq!(services.admit(1, "job-1".into()), "job-1");
+        assert_eq!(services.admit(1, "shop".into()), OTHER);
+        assert_eq!(services.admit(2, "shop".into()), "shop");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod archive_writer;
 mod error;
+mod kills;
 mod limits;
 mod log;
 mod node_name;

@@ -18,8 +18,6 @@ use crate::trigger::Trigger;
 
 /// The time between two readings of the limits.
 const READ_EVERY: Duration = Duration::from_secs(1);
-/// The time between two searches for control groups.
-const FOLLOW_EVERY: Duration = Duration::from_secs(15);
 /// The longest observation of growth, and the time without growth that ends it.
 const MAX_OBSERVATION: Duration = Duration::from_secs(300);
 const WITHOUT_GROWTH: Duration = Duration::from_secs(30);
@@ -30,9 +28,6 @@ pub(crate) struct Limits {
     log: Log,
     pace: Pace,
     groups: Vec<Group>,
-    processes: Vec<Id>,
-    /// The time at which the groups are found again: limits are set and processes are moved.
-    follow_at: Duration,
     observation: Option<Observation>,
     attempts: BTreeMap<(Alarm, SnapshotOutcome), u64>,
     /// True after a file could not be written, which is printed once.
@@ -79,37 +74,26 @@ impl Limits {
             log,
             pace: Pace::new(READ_EVERY, SHARE_OF_LIMITS),
             groups: Vec::new(),
-            processes: Vec::new(),
-            follow_at: Duration::ZERO,
             observation: None,
             attempts: BTreeMap::new(),
             is_unwritable: false,
         }
     }
 
-    /// Finds the control groups of these processes, if there are others than before or some time has passed.
-    pub(crate) fn follow(&mut self, now: Duration, processes: Vec<Id>) {
-        if now < self.follow_at && processes == self.processes {
-            return;
-        }
-        self.follow_at = now + FOLLOW_EVERY;
-        self.processes.clone_from(&processes);
+    /// Follows the control groups of these processes.
+    pub(crate) fn follow(&mut self, members: Vec<(ControlGroup, Id)>) {
         self.groups.iter_mut().for_each(|group| group.members.clear());
-        for id in processes {
-            // The list of processes has a complaint about an unknown group.
-            let Ok(groups) = proc::control_groups(id.0) else { continue };
-            for group in groups {
-                if let Some(known) = self.groups.iter_mut().find(|known| known.group == group) {
-                    known.members.push(id);
-                } else if let Some(memory) = group.memory().filter(|it| it.limit_bytes.is_some()) {
-                    self.groups.push(Group {
-                        group,
-                        members: vec![id],
-                        trigger: Trigger::default(),
-                        kills: memory.oom_kills,
-                        latest: None,
-                    });
-                }
+        for (group, id) in members {
+            if let Some(known) = self.groups.iter_mut().find(|known| known.group == group) {
+                known.members.push(id);
+            } else if let Some(memory) = group.memory().filter(|it| it.limit_bytes.is_some()) {
+                self.groups.push(Group {
+                    group,
+                    members: vec![id],
+                    trigger: Trigger::default(),
+                    kills: memory.oom_kills,
+                    latest: None,
+                });
             }
         }
         self.groups.retain(|group| !group.members.is_empty() || group.group.memory().is_some());

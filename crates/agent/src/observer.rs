@@ -9,15 +9,16 @@ use examine::{
     own_bytes, snapshot_of,
 };
 use formats::{
-    CaptureMethod, CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess, Owned,
-    Place, Report, Snapshot, SnapshotOutcome, Treatment, TreatmentOutcome,
+    CaptureMethod, CaptureOutcome, Captured, Container, Node, NodeGroup, NodeMemory, NodeProcess,
+    Owned, Place, Report, Snapshot, SnapshotOutcome, Treatment, TreatmentOutcome,
 };
 use ledger::{Analyses, Size};
-use linux::proc::{self, ControlGroup};
+use linux::proc::{self, ControlGroup, GroupMemory};
 use render::Stacks;
 use supervise::{Allowance, unix_ms};
 
 use crate::archive_writer::ArchiveWriter;
+use crate::kills::Kills;
 use crate::limits::{Alarmed, Limits};
 use crate::log::Log;
 use crate::node_name::node_name;
@@ -27,6 +28,8 @@ use crate::shared::Shared;
 
 /// The time between two searches for processes.
 const SEARCH_EVERY: Duration = Duration::from_secs(15);
+/// The time between two searches for control groups.
+const FOLLOW_EVERY: Duration = Duration::from_secs(15);
 /// The first capture waits for this time, unless captures are wanted more often: a process that has just begun has little memory
 /// yet.
 const YOUNG: Duration = Duration::from_secs(10);
@@ -39,8 +42,8 @@ const MAX_PRESSURE: f64 = 10.0;
 /// The time between two trims, and between two trims of a process.
 const BETWEEN_TRIMS: Duration = Duration::from_secs(60);
 const TRIM_AGAIN: Duration = Duration::from_secs(3600);
-/// The roles of a container: a program that writes numbers into its title would have a new one each time, and each is a series
-/// that Prometheus keeps for long.
+/// The roles of a container at a time: a program that writes numbers into its title would have a new one each time, and each is a
+/// series that Prometheus keeps for long.
 const MAX_ROLES: usize = 100;
 /// The role of the processes beyond that.
 const OTHER: &str = "other";
@@ -64,6 +67,10 @@ pub(crate) struct Observer {
     known: BTreeMap<Id, Known>,
     containers: Containers,
     roles: Roles,
+    kills: Kills,
+    /// The processes whose control groups are known, and the time at which they are found again.
+    followed: Vec<Id>,
+    follow_at: Duration,
     /// The reasons of failed captures that were printed.
     printed: BTreeSet<String>,
     node: Node,
@@ -121,6 +128,9 @@ impl Observer {
             known: BTreeMap::new(),
             containers: Containers::default(),
             roles: Roles::default(),
+            kills: Kills::start(log),
+            followed: Vec::new(),
+            follow_at: Duration::ZERO,
             printed: BTreeSet::new(),
             node: Node { treatment, ..Node::default() },
             shared,
@@ -173,18 +183,40 @@ impl Observer {
             };
             self.known.insert(id, known);
         }
-        if let Some(limits) = &mut self.outputs.limits {
-            limits.follow(now, self.known.keys().copied().collect());
-        }
-        let containers: BTreeSet<_> =
-            self.known.values().map(|known| &known.place.container).collect();
-        self.roles.0.retain(|container, _| containers.contains(container));
+        self.follow_groups(now);
+        self.roles = Roles::of(self.known.values().map(|known| &known.place));
         self.publish();
         wait
     }
 
+    /// Finds the control groups of the processes, if there are others than before or some time has passed: limits are set and processes
+    /// are moved.
+    fn follow_groups(&mut self, now: Duration) {
+        let processes: Vec<Id> = self.known.keys().copied().collect();
+        if now < self.follow_at && processes == self.followed {
+            return;
+        }
+        self.follow_at = now + FOLLOW_EVERY;
+        self.followed = processes;
+        let mut members = Vec::new();
+        for (&id, known) in &self.known {
+            // The list of processes has a complaint about an unknown group.
+            let Ok(groups) = proc::control_groups(id.0) else { continue };
+            self.kills.follow(&known.place.container, groups.first());
+            members.extend(groups.into_iter().map(|group| (group, id)));
+        }
+        if let Some(limits) = &mut self.outputs.limits {
+            limits.follow(members);
+        }
+    }
+
     fn place(&mut self, listed: &Listed) -> Place {
-        let container = self.containers.of(listed.group_path.as_deref());
+        let path = listed.group_path.as_deref();
+        let mut container = self.containers.of(path);
+        // Two groups without other names are two series.
+        if container.name.is_empty() {
+            path.unwrap_or_default().clone_into(&mut container.name);
+        }
         let role = self.roles.admit(&container, diagnosis::role(&listed.command));
         Place { container, role }
     }
@@ -385,9 +417,24 @@ impl Observer {
         }
     }
 
+    /// The control groups of the containers: the memory of the one with the least room, and the kills.
+    fn groups(&self) -> BTreeMap<Container, NodeGroup> {
+        let kills = self.kills.counts();
+        let group = |oom_kills| NodeGroup { memory: None, oom_kills };
+        let mut groups: BTreeMap<_, _> =
+            kills.into_iter().map(|(container, kills)| (container, group(kills))).collect();
+        for known in self.known.values() {
+            let Some(memory) = known.listed.group else { continue };
+            let group = groups.entry(known.place.container.clone()).or_default();
+            group.memory = Some(group.memory.map_or(memory, |it| tighter(it, memory)));
+        }
+        groups
+    }
+
     /// Shows the scrapers what is known now.
     fn publish(&mut self) {
         self.node.processes = self.known.values().map(Known::process).collect();
+        self.node.groups = self.groups();
         self.node.refused = self.rubies.refused() as u64;
         self.node.own_cpu = proc::own_cpu_time();
         let own = std::process::id().cast_signed();
@@ -400,11 +447,26 @@ impl Observer {
     }
 }
 
-/// The roles that were seen in each container.
+/// The group with less room.
+fn tighter(a: GroupMemory, b: GroupMemory) -> GroupMemory {
+    // One without a limit has more room than any other.
+    let room = |it: &GroupMemory| it.room_bytes().unwrap_or(u64::MAX);
+    if room(&b) < room(&a) { b } else { a }
+}
+
+/// The roles of the processes of each container.
 #[derive(Default)]
 struct Roles(BTreeMap<Container, BTreeSet<String>>);
 
 impl Roles {
+    fn of<'a>(places: impl Iterator<Item = &'a Place>) -> Self {
+        let mut roles = Self::default();
+        for Place { container, role } in places.filter(|place| place.role != OTHER) {
+            roles.0.entry(container.clone()).or_default().insert(role.clone());
+        }
+        roles
+    }
+
     /// Returns the role, or another one if the container has too many.
     fn admit(&mut self, container: &Container, role: String) -> String {
         let roles = self.0.entry(container.clone()).or_default();
@@ -430,7 +492,6 @@ impl Known {
             place: self.place.clone(),
             rss_bytes: self.listed.rss_bytes,
             exact,
-            group: self.listed.group,
             captured: self.captured.clone(),
             owned: self.owned.clone(),
         }
@@ -450,5 +511,32 @@ mod tests {
         assert_eq!(admitted.len(), MAX_ROLES + 1);
         assert_eq!(admit(MAX_ROLES - 1), format!("job-{}", MAX_ROLES - 1));
         assert_eq!(admit(MAX_ROLES), OTHER);
+    }
+
+    #[test]
+    fn of_several_groups_the_one_with_the_least_room_counts() {
+        let group = |usage_bytes, limit_bytes| GroupMemory {
+            usage_bytes,
+            limit_bytes,
+            cache_bytes: 0,
+            shmem_bytes: 0,
+            oom_kills: None,
+            limit_hits: None,
+            stalled: None,
+        };
+        let groups = [group(9, None), group(5, Some(9)), group(1, Some(3)), group(1, Some(8))];
+        assert_eq!(groups.into_iter().reduce(tighter), Some(groups[2]));
+    }
+
+    /// After a hundred scripts outside of containers, which had all ended, new ones were `other` until the agent was restarted.
+    #[test]
+    fn roles_of_processes_that_have_ended_make_room() {
+        let (mut roles, container) = (Roles::default(), Container::default());
+        let place = |role| Place { container: Container::default(), role };
+        let admitted = (0..200).map(|number| roles.admit(&container, format!("job-{number}")));
+        let places: Vec<Place> = admitted.map(place).collect();
+        let mut later = Roles::of(places[..MAX_ROLES - 1].iter().chain(&places[MAX_ROLES..]));
+        assert_eq!(later.admit(&container, "new".into()), "new");
+        assert_eq!(later.admit(&container, "one more".into()), OTHER);
     }
 }

@@ -105,6 +105,7 @@ mod tests {
             usage_bytes: used + cache,
             limit_bytes: Some(1000),
             cache_bytes: cache,
+            shmem_bytes: 0,
             oom_kills: None,
             limit_hits: Some(hits),
             stalled: None,

@@ -55,12 +55,12 @@ pub fn role(command: &str) -> String {
     name.chars().take(MAX_ROLE).collect()
 }
 
-/// Returns a name for the service of a process: its container, or else its role without the number.
+/// Returns a name for the service of a process: its container, or else its role without the number. The path of a control group is none.
 #[must_use]
 pub fn service(place: &Place) -> String {
     let container = &place.container.name;
     let name = container.strip_suffix(".service").unwrap_or(container);
-    if !name.is_empty() {
+    if !name.is_empty() && !name.starts_with('/') {
         return name.to_owned();
     }
     let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
@@ -153,6 +153,7 @@ mod tests {
             ("rails-app", "puma worker 1", "rails-app"),
             ("shop.service", "puma", "shop"),
             ("", "puma worker 12", "puma worker"),
+            ("/user.slice/session-3.scope", "puma", "puma"),
             ("", "ruby3.1", "ruby3.1"),
             ("", "", ""),
         ] {

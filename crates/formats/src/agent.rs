@@ -26,7 +26,8 @@ pub struct Container {
     pub namespace: String,
     /// The pod; empty outside of Kubernetes.
     pub pod: String,
-    /// The container's name, or the beginning of its id, or the service of systemd; empty if the process is in none.
+    /// The container's name, or the beginning of its id, or the service of systemd. For the agent, else the path of the control group,
+    /// which begins with a slash. Empty if the process is in none.
     pub name: String,
 }
 
@@ -55,6 +56,8 @@ impl Container {
 pub struct Node {
     /// The Ruby processes. Several may have the same place.
     pub processes: Vec<NodeProcess>,
+    /// Their control groups, by container.
+    pub groups: BTreeMap<Container, NodeGroup>,
     /// The processes that could not be examined for lack of rights.
     pub refused: u64,
     /// The captures so far.
@@ -65,6 +68,8 @@ pub struct Node {
     pub own_cpu: Duration,
     /// RSS of rbloat itself, in bytes.
     pub own_rss_bytes: u64,
+    /// The answers of the server so far, by status.
+    pub answers: BTreeMap<&'static str, u64>,
     /// Trims by the agent.
     pub treatment: Treatment,
     /// The snapshots of processes near a limit; `None` if none are wanted.
@@ -73,6 +78,15 @@ pub struct Node {
     pub pushes: Option<BTreeMap<PushOutcome, u64>>,
     /// The archive; `None` if none is wanted.
     pub archive: Option<Archived>,
+}
+
+/// The control groups of a container.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NodeGroup {
+    /// The memory of the group with the least room; `None` if it could not be read, or has no process any more.
+    pub memory: Option<GroupMemory>,
+    /// The processes that the kernel has killed since the agent saw the first one.
+    pub oom_kills: u64,
 }
 
 /// The archive that the agent writes.
@@ -165,8 +179,6 @@ pub struct NodeProcess {
     pub rss_bytes: u64,
     /// `None` if they could not be read.
     pub exact: Option<NodeMemory>,
-    /// The memory of its control group.
-    pub group: Option<GroupMemory>,
     /// The latest capture.
     pub captured: Option<Captured>,
     /// The owners of its memory, at the latest capture that found them.

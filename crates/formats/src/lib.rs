@@ -28,8 +28,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use agent::{
-    ArchiveOutcome, Archived, CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess,
-    Owned, Pauses, Place, PushOutcome, SnapshotOutcome, StoredSnapshots, Treatment,
+    ArchiveOutcome, Archived, CaptureOutcome, Captured, Container, Node, NodeGroup, NodeMemory,
+    NodeProcess, Owned, Pauses, Place, PushOutcome, SnapshotOutcome, StoredSnapshots, Treatment,
     TreatmentOutcome,
 };
 pub use alarm::Alarm;

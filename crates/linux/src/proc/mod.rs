@@ -26,7 +26,7 @@ use crate::{Error, Mappings, Sysroot, is_shared_memory};
 
 pub use crate::obstacle::Obstacle;
 pub use cgroup::{
-    ControlGroup, GroupMemory, GroupNames, KernelMemory, control_groups, group_memory,
+    ControlGroup, GroupEvents, GroupMemory, GroupNames, KernelMemory, control_groups, group_memory,
     memory_of_groups,
 };
 pub use environment::WantedVariables;

@@ -71,28 +71,24 @@ mod tests {
 
     use formats::{
         Alarm, ArchiveOutcome, Archived, CaptureOutcome, Captured, CauseRow, Confidence, Container,
-        NodeMemory, Owned, Owner, Pauses, PushOutcome, SnapshotOutcome, StoredSnapshots, Treatment,
-        TreatmentOutcome,
+        NodeGroup, NodeMemory, Owned, Owner, Pauses, PushOutcome, SnapshotOutcome, StoredSnapshots,
+        Treatment, TreatmentOutcome,
     };
     use ledger::Cause;
     use linux::proc::GroupMemory;
 
+    fn container(pod: &str) -> Container {
+        Container { namespace: "shop".into(), pod: pod.into(), name: "web".into() }
+    }
+
     fn process(pod: &str, role: &str, mib: u64) -> NodeProcess {
-        let container = Container { namespace: "shop".into(), pod: pod.into(), name: "web".into() };
+        let container = container(pod);
         let rows =
             [(Cause::MallocUnreturned, 2 * mib / 3), (Cause::RubyLiveSlots, mib - 2 * mib / 3)];
         NodeProcess {
             place: Place { container, role: role.into() },
             rss_bytes: mib << 20,
             exact: Some(NodeMemory { pss_bytes: mib << 19, ..NodeMemory::default() }),
-            group: Some(GroupMemory {
-                usage_bytes: 900 << 20,
-                limit_bytes: Some(1 << 30),
-                cache_bytes: 0,
-                oom_kills: Some(2),
-                limit_hits: Some(7),
-                stalled: Some(Duration::from_millis(1500)),
-            }),
             captured: Some(Captured {
                 unix_seconds: 1.5e9,
                 causes: rows.map(|(cause, mib)| CauseRow { cause, bytes: mib << 20 }).to_vec(),
@@ -132,6 +128,15 @@ mod tests {
     }
 
     fn node() -> Node {
+        let group = GroupMemory {
+            usage_bytes: 900 << 20,
+            limit_bytes: Some(1 << 30),
+            cache_bytes: 0,
+            shmem_bytes: 5 << 20,
+            oom_kills: Some(2),
+            limit_hits: Some(7),
+            stalled: Some(Duration::from_millis(1500)),
+        };
         let mut pauses = Pauses::default();
         [1, 2, 3, 14, 300].map(Duration::from_millis).into_iter().for_each(|it| pauses.add(it));
         Node {
@@ -143,6 +148,12 @@ mod tests {
                 process("ev\"il\\\n\u{1b}[31m", "puma", 90),
                 NodeProcess::default(),
             ],
+            groups: [
+                (container("web-1"), NodeGroup { memory: Some(group), oom_kills: 2 }),
+                (container("web-0"), NodeGroup { memory: None, oom_kills: 1 }),
+            ]
+            .into(),
+            answers: [("200", 12), ("401", 3), ("closed", 1)].into(),
             refused: 3,
             captures: [(CaptureOutcome::Forked, 5), (CaptureOutcome::NoRoom, 1)].into(),
             pauses,
@@ -165,20 +176,6 @@ mod tests {
                 bytes: 5 << 20,
             }),
         }
-    }
-
-    /// The group without a limit was the metric, and the limit was missing.
-    #[test]
-    fn of_groups_with_the_same_names_the_one_with_the_least_room_counts() {
-        let limit = |limit_bytes| {
-            let mut one = process("", "puma", 1);
-            one.group.as_mut().unwrap().limit_bytes = limit_bytes;
-            one
-        };
-        let processes = vec![limit(Some(5 << 30)), limit(Some(3 << 30)), limit(None)];
-        let text = metrics(&Node { processes, ..Node::default() }, MetricsFormat::Text);
-        let line = text.lines().find(|line| line.starts_with("rbloat_group_limit_bytes")).unwrap();
-        assert!(line.ends_with(&format!(" {}", 3_u64 << 30)), "{line}");
     }
 
     #[test]

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use super::exposition::{Writer, labels_of_container};
 use formats::{
     Alarm, ArchiveOutcome, Archived, CaptureOutcome, Node, Pauses, PushOutcome, SnapshotOutcome,
     StoredSnapshots,
 };
-use linux::proc::GroupMemory;
-
-use super::exposition::{Writer, labels_of_container};
 
 /// The name of an outcome, as a label.
 fn outcome(outcome: CaptureOutcome) -> &'static str {
@@ -119,21 +117,11 @@ impl Writer {
 
     /// The memory of control groups.
     pub(super) fn groups(&mut self, node: &Node) {
-        let mut groups = BTreeMap::new();
-        for process in &node.processes {
-            if let Some(group) = process.group {
-                // Processes outside of containers have the same names, and may be in different groups.
-                let room = |it: &GroupMemory| {
-                    it.limit_bytes.map(|limit| limit.saturating_sub(it.usage_bytes))
-                };
-                let least = groups.entry(&process.place.container).or_insert(group);
-                if room(&group).is_some_and(|new| room(least).is_none_or(|known| new < known)) {
-                    *least = group;
-                }
-            }
-        }
-        let groups =
-            || groups.iter().map(|(container, group)| (labels_of_container(container), *group));
+        let groups = || {
+            node.groups.iter().filter_map(|(container, group)| {
+                Some((labels_of_container(container), group.memory?))
+            })
+        };
         self.gauge(
             "rbloat_group_usage_bytes",
             "Memory that counts towards the limit of the control group, caches of files included.",
@@ -145,14 +133,21 @@ impl Writer {
             groups().map(|(labels, group)| (labels, group.cache_bytes as f64)),
         );
         self.gauge(
+            "rbloat_group_tmpfs_bytes",
+            "The part of the usage in files in memory (tmpfs) and shared memory, which the kernel does not give up.",
+            groups().map(|(labels, group)| (labels, group.shmem_bytes as f64)),
+        );
+        self.gauge(
             "rbloat_group_limit_bytes",
             "The memory limit of the control group, if it has one.",
             groups().filter_map(|(labels, group)| Some((labels, group.limit_bytes? as f64))),
         );
         self.counter(
             "rbloat_group_oom_kills",
-            "Processes of the control group that the kernel killed since memory was short.",
-            groups().filter_map(|(labels, group)| Some((labels, group.oom_kills? as f64))),
+            "Processes of the control group that the kernel killed since memory was short, since the agent saw the group.",
+            node.groups
+                .iter()
+                .map(|(container, group)| (labels_of_container(container), group.oom_kills as f64)),
         );
         self.counter(
             "rbloat_group_limit_hits",
@@ -186,6 +181,13 @@ impl Writer {
             "rbloat_agent_resident_bytes",
             "Resident memory of the agent itself.",
             [(Vec::new(), node.own_rss_bytes as f64)],
+        );
+        self.counter(
+            "rbloat_agent_answers",
+            "The answers of the agent's server, by status. A connection that was closed had no complete request.",
+            node.answers.iter().map(|(status, count)| {
+                (vec![("status", (*status).to_owned())], *count as f64)
+            }),
         );
         self.gauge(
             "rbloat_agent_refused_processes",

@@ -82,6 +82,56 @@ fn a_snapshot_is_saved_before_the_kernel_kills_a_process() {
     agent.end();
 }
 
+/// The count went with the last process of the group, so Prometheus saw one kill of four.
+#[test]
+fn kills_are_counted_when_the_group_is_empty_or_gone() {
+    let Some(group) = ControlGroup::make() else { return };
+    let agent = Agent::start(&group, &["--every", "1s"]);
+    let inner = group.inner("kills");
+    inner.limit(100 << 20);
+    let kills = || agent.samples("rbloat_group_oom_kills_total", "kills").into_values().next();
+    for count in [1.0, 2.0] {
+        let code =
+            "puts 'ready {}'; $stdout.flush; $stdin.read; a = []; loop { a << 'x' * 1_000_000 }";
+        let target =
+            Target::start(&mut inner.command(testkit::ruby().args(["--disable-gems", "-e", code])));
+        wait_until("it is listed", || {
+            agent.samples("rbloat_processes{", "kills").values().sum::<f64>() > 0.0
+        });
+        assert_eq!(kills(), Some(count - 1.0));
+        assert!(!target.finish(), "it is killed");
+        wait_until("the kill is counted", || kills() == Some(count));
+    }
+    // There is no process in it any more.
+    wait_until("it is gone", || agent.samples("rbloat_processes{", "kills").is_empty());
+    drop(inner);
+    assert_eq!(kills(), Some(2.0));
+    assert!(agent.samples("rbloat_group_usage_bytes{", "kills").is_empty());
+    agent.end();
+}
+
+/// Two groups without a container's name were one series.
+#[test]
+fn groups_without_other_names_have_their_paths() {
+    let Some(group) = ControlGroup::make() else { return };
+    let inner = ["first", "second"].map(|name| group.inner(name));
+    let targets = inner.each_ref().map(|inner| {
+        let target = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+        inner.adopt(target.pid());
+        target
+    });
+    let limits = [1_u64 << 30, 2 << 30];
+    inner.iter().zip(limits).for_each(|(inner, limit)| inner.limit(limit));
+    let agent = Agent::start(&group, &["--every", "1s"]);
+    for (name, limit) in ["first", "second"].into_iter().zip(limits) {
+        let found = agent.await_samples("rbloat_group_limit_bytes{", name);
+        assert!(found.keys().all(|labels| labels.contains("container=\"/")), "{found:?}");
+        assert_eq!(found.into_values().collect::<Vec<_>>(), [limit as f64]);
+    }
+    agent.end();
+    assert!(targets.into_iter().all(Target::finish));
+}
+
 #[test]
 fn a_snapshot_that_a_full_disk_does_not_take_is_counted() {
     let Some(group) = ControlGroup::make() else { return };

@@ -1,5 +1,6 @@
 //! The memory of control groups, in versions 1 and 2.
 
+mod events;
 mod find;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::text::one_line;
 use crate::{Error, Sysroot};
+pub use events::GroupEvents;
 use find::{GroupPath, Mount};
 
 /// The memory of one control group.
@@ -31,6 +33,8 @@ pub struct GroupMemory {
     pub limit_bytes: Option<u64>,
     /// The part of `usage_bytes` in caches of files, which the kernel gives up before it kills a process.
     pub cache_bytes: u64,
+    /// The part of `usage_bytes` in files in memory (tmpfs) and shared memory, which it does not give up.
+    pub shmem_bytes: u64,
     /// The number of processes that were killed since the group was created because it was full. `None` if
     /// the kernel does not count them (version 1 before Linux 4.13).
     pub oom_kills: Option<u64>,
@@ -212,6 +216,14 @@ impl ControlGroup {
         self.hierarchy.memory(&self.open()?.path())
     }
 
+    /// Returns the number of its processes that the kernel has killed since memory was short; `None` if the group is gone, or the kernel
+    /// does not count them.
+    #[must_use]
+    pub fn oom_kills(&self) -> Option<u64> {
+        let events = fs::read_to_string(self.open()?.path().join(self.hierarchy.events)).ok()?;
+        number_after(&events, "oom_kill ")
+    }
+
     /// Returns the bytes that can still be allocated before a limit is reached; `None` without a limit. Reads no more than it
     /// must, since a forked copy is ended in time only if this is quick.
     #[must_use]
@@ -228,7 +240,7 @@ impl ControlGroup {
     fn room_below(&self, limits: &[&str]) -> Option<u64> {
         let folder = self.open()?;
         let limit = limit_bytes(limits, &folder.path())?;
-        let [usage, cache] = self.hierarchy.usage_and_cache(&folder.path())?;
+        let [usage, cache, _] = self.hierarchy.usage(&folder.path())?;
         Some(limit.saturating_sub(usage.saturating_sub(cache)))
     }
 
@@ -444,16 +456,18 @@ impl Hierarchy {
         rustix::fs::fstatfs(folder).is_ok_and(|found| found.f_type == self.magic)
     }
 
-    /// Returns the bytes that are charged to the group, and the part in caches of files; `None` if it does not count memory.
-    fn usage_and_cache(&self, level: &Path) -> Option<[u64; 2]> {
+    /// Returns the bytes that are charged to the group, and the parts in caches of files and in files in memory; `None` if it does not
+    /// count memory.
+    fn usage(&self, level: &Path) -> Option<[u64; 3]> {
         let usage = number_in(&level.join(self.usage))?;
         let statistics = fs::read_to_string(level.join("memory.stat")).unwrap_or_default();
-        Some([usage, number_after(&statistics, self.cache).unwrap_or(0)])
+        let part = |name| number_after(&statistics, name).unwrap_or(0);
+        Some([usage, part(self.cache), part(self.files[2])])
     }
 
     /// Returns the memory of the group in the folder `level`; `None` if it does not count memory.
     fn memory(&self, level: &Path) -> Option<GroupMemory> {
-        let [usage_bytes, cache_bytes] = self.usage_and_cache(level)?;
+        let [usage_bytes, cache_bytes, shmem_bytes] = self.usage(level)?;
         let read = |name: &str| fs::read_to_string(level.join(name)).ok();
         let events = read(self.events).unwrap_or_default();
         let limit_hits = match self.hits {
@@ -466,6 +480,7 @@ impl Hierarchy {
             usage_bytes,
             limit_bytes: limit_bytes(self.limits, level),
             cache_bytes,
+            shmem_bytes,
             oom_kills: number_after(&events, "oom_kill "),
             limit_hits,
             stalled: self.pressure.and_then(read).and_then(|text| super::memory::stalled(&text)),

@@ -202,7 +202,10 @@ fn a_group_of_either_version_says_use_limit_and_kills() {
     assert_eq!(TWO.memory(folder.path()), None);
     write("memory.max", "1000000\n");
     write("memory.current", "900000\n");
-    write("memory.stat", "anon 5\ninactive_file 50000\ntotal_inactive_file 70000\n");
+    write(
+        "memory.stat",
+        "anon 5\ninactive_file 50000\nshmem 3000\ntotal_inactive_file 70000\ntotal_shmem 4000\n",
+    );
     write("memory.events", "low 0\nhigh 2\nmax 9\noom 4\noom_kill 3\noom_group_kill 0\n");
     let full = "full avg10=0.00 avg60=0.00 avg300=0.00 total=1\n";
     write(
@@ -214,6 +217,7 @@ fn a_group_of_either_version_says_use_limit_and_kills() {
         usage_bytes: 900_000,
         limit_bytes: Some(1_000_000),
         cache_bytes: 50_000,
+        shmem_bytes: 3000,
         oom_kills: Some(3),
         limit_hits: Some(11),
         stalled: Some(Duration::from_micros(7_654_321)),
@@ -248,6 +252,7 @@ fn a_group_of_either_version_says_use_limit_and_kills() {
         usage_bytes: 800_000,
         limit_bytes: None,
         cache_bytes: 70_000,
+        shmem_bytes: 4000,
         oom_kills: Some(2),
         limit_hits: Some(7),
         stalled: None,

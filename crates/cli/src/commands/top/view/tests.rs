@@ -13,6 +13,7 @@ fn listed(pid: i32, parent: Option<i32>, mib: u64, command: &str) -> Listed {
         usage_bytes: 1229 * MIB,
         limit_bytes: Some(2048 * MIB),
         cache_bytes: 0,
+        shmem_bytes: 0,
         oom_kills: Some(0),
         limit_hits: Some(0),
         stalled: None,
