@@ -72,7 +72,7 @@ pub fn run(options: &Options, log: Log) -> Result<(), Error> {
     let open =
         |path| ArchiveWriter::open(path, options.max_archive_bytes, options.capture.sandbox, log);
     let archive = options.archive.as_deref().map(open).transpose()?;
-    let shared = Shared::new();
+    let shared = Shared::new(&server::STATUSES);
     let find = |path| {
         let group = ControlGroup::at(path);
         group.ok_or_else(|| examine::Error::NoGroup { path: path.into() })
@@ -86,7 +86,7 @@ pub fn run(options: &Options, log: Log) -> Result<(), Error> {
     let threads = [
         spawn().spawn(move || observer.run(wait))?,
         spawn().spawn(move || {
-            server::serve(&listener, &server::Service { shared, token, certificate }.into())
+            server::serve(&listener, &server::Service::new(shared, token, certificate).into())
         })?,
     ];
     (log.say)(&format!("serving {scheme}://{address}/metrics"));

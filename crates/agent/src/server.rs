@@ -1,11 +1,13 @@
 //! A server of HTTP/1.1 that answers GET and closes the connection: scrapers need no more.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use formats::Node;
 use render::MetricsFormat;
 use rustls::{ServerConnection, StreamOwned};
 use supervise::unix_ms;
@@ -19,20 +21,59 @@ const MAX_REQUEST: usize = 8 << 10;
 const MAX_HEADERS: usize = 64;
 /// The time for a request and its answer.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// The connections that are answered at a time; others are closed.
-const MAX_CONNECTIONS: usize = 16;
+/// The connections whose requests are awaited, those that get metrics or profiles, and all of them.
+const MAX_WAITING: usize = 64;
+const MAX_LONG_ANSWERS: usize = 16;
+const MAX_CONNECTIONS: usize = 2 * (MAX_WAITING + MAX_LONG_ANSWERS);
+/// The time for the rest of a request that was answered before its end.
+const FOR_REST: Duration = Duration::from_millis(200);
 /// The agent is stuck if it has read no figures for this time. The longest captures take a minute.
 const MAX_AGE: Duration = Duration::from_secs(300);
 /// The wait after a connection could not be accepted, as when no more files can be open.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
+/// The wait for connections that are about to end.
+const FOR_OTHERS: Duration = Duration::from_millis(1);
+
+/// The statuses of answers, and that of a connection without a complete request.
+pub(crate) const STATUSES: [&str; 7] = ["200", "400", "401", "404", "405", "503", CLOSED];
+const CLOSED: &str = "closed";
 
 /// What requests are answered with.
 pub(crate) struct Service {
-    pub(crate) shared: Shared,
+    shared: Shared,
     /// The token that they must have.
-    pub(crate) token: Option<Token>,
+    token: Option<Token>,
     /// The certificate, if connections are encrypted.
-    pub(crate) certificate: Option<Certificate>,
+    certificate: Option<Certificate>,
+    waiting: Waiting,
+    /// The connections, and the answers with metrics or profiles.
+    connections: Arc<AtomicUsize>,
+    long_answers: Arc<AtomicUsize>,
+}
+
+impl Service {
+    pub(crate) fn new(
+        shared: Shared,
+        token: Option<Token>,
+        certificate: Option<Certificate>,
+    ) -> Self {
+        let (waiting, connections) = (Waiting::default(), Arc::default());
+        Self { shared, token, certificate, waiting, connections, long_answers: Arc::default() }
+    }
+
+    /// An answer that may be long, unless there are too many.
+    fn long(&self, content_type: &'static str, body: impl FnOnce(&Node) -> Vec<u8>) -> Answer {
+        match Counted::new(&self.long_answers, MAX_LONG_ANSWERS) {
+            Some(counted) => {
+                let (status, body) = ("200 OK", body(&self.shared.get()));
+                Answer { status, content_type, body, counted: Some(counted) }
+            }
+            None => Answer::plain(
+                "503 Service Unavailable\r\nRetry-After: 1",
+                "rbloat agent is answering as many requests as it can",
+            ),
+        }
+    }
 }
 
 /// A connection whose reads and writes end at a deadline.
@@ -66,25 +107,46 @@ impl Write for Timed<'_> {
     }
 }
 
-fn answer_connection(stream: &TcpStream, service: &Service) -> io::Result<()> {
+fn answer_connection(stream: &Arc<TcpStream>, service: &Service) -> io::Result<()> {
     let mut timed = Timed { stream, until: Instant::now() + DEADLINE };
-    let Some(certificate) = &service.certificate else { return answer(&mut timed, service) };
+    // A long answer may wait for its reader, and no other connection ends it.
+    let is_long = || service.waiting.remove(stream);
+    let Some(certificate) = &service.certificate else {
+        answer(&mut timed, service, is_long)?;
+        return discard_rest(stream);
+    };
     let connection = ServerConnection::new(certificate.config()).map_err(io::Error::other)?;
     let mut encrypted = StreamOwned::new(connection, timed);
-    answer(&mut encrypted, service)?;
+    answer(&mut encrypted, service, is_long)?;
     encrypted.conn.send_close_notify();
-    encrypted.flush()
+    encrypted.flush()?;
+    discard_rest(stream)
 }
 
-/// The connections that are open.
-static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
+/// Reads the rest of a request that was too long, or another request, for a moment: the kernel would reset the connection, and the
+/// client would lose the answer.
+fn discard_rest(stream: &TcpStream) -> io::Result<()> {
+    stream.shutdown(Shutdown::Write)?;
+    let mut timed = Timed { stream, until: Instant::now() + FOR_REST };
+    let mut bytes = [0; 4096];
+    while timed.read(&mut bytes)? > 0 {}
+    Ok(())
+}
 
-/// One of them, which was counted.
-struct Connection;
+/// One of several at a time.
+struct Counted(Arc<AtomicUsize>);
 
-impl Drop for Connection {
+impl Counted {
+    fn new(count: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
+        let enter = |it| (it < most).then_some(it + 1);
+        let entered = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter);
+        entered.ok().map(|_| Self(Arc::clone(count)))
+    }
+}
+
+impl Drop for Counted {
     fn drop(&mut self) {
-        CONNECTIONS.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -95,19 +157,46 @@ pub(crate) fn serve(listener: &TcpListener, service: &Arc<Service>) {
             std::thread::sleep(AFTER_FAILURE);
             continue;
         };
-        if CONNECTIONS.fetch_add(1, Ordering::Relaxed) < MAX_CONNECTIONS {
-            let service = Arc::clone(service);
-            // Dropped with the closure, also if an answer panics or no thread can be started.
-            let connection = Connection;
-            let answer = move || {
-                let _connection = connection;
-                // The scraper may have gone.
-                let _ = answer_connection(&stream, &service);
-            };
-            let _ = std::thread::Builder::new().name("answer".into()).spawn(answer);
-        } else {
-            drop(Connection);
+        let (stream, service) = (Arc::new(stream), Arc::clone(service));
+        service.waiting.add(&stream);
+        // Connections that others have ended need a moment.
+        let counted = loop {
+            match Counted::new(&service.connections, MAX_CONNECTIONS) {
+                Some(counted) => break counted,
+                None => std::thread::sleep(FOR_OTHERS),
+            }
+        };
+        // The count is right also if an answer panics or no thread can be started.
+        let answer = move || {
+            let _counted = counted;
+            // The scraper may have gone.
+            let _ = answer_connection(&stream, &service);
+            service.waiting.remove(&stream);
+        };
+        let _ = std::thread::Builder::new().name("answer".into()).spawn(answer);
+    }
+}
+
+/// The connections whose requests are not complete, the oldest first. They need no token, so they must not keep others away: there are
+/// at most so many, and a further one ends the oldest.
+#[derive(Default)]
+struct Waiting(Mutex<VecDeque<Arc<TcpStream>>>);
+
+impl Waiting {
+    fn add(&self, stream: &Arc<TcpStream>) {
+        let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if streams.len() >= MAX_WAITING
+            && let Some(oldest) = streams.pop_front()
+        {
+            // Its thread reads the end of the request, and ends.
+            let _ = oldest.shutdown(Shutdown::Both);
         }
+        streams.push_back(Arc::clone(stream));
+    }
+
+    fn remove(&self, stream: &Arc<TcpStream>) {
+        let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.retain(|it| !Arc::ptr_eq(it, stream));
     }
 }
 
@@ -116,6 +205,8 @@ struct Answer {
     status: &'static str,
     content_type: &'static str,
     body: Vec<u8>,
+    /// Of an answer that may be long.
+    counted: Option<Counted>,
 }
 
 impl Answer {
@@ -124,23 +215,35 @@ impl Answer {
             status,
             content_type: "text/plain; charset=utf-8",
             body: format!("{body}\n").into_bytes(),
+            counted: None,
         }
     }
 }
 
-fn answer(stream: &mut (impl Read + Write), service: &Service) -> io::Result<()> {
+fn answer(
+    stream: &mut (impl Read + Write),
+    service: &Service,
+    is_long: impl FnOnce(),
+) -> io::Result<()> {
     let mut request = Vec::new();
     let (is_head, answer) = loop {
         if let Some(answer) = answer_to(&request, service) {
             break answer;
         }
         let mut bytes = [0; 1024];
-        match stream.read(&mut bytes)? {
-            0 => return Ok(()),
+        match stream.read(&mut bytes).inspect_err(|_| service.shared.count(CLOSED))? {
+            0 => {
+                service.shared.count(CLOSED);
+                return Ok(());
+            }
             read => request.extend_from_slice(&bytes[..read]),
         }
     };
-    let Answer { status, content_type, body } = answer;
+    service.shared.count(&answer.status[..3]);
+    let Answer { status, content_type, body, counted } = answer;
+    if counted.is_some() {
+        is_long();
+    }
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
@@ -181,23 +284,21 @@ fn answer_to(bytes: &[u8], service: &Service) -> Option<(bool, Answer)> {
         ),
         ("GET" | "HEAD", "/metrics") => {
             let format = MetricsFormat::for_accept(&String::from_utf8_lossy(header("accept")));
-            Answer {
-                status: "200 OK",
-                content_type: format.content_type(),
-                body: render::metrics(&service.shared.get(), format).into_bytes(),
-            }
+            service.long(format.content_type(), |node| render::metrics(node, format).into_bytes())
         }
-        ("GET" | "HEAD", "/debug/pprof/owners") => Answer {
-            status: "200 OK",
-            content_type: "application/octet-stream",
-            body: render::owners_pprof(&service.shared.get(), unix_ms().saturating_mul(1_000_000)),
-        },
+        ("GET" | "HEAD", "/debug/pprof/owners") => {
+            let now = unix_ms().saturating_mul(1_000_000);
+            service.long("application/octet-stream", |node| render::owners_pprof(node, now))
+        }
         ("GET" | "HEAD", "/healthz") => health(service.shared.age()),
         ("GET" | "HEAD", _) => Answer::plain(
             "404 Not Found",
             "rbloat agent serves /metrics, /debug/pprof/owners and /healthz",
         ),
-        _ => Answer::plain("405 Method Not Allowed", "rbloat agent answers GET only"),
+        _ => Answer::plain(
+            "405 Method Not Allowed\r\nAllow: GET, HEAD",
+            "rbloat agent answers GET only",
+        ),
     };
     Some((method == "HEAD", answer))
 }
@@ -216,7 +317,7 @@ mod tests {
     use super::*;
 
     fn status(request: &[u8]) -> Option<&'static str> {
-        answer_to(request, &Service { shared: Shared::new(), token: None, certificate: None })
+        answer_to(request, &Service::new(Shared::new(&[]), None, None))
             .map(|(_, answer)| answer.status)
     }
 
@@ -229,7 +330,38 @@ mod tests {
         assert_eq!(status(request), Some("200 OK"));
         assert_eq!(status(b"GET /healthz HTTP/1.0\r\n\r\n"), Some("200 OK"));
         assert_eq!(status(b"GET /etc/passwd HTTP/1.1\r\n\r\n"), Some("404 Not Found"));
-        assert_eq!(status(b"POST /metrics HTTP/1.1\r\n\r\n"), Some("405 Method Not Allowed"));
+        assert_eq!(
+            status(b"POST /metrics HTTP/1.1\r\n\r\n"),
+            Some("405 Method Not Allowed\r\nAllow: GET, HEAD")
+        );
+    }
+
+    #[test]
+    fn a_count_ends_with_what_it_counts_also_by_a_panic() {
+        let count = Arc::default();
+        let one = Counted::new(&count, 2);
+        let of_thread = Arc::clone(&count);
+        let panic = std::thread::spawn(move || {
+            let _two = Counted::new(&of_thread, 2).unwrap();
+            assert!(Counted::new(&of_thread, 2).is_none());
+            panic!("an answer");
+        });
+        assert!(panic.join().is_err());
+        assert!(one.is_some() && count.load(Ordering::Relaxed) == 1);
+    }
+
+    /// Scrapers that do not read their answers kept a check of health from being answered.
+    #[test]
+    fn of_many_long_answers_the_last_one_is_a_refusal() {
+        let service = Service::new(Shared::new(&[]), None, None);
+        let ask =
+            |path: &str| answer_to(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes(), &service);
+        let mut held: Vec<_> = (0..MAX_LONG_ANSWERS).map(|_| ask("/metrics")).collect();
+        let status = |path| ask(path).unwrap().1.status;
+        assert_eq!(status("/metrics"), "503 Service Unavailable\r\nRetry-After: 1");
+        assert_eq!(status("/healthz"), "200 OK");
+        held.pop();
+        assert_eq!(status("/debug/pprof/owners"), "200 OK");
     }
 
     #[test]

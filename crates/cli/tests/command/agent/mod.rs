@@ -5,6 +5,7 @@ mod archive;
 mod limits;
 mod monitoring;
 mod profiles;
+mod server;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -243,7 +244,8 @@ fn scrapers_get_their_format_and_others_a_reason() {
     assert!(body.ends_with("\n# EOF\n") && body.contains("\n# TYPE rbloat_captures counter\n"));
     assert_eq!(agent.get("/healthz").1, "ok\n");
     assert!(agent.get("/proc/1/environ").0.starts_with("HTTP/1.1 404"));
-    assert!(agent.ask("DELETE /metrics HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 405"));
+    let (head, _) = agent.ask("DELETE /metrics HTTP/1.1\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 405") && head.contains("\r\nAllow: GET, HEAD"), "{head}");
     assert!(agent.ask("\u{16}\u{3}\u{1}").0.starts_with("HTTP/1.1 400"));
     // One that says nothing keeps nobody else waiting.
     let silent = TcpStream::connect(&agent.address).unwrap();
