@@ -1,5 +1,7 @@
 //! The dashboard and the alert rules for the metrics of `rbloat agent`.
 
+mod rules;
+
 use std::fmt::Write;
 
 use ledger::{Cause, CauseGroup};
@@ -7,13 +9,14 @@ use serde_json::{Value, json};
 
 use crate::words;
 
+pub use rules::alert_rules;
+
 /// The labels by which the dashboard selects processes.
 const SELECTED: &str = r#"namespace=~"$namespace",container=~"$container",role=~"$role""#;
 /// The same for control groups, which have no role.
 const GROUPS: &str = r#"namespace=~"$namespace",container=~"$container""#;
 /// The width of the dashboard.
 const COLUMNS: u64 = 24;
-const PLACE: &str = "namespace, pod, container, role";
 
 /// Returns a pattern that matches the names of these causes.
 fn pattern(is_it: impl Fn(CauseGroup) -> bool) -> String {
@@ -162,15 +165,15 @@ fn panels() -> Vec<Panel> {
         Panel::new(
             "Largest processes",
             "bytes",
-            format!("topk(10, sum by (namespace, pod, container, role) (rbloat_proportional_bytes{{{SELECTED}}}))"),
-            "{{pod}} {{container}} {{role}}",
+            format!("topk(10, sum by (instance, namespace, pod, container, role) (rbloat_proportional_bytes{{{SELECTED}}}))"),
+            "{{instance}} {{pod}} {{container}} {{role}}",
         )
-        .about("PSS of processes with the same place and role."),
+        .about("PSS of processes with the same place and role. The instance is the agent."),
         Panel::new(
             "A trim would return",
             "bytes",
-            format!("topk(10, sum by (namespace, pod, container, role) (rbloat_trim_yield_bytes{{{SELECTED}}}))"),
-            "{{pod}} {{container}} {{role}}",
+            format!("topk(10, sum by (instance, namespace, pod, container, role) (rbloat_trim_yield_bytes{{{SELECTED}}}))"),
+            "{{instance}} {{pod}} {{container}} {{role}}",
         )
         .about("Free memory that `rbloat trim` would return to the kernel now."),
         Panel::new(
@@ -187,7 +190,7 @@ fn panels() -> Vec<Panel> {
             "Use of the memory limit",
             "percentunit",
             format!("{used_of_group} / rbloat_group_limit_bytes{{{GROUPS}}}"),
-            "{{pod}} {{container}}",
+            "{{instance}} {{pod}} {{container}}",
         )
         .about("Without caches of files, which the kernel gives up before it kills a process."),
         Panel::new(
@@ -197,7 +200,7 @@ fn panels() -> Vec<Panel> {
                 "(rbloat_group_limit_bytes{{{GROUPS}}} - {used_of_group}) \
                  / (deriv({used_of_group}[1h:1m]) > 0)"
             ),
-            "{{pod}} {{container}}",
+            "{{instance}} {{pod}} {{container}}",
         )
         .about("If use goes on to grow as in the last hour. Control groups that do not grow are not shown."),
         Panel {
@@ -247,8 +250,8 @@ fn panels() -> Vec<Panel> {
         Panel::new(
             "Killed at a memory limit",
             "short",
-            format!("sum by (namespace, pod, container) (increase(rbloat_group_oom_kills_total{{{GROUPS}}}[$__rate_interval]))"),
-            "{{pod}} {{container}}",
+            format!("sum by (instance, namespace, pod, container) (increase(rbloat_group_oom_kills_total{{{GROUPS}}}[$__rate_interval]))"),
+            "{{instance}} {{pod}} {{container}}",
         ),
         Panel::new(
             "Age of the latest capture",
@@ -346,134 +349,6 @@ pub fn dashboard() -> String {
     text + "\n"
 }
 
-/// An alert.
-struct Alert {
-    name: &'static str,
-    expression: String,
-    lasts: &'static str,
-    severity: &'static str,
-    summary: &'static str,
-    description: &'static str,
-}
-
-fn alerts() -> Vec<Alert> {
-    vec![
-        Alert {
-            name: "RbloatLeak",
-            expression: "\
-rbloat:used_bytes:per_process - rbloat:used_bytes:per_process offset 4h > 64 * 1024 * 1024
-and min_over_time(rbloat:used_bytes:per_process[1h]) > 1.05 * max_over_time(rbloat:used_bytes:per_process[1h] offset 2h)
-and max_over_time(rbloat:used_bytes:per_process[1h] offset 2h) > 1.05 * max_over_time(rbloat:used_bytes:per_process[1h] offset 4h)"
-                .into(),
-            lasts: "30m",
-            severity: "warning",
-            summary: "Memory in use grows steadily in {{ with $labels.container }}{{ . }} {{ end }}{{ $labels.role }}",
-            description: "Memory that the program uses (objects, and memory of extensions) has grown for five hours, by \
-                          {{ $value | humanize1024 }}B in the last four. `rbloat diff PID` shows which objects stay.",
-        },
-        Alert {
-            name: "RbloatUnreturned",
-            expression: format!(
-                "\
-sum by (instance, {PLACE}) (rbloat_trim_yield_bytes)
-  > 0.3 * sum by (instance, {PLACE}) (rbloat_memory_bytes)
-and sum by (instance, {PLACE}) (rbloat_trim_yield_bytes) > 64 * 1024 * 1024"
-            ),
-            lasts: "1h",
-            severity: "info",
-            summary: "A trim of {{ with $labels.container }}{{ . }} {{ end }}{{ $labels.role }} would return {{ $value | humanize1024 }}B",
-            description: "More than 30 % of its memory is free, and malloc has not returned it for an hour. `rbloat report PID --fix` \
-                          shows the settings that prevent that.",
-        },
-        Alert {
-            name: "RbloatWillHitLimit",
-            expression: "\
-predict_linear(rbloat:group_used_bytes[1h], 2 * 3600)
-  > on (instance, namespace, pod, container) rbloat_group_limit_bytes
-and on (instance, namespace, pod, container)
-  rbloat:group_used_bytes > 0.5 * rbloat_group_limit_bytes"
-                .into(),
-            lasts: "10m",
-            severity: "critical",
-            summary: "{{ with $labels.pod }}{{ . }} {{ end }}{{ or $labels.container $labels.instance }} will meet its memory limit within two hours",
-            description: "Its use has grown for an hour. The kernel kills a process at the limit. `rbloat diff PID` shows what grows, \
-                          and `rbloat report PID` what could be freed now.",
-        },
-        Alert {
-            name: "RbloatUnknown",
-            expression: format!(
-                "\
-sum by (instance, {PLACE}) (rbloat_memory_bytes{{cause=\"{}\"}})
-  / sum by (instance, {PLACE}) (rbloat_memory_bytes) > 0.1",
-                Cause::Unknown.name()
-            ),
-            lasts: "1h",
-            severity: "info",
-            summary: "rbloat cannot explain {{ $value | humanizePercentage }} of {{ with $labels.container }}{{ . }} {{ end }}{{ $labels.role }}",
-            description: "Anonymous memory that neither malloc nor Ruby knows. Extensions map such memory by themselves. The findings \
-                          at the end of `rbloat report PID` give the reason if there is one, and `rbloat map PID` shows \
-                          the memory.",
-        },
-        Alert {
-            name: "RbloatAgentOverBudget",
-            expression: "\
-rate(rbloat_agent_cpu_seconds_total[1h]) > 0.01
-or avg_over_time(rbloat_agent_resident_bytes[1h]) > 150 * 1024 * 1024"
-                .into(),
-            lasts: "15m",
-            severity: "info",
-            summary: "The agent on {{ $labels.instance }} takes more than it should",
-            description: "Its budget is 1 % of a processor and 150 MiB. Longer intervals take less: `--every`, `--causes-every` \
-                          and `--owners-every`.",
-        },
-    ]
-}
-
-/// The end of a description that names a command: the labels of an alert have no process id.
-const FINDS_PIDS: &str = " `rbloat` on the machine lists the processes of its containers.";
-
-/// Returns the rules for Prometheus as YAML.
-#[must_use]
-pub fn alert_rules() -> String {
-    let mut text = String::from(
-        "# `rbloat agent --print-rules` writes this file.\ngroups:\n  - name: rbloat\n    rules:\n",
-    );
-    let indented = |text: &str, spaces: usize| {
-        let lines = text.lines().map(|line| format!("{}{line}\n", " ".repeat(spaces)));
-        lines.collect::<String>()
-    };
-    let used = used();
-    let records = [
-        (
-            "rbloat:used_bytes:per_process",
-            format!(
-                "\
-sum by (instance, {PLACE}) (rbloat_memory_bytes{{cause=~\"{used}\"}})
-  / on (instance, {PLACE}) rbloat_processes"
-            ),
-        ),
-        (
-            "rbloat:group_used_bytes",
-            "rbloat_group_usage_bytes - rbloat_group_cache_bytes".to_owned(),
-        ),
-    ];
-    for (name, expression) in records {
-        let _ =
-            write!(text, "      - record: {name}\n        expr: |\n{}", indented(&expression, 10));
-    }
-    for alert in alerts() {
-        let Alert { name, expression, lasts, severity, summary, description } = alert;
-        let finds_pids = if description.contains("PID") { FINDS_PIDS } else { "" };
-        let _ = write!(
-            text,
-            "      - alert: {name}\n        expr: |\n{}        for: {lasts}\n        labels:\n          severity: {severity}\n        \
-             annotations:\n          summary: \"{summary}\"\n          description: \"{description}{finds_pids}\"\n",
-            indented(&expression, 10)
-        );
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -493,13 +368,6 @@ mod tests {
                     | CauseGroup::Overhead
             );
             assert_eq!(u8::from(of(&free)) + u8::from(of(&used)), u8::from(!is_neither), "{name}");
-        }
-    }
-
-    #[test]
-    fn each_alert_names_its_next_step() {
-        for Alert { name, description, .. } in alerts() {
-            assert!(description.contains("`rbloat ") || description.contains("`--"), "{name}");
         }
     }
 
