@@ -5,6 +5,7 @@
 //! `archive_writer` and `snapshot_folder` write files, `push` hands profiles over to a server.
 
 mod archive_writer;
+mod autopsies;
 mod error;
 mod kills;
 mod limits;

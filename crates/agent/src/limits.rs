@@ -12,6 +12,7 @@ use formats::{Alarm, FindingKind, FindingRow, Place, Snapshot, SnapshotOutcome, 
 use linux::proc::{self, ControlGroup, GroupMemory};
 use supervise::{Pace, SHARE_OF_LIMITS, unix_ms};
 
+use crate::autopsies::Ended;
 use crate::log::Log;
 use crate::snapshot_folder::{self, SnapshotFolder};
 use crate::trigger::Trigger;
@@ -130,30 +131,54 @@ impl Limits {
     ) {
         let outcome = match taken {
             Ok(mut snapshot) => {
-                let finding = FindingRow::from(alarmed.finding());
-                let what = render::words::finding(&finding);
-                snapshot.report.findings.push(finding);
+                let reason = FindingRow::from(finding(alarmed.alarm, Some(alarmed.memory)));
+                snapshot.report.findings.push(reason.clone());
                 let stem = snapshot_folder::stem(unix_ms() / 1000, place, id.0);
                 let name = format!("{stem}{}", snapshot_folder::SNAPSHOT);
-                let is_written = self.write(&name, &snapshot.to_bytes());
-                if is_written {
-                    let path = self.folder.path_of(&name);
-                    (self.log.say)(&format!(
-                        "process {} ({}): {what}: saved {}",
-                        id.0,
-                        place.role,
-                        path.display()
-                    ));
-                    self.groups[alarmed.at].latest = Some(path);
+                let outcome = self.save(id, place, &name, &snapshot.to_bytes(), &reason);
+                if outcome == SnapshotOutcome::Written {
+                    self.groups[alarmed.at].latest = Some(self.folder.path_of(&name));
                     self.observe(id, place, stem, how);
                 }
-                if is_written { SnapshotOutcome::Written } else { SnapshotOutcome::NotWritten }
+                outcome
             }
             Err(outcome) => outcome,
         };
         *self.attempts.entry((alarmed.alarm, outcome)).or_default() += 1;
         let is_taken = outcome == SnapshotOutcome::Written;
         self.groups[alarmed.at].trigger.done(now, alarmed.memory, is_taken);
+    }
+
+    /// Keeps the latest report on a process that was killed, as a page, unless there is a snapshot of it.
+    pub(crate) fn keep_killed(&mut self, mut killed: Ended) {
+        let stem = snapshot_folder::stem(unix_ms() / 1000, &killed.place, killed.id.0);
+        if self.folder.has(&stem) {
+            return;
+        }
+        let reason = FindingRow::from(finding(Alarm::Killed, killed.group));
+        killed.report.findings.push(reason.clone());
+        let page = render::report_html(&killed.report);
+        let name = format!("{stem}{}", snapshot_folder::KILLED);
+        let outcome = self.save(killed.id, &killed.place, &name, page.as_bytes(), &reason);
+        *self.attempts.entry((Alarm::Killed, outcome)).or_default() += 1;
+    }
+
+    /// Writes a file about a process, and prints the reason.
+    fn save(
+        &mut self,
+        id: Id,
+        place: &Place,
+        name: &str,
+        bytes: &[u8],
+        reason: &FindingRow,
+    ) -> SnapshotOutcome {
+        if !self.write(name, bytes) {
+            return SnapshotOutcome::NotWritten;
+        }
+        let (what, path) = (render::words::finding(reason), self.folder.path_of(name));
+        let (pid, role) = (id.0, &place.role);
+        (self.log.say)(&format!("process {pid} ({role}): {what}: saved {}", path.display()));
+        SnapshotOutcome::Written
     }
 
     fn write(&mut self, name: &str, bytes: &[u8]) -> bool {
@@ -249,13 +274,11 @@ impl Group {
     }
 }
 
-impl Alarmed {
-    /// The reason for the snapshot.
-    fn finding(&self) -> FindingKind {
-        FindingKind::GroupAlarm {
-            alarm: self.alarm,
-            used_bytes: self.memory.used_bytes(),
-            limit_bytes: self.memory.limit_bytes.unwrap_or(0),
-        }
+/// The reason for a snapshot.
+fn finding(alarm: Alarm, memory: Option<GroupMemory>) -> FindingKind {
+    FindingKind::GroupAlarm {
+        alarm,
+        used_bytes: memory.map_or(0, |it| it.used_bytes()),
+        limit_bytes: memory.and_then(|it| it.limit_bytes).unwrap_or(0),
     }
 }

@@ -18,6 +18,7 @@ use render::Stacks;
 use supervise::{Allowance, unix_ms};
 
 use crate::archive_writer::ArchiveWriter;
+use crate::autopsies::{Autopsies, Ended};
 use crate::kills::Kills;
 use crate::limits::{Alarmed, Limits};
 use crate::log::Log;
@@ -42,6 +43,8 @@ const MAX_PRESSURE: f64 = 10.0;
 /// The time between two trims, and between two trims of a process.
 const BETWEEN_TRIMS: Duration = Duration::from_secs(60);
 const TRIM_AGAIN: Duration = Duration::from_secs(3600);
+/// The owners in a report that is kept if the process is killed.
+const OWNERS_OF_KILLED: usize = 50;
 /// The roles of a container at a time: a program that writes numbers into its title would have a new one each time, and each is a
 /// series that Prometheus keeps for long.
 const MAX_ROLES: usize = 100;
@@ -68,6 +71,7 @@ pub(crate) struct Observer {
     containers: Containers,
     roles: Roles,
     kills: Kills,
+    autopsies: Autopsies,
     /// The processes whose control groups are known, and the time at which they are found again.
     followed: Vec<Id>,
     follow_at: Duration,
@@ -95,6 +99,8 @@ struct Known {
     owners_due: Duration,
     captured: Option<Captured>,
     owned: Option<Owned>,
+    /// The report that is kept if the process is killed.
+    report: Option<Report>,
     /// The time from which on it may be trimmed.
     trim_at: Duration,
 }
@@ -129,6 +135,7 @@ impl Observer {
             containers: Containers::default(),
             roles: Roles::default(),
             kills: Kills::start(log),
+            autopsies: Autopsies::default(),
             followed: Vec::new(),
             follow_at: Duration::ZERO,
             printed: BTreeSet::new(),
@@ -177,6 +184,7 @@ impl Observer {
                         owners_due: due,
                         captured: None,
                         owned: None,
+                        report: None,
                         trim_at: now,
                     }
                 }
@@ -184,9 +192,22 @@ impl Observer {
             self.known.insert(id, known);
         }
         self.follow_groups(now);
+        self.look_for_kills(now, before);
         self.roles = Roles::of(self.known.values().map(|known| &known.place));
         self.publish();
         wait
+    }
+
+    /// Keeps the latest captures of processes that were killed, of those that have ended.
+    fn look_for_kills(&mut self, now: Duration, ended: BTreeMap<Id, Known>) {
+        let ended = ended.into_iter().filter_map(|(id, known)| {
+            let Listed { rss_bytes, group, .. } = known.listed;
+            Some(Ended { id, place: known.place, rss_bytes, group, report: known.report? })
+        });
+        let killed = self.autopsies.killed(now, ended, self.kills.counts());
+        if let Some(limits) = &mut self.outputs.limits {
+            killed.into_iter().for_each(|killed| limits.keep_killed(killed));
+        }
     }
 
     /// Finds the control groups of the processes, if there are others than before or some time has passed: limits are set and processes
@@ -367,7 +388,11 @@ impl Observer {
     /// # Errors
     /// The reason why it was not captured; `None` if the process has ended.
     fn capture(&mut self, id: Id, detail: Detail) -> Result<Snapshot, Option<CaptureOutcome>> {
-        self.capture_by(self.capture, id, detail)
+        let taken = self.capture_by(self.capture, id, detail);
+        if let Ok(snapshot) = &taken {
+            self.keep_for_autopsy(id, &snapshot.report);
+        }
+        taken
     }
 
     fn capture_by(
@@ -395,6 +420,16 @@ impl Observer {
         };
         self.count(failed);
         Err(Some(failed))
+    }
+
+    /// Keeps a capture for the case that the process is killed before the next one. One with owners has the better answer.
+    fn keep_for_autopsy(&mut self, id: Id, report: &Report) {
+        let known = self.known.get_mut(&id).filter(|_| self.outputs.limits.is_some());
+        let Some(known) = known else { return };
+        let had_owners = known.report.as_ref().is_some_and(|it| it.owners.is_some());
+        if report.owners.is_some() || !had_owners {
+            known.report = Some(report.clone().brief(OWNERS_OF_KILLED));
+        }
     }
 
     fn take(&mut self, id: Id, report: &Report) {

@@ -8,9 +8,10 @@ use output::Folder;
 
 use crate::error::Error;
 
-/// The ending of a snapshot, and that of growth by code.
+/// The endings of a snapshot, of growth by code, and of the report on a process that was killed without a snapshot.
 pub(crate) const SNAPSHOT: &str = ".rbloat";
 pub(crate) const GROWTH: &str = ".who.json";
+pub(crate) const KILLED: &str = ".html";
 /// The name of a file that shows if files can be written.
 const PROBE: &str = ".rbloat-probe";
 /// The longest name of a place in the name of a file.
@@ -54,9 +55,8 @@ impl SnapshotFolder {
             let source = std::io::ErrorKind::FileTooLarge.into();
             return Err(output::Error { path: self.folder.path_of(name), source }.into());
         }
-        let is_snapshot = name.ends_with(SNAPSHOT);
         while self.bytes() + size > self.max_bytes
-            || is_snapshot && self.snapshots() >= self.max_files
+            || is_snapshot(name) && self.snapshots() >= self.max_files
         {
             let Some(surplus) = self.surplus().and_then(|at| self.files.remove(at)) else { break };
             // The user may have removed it.
@@ -81,9 +81,16 @@ impl SnapshotFolder {
         self.folder.path_of(name)
     }
 
-    /// The number of snapshots.
+    /// Returns true if there is a snapshot of a process, whose files have this stem.
+    pub(crate) fn has(&self, stem: &str) -> bool {
+        let of_process = |name: &str| name.split_once('-').map_or("", |(_, rest)| rest).to_owned();
+        let wanted = format!("{}{SNAPSHOT}", of_process(stem));
+        self.files.iter().any(|(name, _)| of_process(name) == wanted)
+    }
+
+    /// The number of snapshots and reports.
     pub(crate) fn snapshots(&self) -> usize {
-        self.files.iter().filter(|(name, _)| name.ends_with(SNAPSHOT)).count()
+        self.files.iter().filter(|(name, _)| is_snapshot(name)).count()
     }
 
     /// The size of all files.
@@ -115,9 +122,13 @@ fn place_in(name: &str) -> &str {
     without_time.rsplit_once('-').map_or(without_time, |(place, _)| place)
 }
 
+fn is_snapshot(name: &str) -> bool {
+    name.ends_with(SNAPSHOT) || name.ends_with(KILLED)
+}
+
 fn is_ours(name: &str) -> bool {
     let seconds = name.split('-').next().unwrap_or_default();
-    (name.ends_with(SNAPSHOT) || name.ends_with(GROWTH))
+    (is_snapshot(name) || name.ends_with(GROWTH))
         && !seconds.is_empty()
         && seconds.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -173,6 +184,7 @@ mod tests {
             names(outer.path()).into_iter().filter(|name| name.contains(place)).count()
         };
         assert_eq!((of("web-1"), of("jobs"), of("loop")), (2, 2, 5));
+        assert!(folder.has("8-jobs-2") && !folder.has("8-jobs-3") && !folder.has("8-web-1"));
         // A third place takes its share from the loop, and the newest snapshot stays.
         folder.store("9-cron-9.rbloat", &[0; 100]).unwrap();
         assert_eq!((of("web-1"), of("jobs"), of("cron")), (2, 2, 1));

@@ -19,9 +19,11 @@ pub enum Alarm {
     LimitHit,
     /// The control group grows so fast that it will soon meet its limit.
     FastGrowth,
+    /// The kernel killed a process of the control group, and the process ended at that time.
+    Killed,
 }
 
 impl Alarm {
     /// All alarms.
-    pub const ALL: [Self; 3] = [Self::NearLimit, Self::LimitHit, Self::FastGrowth];
+    pub const ALL: [Self; 4] = [Self::NearLimit, Self::LimitHit, Self::FastGrowth, Self::Killed];
 }

@@ -142,6 +142,7 @@ fn of_captures() -> Vec<FindingKind> {
         group(Alarm::NearLimit),
         group(Alarm::LimitHit),
         group(Alarm::FastGrowth),
+        group(Alarm::Killed),
         Kind::GroupLimitUnknown,
         Kind::ProcessEnded { pid: 42 },
         Kind::ProcessUnread { pid: 42, error: error() },

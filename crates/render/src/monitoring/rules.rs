@@ -99,8 +99,8 @@ and on ({GROUP})
             lasts: "",
             severity: "warning",
             summary: format!("The kernel killed a process of {OF_GROUP}: out of memory"),
-            description: "With `rbloat agent --snapshots DIR`, the log of the agent names the snapshot of the process, and `rbloat report \
-                          FILE` shows what it used.",
+            description: "With `rbloat agent --snapshots DIR`, the log of the agent names a snapshot, which `rbloat report FILE` shows, or a \
+                          page with the latest report on the process.",
         },
         Alert {
             name: "RbloatTmpfs",

@@ -281,6 +281,15 @@ fn sentence(kind: &FindingKind) -> String {
                 Alarm::FastGrowth => {
                     format!("its control group uses {used} of {limit}, and grows fast")
                 }
+                Alarm::Killed => {
+                    let last = match limit_bytes {
+                        0 => String::new(),
+                        _ => format!("; the group was last seen with {used} of {limit}"),
+                    };
+                    format!(
+                        "after this capture the kernel killed a process of its control group, and this process ended{last}"
+                    )
+                }
             }
         }
         Kind::GroupLimitUnknown => {

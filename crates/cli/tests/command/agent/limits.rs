@@ -82,6 +82,34 @@ fn a_snapshot_is_saved_before_the_kernel_kills_a_process() {
     agent.end();
 }
 
+/// A process that filled its group at once left nothing.
+#[test]
+fn a_process_that_is_killed_at_once_leaves_its_latest_capture() {
+    let Some(group) = ControlGroup::make() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let intervals = ["--every", "1s", "--causes-every", "1s", "--owners-every", "1s"];
+    let agent = Agent::start(&group, &[&intervals[..], &["--snapshots", path]].concat());
+    group.limit(200 << 20);
+    let code = "Process.setproctitle('agentsudden '); $kept = Array.new(300_000) { |i| 'x' * 50 }; GC.start
+                puts 'ready {}'; $stdout.flush; $stdin.read; $kept << 'x' * 400_000_000";
+    let target =
+        Target::start(&mut group.command(testkit::ruby().args(["--disable-gems", "-e", code])));
+    agent.await_samples("rbloat_owner_bytes{", "role=\"agentsudden\"");
+    assert!(!target.finish(), "it is killed");
+    // It may have been seen while it filled the group.
+    wait_until("an answer", || !files(folder.path(), ["agentsudden", ""]).is_empty());
+    if let [page] = &files(folder.path(), ["agentsudden", ".html"])[..] {
+        let page = std::fs::read_to_string(page).unwrap();
+        assert!(page.contains("after this capture the kernel killed"), "{page}");
+        assert!(page.contains("agentsudden") && page.contains("String"), "{page}");
+        let killed =
+            agent.samples("rbloat_snapshots_total", "reason=\"killed\",outcome=\"written\"");
+        assert!(killed.values().sum::<f64>() <= 1.0);
+    }
+    agent.end();
+}
+
 /// The count went with the last process of the group, so Prometheus saw one kill of four.
 #[test]
 fn kills_are_counted_when_the_group_is_empty_or_gone() {
