@@ -253,20 +253,24 @@ impl Observer {
         let wants_owners = known.owners_due <= now && known.captured.is_some();
         let has_memory = self.has_memory_for(known, Detail::OWNERS);
         let cpu = proc::own_cpu_time();
+        let mut is_done = true;
         if wants_owners && !has_memory && self.outputs.archive.is_none() {
             // Too large to find its owners.
         } else if proc::memory_pressure().is_some_and(|percent| percent > MAX_PRESSURE) {
             self.count(CaptureOutcome::Pressure);
+            is_done = false;
         } else {
             let with_owners = wants_owners && has_memory;
             let taken = self.capture(id, if with_owners { Detail::OWNERS } else { Detail::CAUSES });
+            is_done = taken.is_ok();
             if let (Ok(snapshot), true) = (taken, wants_owners) {
                 self.archive(id, snapshot.report);
             }
         }
         if let Some(known) = self.known.get_mut(&id) {
             if wants_owners {
-                known.owners_due = now + self.owners_every;
+                known.owners_due =
+                    now + until_owners(is_done, self.owners_every, self.causes_every);
             } else {
                 known.due = now + self.causes_every;
             }
@@ -482,6 +486,11 @@ impl Observer {
     }
 }
 
+/// The time until the next capture with owners. One that failed is tried again soon: memory may have been short for a moment.
+fn until_owners(is_done: bool, owners_every: Duration, causes_every: Duration) -> Duration {
+    if is_done { owners_every } else { owners_every.min(causes_every) }
+}
+
 /// The group with less room.
 fn tighter(a: GroupMemory, b: GroupMemory) -> GroupMemory {
     // One without a limit has more room than any other.
@@ -546,6 +555,14 @@ mod tests {
         assert_eq!(admitted.len(), MAX_ROLES + 1);
         assert_eq!(admit(MAX_ROLES - 1), format!("job-{}", MAX_ROLES - 1));
         assert_eq!(admit(MAX_ROLES), OTHER);
+    }
+
+    #[test]
+    fn a_moment_without_memory_postpones_owners_by_minutes() {
+        let [hour, minutes] = [3600, 300].map(Duration::from_secs);
+        assert_eq!(until_owners(true, hour, minutes), hour);
+        assert_eq!(until_owners(false, hour, minutes), minutes);
+        assert_eq!(until_owners(false, minutes, hour), minutes);
     }
 
     #[test]
