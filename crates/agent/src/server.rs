@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use formats::Node;
@@ -25,6 +25,8 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const MAX_WAITING: usize = 64;
 const MAX_LONG_ANSWERS: usize = 16;
 const MAX_CONNECTIONS: usize = 2 * (MAX_WAITING + MAX_LONG_ANSWERS);
+/// The time that each connection has for its request, also if very many begin.
+const TIME_TO_ASK: Duration = Duration::from_millis(50);
 /// The time for the rest of a request that was answered before its end.
 const FOR_REST: Duration = Duration::from_millis(200);
 /// The agent is stuck if it has read no figures for this time. The longest captures take a minute.
@@ -177,26 +179,40 @@ pub(crate) fn serve(listener: &TcpListener, service: &Arc<Service>) {
     }
 }
 
-/// The connections whose requests are not complete, the oldest first. They need no token, so they must not keep others away: there are
-/// at most so many, and a further one ends the oldest.
+/// The connections whose requests are not complete, the oldest first, and the times of their beginnings. They need no token, so they
+/// must not keep others away: there are at most so many, and a further one ends the oldest.
 #[derive(Default)]
-struct Waiting(Mutex<VecDeque<Arc<TcpStream>>>);
+struct Waiting(Mutex<VecDeque<(Instant, Arc<TcpStream>)>>);
 
 impl Waiting {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Instant, Arc<TcpStream>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a connection, when there is a place for it.
     fn add(&self, stream: &Arc<TcpStream>) {
-        let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if streams.len() >= MAX_WAITING
-            && let Some(oldest) = streams.pop_front()
-        {
-            // Its thread reads the end of the request, and ends.
-            let _ = oldest.shutdown(Shutdown::Both);
+        loop {
+            let mut streams = self.lock();
+            let oldest = streams.front().filter(|_| streams.len() >= MAX_WAITING);
+            let left = oldest
+                .map_or(Duration::ZERO, |(began, _)| TIME_TO_ASK.saturating_sub(began.elapsed()));
+            if left.is_zero() {
+                if streams.len() >= MAX_WAITING
+                    && let Some((_, oldest)) = streams.pop_front()
+                {
+                    // Its thread reads the end of the request, and ends.
+                    let _ = oldest.shutdown(Shutdown::Both);
+                }
+                streams.push_back((Instant::now(), Arc::clone(stream)));
+                return;
+            }
+            drop(streams);
+            std::thread::sleep(left);
         }
-        streams.push_back(Arc::clone(stream));
     }
 
     fn remove(&self, stream: &Arc<TcpStream>) {
-        let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        streams.retain(|it| !Arc::ptr_eq(it, stream));
+        self.lock().retain(|(_, it)| !Arc::ptr_eq(it, stream));
     }
 }
 
