@@ -58,21 +58,19 @@ impl Kills {
 
     /// Counts the kills of this group for a container.
     pub(crate) fn follow(&self, container: &Container, group: Option<&ControlGroup>) {
+        let Some(group) = group else { return };
         let now = self.started.elapsed();
         let mut followed = lock(&self.followed);
-        followed.counts.entry(container.clone()).or_default().seen = now;
-        let Some(group) = group.filter(|it| !followed.groups.iter().any(|at| at.group == **it))
-        else {
-            return;
-        };
-        if let Some(events) = &self.events {
-            events.follow(group);
-        }
-        // Those before belong to other programs, or were counted by another agent.
-        if let Some(kills) = group.oom_kills() {
+        if !followed.groups.iter().any(|it| it.group == *group) {
+            // Those before belong to other programs, or were counted by another agent. The topmost group counts none.
+            let Some(kills) = group.oom_kills() else { return };
+            if let Some(events) = &self.events {
+                events.follow(group);
+            }
             let (group, container) = (group.clone(), container.clone());
             followed.groups.push(Group { group, container, kills });
         }
+        followed.counts.entry(container.clone()).or_default().seen = now;
     }
 
     /// The kills so far.
