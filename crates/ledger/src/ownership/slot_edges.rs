@@ -24,7 +24,7 @@ pub(crate) fn slot_edges(
         return SparseRows::default();
     }
     let addresses = AddressIndex::new(heap, space, &[]);
-    let edge = |address, _| edge_of_slot(&addresses, address).map(Edge::number);
+    let edge = |address, content| edge_of_slot(&addresses, address, content).map(Edge::number);
     references.resolve(edge).map(Edge::from_number)
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn edges_and_contents(
     let contents: Vec<AtomicU32> = (0..heap.block_count()).map(|_| unknown()).collect();
     let note = |block: u32, content| note(heap, &contents[block as usize], block, content);
     let edges = references.resolve(|address, content| {
-        let edge = edge_of_slot(addresses, address)?;
+        let edge = edge_of_slot(addresses, address, content)?;
         if edge.to() < addresses.block_count() && !edge.is_uncertain() {
             note(edge.to(), content);
         }
@@ -76,9 +76,11 @@ fn is_more(content: Content, known: Content) -> bool {
 }
 
 /// The edge for a word of a slot, if it is a pointer.
-fn edge_of_slot(addresses: &AddressIndex<'_>, address: Address) -> Option<Edge> {
+fn edge_of_slot(addresses: &AddressIndex<'_>, address: Address, content: Content) -> Option<Edge> {
+    let is_integer = content == Content::AT_INTEGER;
     match addresses.at(address) {
-        Referent::Block { number, is_start: true } => Some(Edge::new(number, false)),
+        Referent::Block { number, is_start: true } => Some(Edge::new(number, is_integer)),
+        _ if is_integer => None,
         // Only a region of 8 bytes begins there: other such words are hardly ever pointers.
         _ if !address.is_aligned(MALLOC_ALIGNMENT) => None,
         Referent::Block { number, is_start: false } => Some(Edge::new(number, true)),

@@ -3,6 +3,9 @@
 use crate::model::slot::SlotType;
 use crate::word::{word, words};
 
+/// The number of `imemo_env` in all releases.
+const IMEMO_ENV: u8 = 0;
+
 /// The object in a slot that is not free.
 pub(crate) struct Object<'a> {
     pub(crate) flags: u64,
@@ -31,6 +34,11 @@ impl<'a> Object<'a> {
     /// The words of the slot from this one on.
     pub(crate) fn words_from(&self, first: usize) -> impl Iterator<Item = u64> + 'a {
         words(self.bytes).skip(first)
+    }
+
+    /// Returns true for the variables of a block.
+    pub(crate) fn is_environment(&self) -> bool {
+        self.kind == SlotType::IMEMO && self.imemo_number() == IMEMO_ENV
     }
 
     /// The number of an internal object's type: flags FL_USER0 to FL_USER3 (internal/imemo.h).

@@ -59,8 +59,7 @@ pub(crate) const HASH_TABLE_WORD: usize = 3;
 pub(crate) const HASH_PAIRS_WORD: usize = 4;
 /// The words of a Hash's slot up to 3.2, which has a pointer to the table. No later Hash is in a slot of this size.
 pub(crate) const WORDS_WITH_TABLE_POINTER: usize = 5;
-/// The numbers of `imemo_env` and `imemo_cref` in all releases.
-const IMEMO_ENV: u8 = 0;
+/// The number of `imemo_cref` in all releases.
 const IMEMO_CREF: u8 = 1;
 /// No value up to this one is the address of an object: `false`, `nil`, and small numbers of C code.
 pub const MAX_SPECIAL: u64 = 0x34;
@@ -271,7 +270,7 @@ impl<'a> ObjectLayouts<'a> {
                 }
                 None => reader.object(),
             },
-            SlotType::IMEMO if object.imemo_number() == IMEMO_ENV => return reader.env(),
+            SlotType::IMEMO if object.is_environment() => return reader.env(),
             // The refinements, the module and the outer place. The visibility behind them is in a few bits of its word.
             SlotType::IMEMO if object.imemo_number() == IMEMO_CREF => reader.values(1, 3),
             // The GC marks the value, but not the place of the code (`ic_cref`), which may be gone.

@@ -52,6 +52,8 @@ impl Content {
     /// A compiled regular expression, of which only some words are in use ([`pointers_of_regexp`](crate::pointers_of_regexp)).
     /// It refers to no objects either.
     pub const REGEXP: Self = Self(u32::MAX - 3);
+    /// Unknown too, at an address that is an Integer of Ruby's.
+    pub const AT_INTEGER: Self = Self(u32::MAX - 4);
     /// Text and numbers.
     pub const BYTES: Self = Self(0);
 

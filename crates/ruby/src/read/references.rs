@@ -6,6 +6,7 @@ use crate::address_classifier::AddressClassifier;
 use crate::layout::object::Object;
 use crate::layout::object_layouts::{ObjectLayouts, ObjectWord};
 use crate::model::content::Content;
+use crate::model::slot::SlotType;
 
 /// The alignment of slots and of malloc'ed memory: jemalloc has regions of 8 bytes.
 const ALIGNMENT: u64 = 8;
@@ -40,12 +41,14 @@ pub(crate) fn for_each(
     layouts: &mut ObjectLayouts<'_>,
     mut found: impl FnMut(Reference),
 ) {
+    // Inline caches have copies of constants.
+    let is_copy = object.kind == SlotType::IMEMO && !object.is_environment();
     layouts.words_of(object, classifier, |meaning| {
         let word = meaning.word();
         if let Some(address) = address_of_integer(word) {
-            let may_be = matches!(meaning, ObjectWord::Value(_) | ObjectWord::Any(..));
+            let may_be = !is_copy && matches!(meaning, ObjectWord::Value(_) | ObjectWord::Any(..));
             if may_be && address.0.is_multiple_of(16) && classifier.is_private(address.0) {
-                found(Reference::Memory(address, Content::UNKNOWN));
+                found(Reference::Memory(address, Content::AT_INTEGER));
             }
             return;
         }

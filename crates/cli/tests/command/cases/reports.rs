@@ -288,6 +288,29 @@ fn memory_whose_address_is_an_integer_is_no_leak() {
     assert!(target.finish());
 }
 
+/// "80.6 MiB belong to the interpreter, most of them call sites, and caches": an inline cache had a copy of the Integer beside the pointer of an
+/// object.
+#[test]
+fn an_integer_counts_less_than_a_pointer() {
+    let target = Target::bare_ruby(
+        "begin; require 'fiddle'; rescue LoadError; puts 'ready {\"none\":true}'; $stdout.flush; $stdin.read; exit; end
+         module Pool; TABLE = Fiddle.malloc(160_000); POINTER = Fiddle::Pointer.new(TABLE, 160_000); end
+         2_000.times { |i|
+           address = Fiddle.malloc(10_000)
+           Fiddle::Pointer.new(address)[0, 10_000] = 'x' * 10_000
+           Pool::POINTER[8 * i, 8] = [address].pack('Q') if Pool::TABLE }
+         GC.start; puts %(ready {\"bytes\":#{2_000 * 10_000}}); $stdout.flush; $stdin.read",
+    );
+    if target.truth["none"] == true {
+        return testkit::skip("this Ruby has no fiddle");
+    }
+    let report = crate::report(target.pid());
+    let owner = report.owners.iter().flatten().find(|it| it.owner == "Fiddle::Pointer");
+    let (bytes, all) = (owner.map_or(0, |it| it.bytes()), target.number("bytes"));
+    assert!(bytes >= all, "{bytes} of {all}: {:?}", report.owners);
+    assert!(target.finish());
+}
+
 /// Of one process, `why` had 2,688 objects with 193 KiB, and the report 1,149 with 224 MiB.
 #[test]
 fn why_and_report_have_the_same_paths() {
