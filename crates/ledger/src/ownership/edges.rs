@@ -119,6 +119,12 @@ impl Adjacency {
 /// The bits of a pointer to a block of malloc that are free for other uses.
 const TAG: u64 = 7;
 
+/// The bits that all floating-point numbers have set that are none. Engines of scripts, such as those of Lua and JavaScript, keep a pointer
+/// in the others ("NaN boxing"), of which the highest ones are the type.
+const NAN: u64 = 0x7ff << 52;
+/// The bits of the pointer: x86 has 47 bits, which allows one more bit of type, and aarch64 has 48 bits.
+const NAN_ADDRESSES: [u64; 2] = [(1 << 47) - 1, (1 << 48) - 1];
+
 /// Collects the edges of nodes, one node after the other.
 pub(crate) struct Collector<'a> {
     addresses: &'a AddressIndex<'a>,
@@ -146,7 +152,7 @@ impl<'a> Collector<'a> {
     /// Adds the edge for a word, if it is a pointer.
     pub(crate) fn take(&mut self, word: u64, is_uncertain: bool) {
         if !ADDRESSES.contains(&word) {
-            return self.take_integer(word);
+            return self.take_number(word);
         }
         // Some keep a number in the lowest bits of a pointer to a block, such as the colour of a node of a tree (glibc's
         // misc/tsearch.c, which keeps all values that setenv(3) has ever got) or a type (upb). Others are numbers. Pointers into the
@@ -157,7 +163,7 @@ impl<'a> Collector<'a> {
                 Referent::Block { number, is_start: true } => {
                     self.add_edge(Edge::new(number, true))
                 }
-                _ => self.take_integer(word),
+                _ => self.take_number(word),
             };
         }
         let edge = match self.addresses.at(Address(word)) {
@@ -169,12 +175,19 @@ impl<'a> Collector<'a> {
         self.add_edge(edge);
     }
 
-    /// Adds the block whose address is an Integer of Ruby's, as Fiddle.malloc returns it.
-    fn take_integer(&mut self, word: u64) {
-        if let Some(address) = ruby::address_of_integer(word)
-            && ADDRESSES.contains(&address.0)
-            && let Referent::Block { number, is_start: true } = self.addresses.at(address)
-        {
+    /// Adds the block whose address is an Integer of Ruby's, as Fiddle.malloc returns it, or a part of a NaN.
+    fn take_number(&mut self, word: u64) {
+        let of_nan =
+            NAN_ADDRESSES.iter().filter(|_| word & NAN == NAN).map(|bits| Address(word & bits));
+        let found = of_nan.chain(ruby::address_of_integer(word)).find_map(|address| {
+            match self.addresses.at(address) {
+                Referent::Block { number, is_start: true } if ADDRESSES.contains(&address.0) => {
+                    Some(number)
+                }
+                _ => None,
+            }
+        });
+        if let Some(number) = found {
             self.add_edge(Edge::new(number, true));
         }
     }
@@ -198,7 +211,7 @@ impl<'a> Collector<'a> {
         {
             self.add_slot(Edge::new(slot, false));
         } else {
-            self.take_integer(word);
+            self.take_number(word);
         }
     }
 

@@ -176,3 +176,18 @@ fn memory_to_which_a_live_object_leads_is_not_that_of_dead_ones() {
     assert!(kept.bytes >= 9_900_000, "{:?}", owner.kept_by);
     assert!(target.finish());
 }
+
+/// "Nothing points to them: a leak", of cells to which an engine refers by the bits of NaNs.
+#[test]
+fn pointers_in_nans_are_pointers() {
+    if !has_library("fiddle") {
+        return testkit::skip("this Ruby has no fiddle");
+    }
+    let (target, report) = case("boxed_pointers", "0.3");
+    let unreachable = crate::bytes(&report, "native.unreachable");
+    assert!(unreachable * 10 < target.number("cell_bytes"), "{:?}", report.causes);
+    let owner = report.owners.iter().flatten().find(|it| it.owner == "Fiddle::Pointer");
+    let path = owner.and_then(|it| it.kept_by[0].path.as_deref());
+    assert_eq!(path, Some("Engine.@stack → Fiddle::Pointer"), "{:?}", report.owners);
+    assert!(target.finish());
+}
