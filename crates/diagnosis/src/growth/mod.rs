@@ -11,8 +11,8 @@ pub(crate) use course::{Course, course};
 use formats::{CaptureMethod, Diff, DiffPoint, Report, Snapshot, Trajectory, UnreadPoint};
 use verdict::Changes;
 pub use verdict::{
-    has_more_objects, is_defined_again, kept_besides, least_growth, native_blocks_of_verdict,
-    native_owner_of_verdict, open_native_blocks, root_of_most, totals,
+    has_more_objects, is_defined_again, kept_besides, least_growth, native_besides,
+    native_blocks_of_verdict, native_owner_of_verdict, open_native_blocks, root_of_most, totals,
 };
 
 /// Compares two or more snapshots, each with its name. Snapshots of one process are ordered by time; those of several

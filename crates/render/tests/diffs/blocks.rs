@@ -97,6 +97,25 @@ fn looks<const N: usize>(cause: Cause, of: impl Fn(u64) -> [Blocks; N]) -> Vec<(
     (1..5).map(|hour| look_at_blocks(hour, cause, &of(hour))).collect()
 }
 
+/// The verdict named one of two leaks, and the other was only in a table.
+#[test]
+fn a_native_leak_is_told_beside_another_leak() {
+    let of = |hour: u64| [blocks(0, 2016, 0..hour * 4_000)];
+    let mut diff = growth(&looks(Cause::NativeUnreachable, of));
+    assert_eq!(diff.verdict.kind, DiffKind::NativeLeak);
+    let sentence = "besides, native memory that nothing points to grew by about 15.4 MiB (+8,000 blocks that stay)";
+    let is_told =
+        |diff: &formats::Diff| diff_verdict(diff).evidence.iter().any(|it| it == sentence);
+    assert!(!is_told(&diff));
+    diff.verdict.kind = DiffKind::ManagedLeak;
+    diff.verdict.subject = Subject::Objects;
+    diff.verdict.bytes = 20 * MIB as i64;
+    assert!(is_told(&diff), "{:?}", diff_verdict(&diff).evidence);
+    // It is little beside this.
+    diff.verdict.bytes = 100 * MIB as i64;
+    assert!(!is_told(&diff));
+}
+
 /// "Native leak … High confidence", of blocks that are all replaced each second.
 #[test]
 fn blocks_that_come_and_go_are_no_leak() {

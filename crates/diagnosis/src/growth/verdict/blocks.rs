@@ -1,11 +1,11 @@
 //! The owners that keep more and more blocks of native memory.
 
-use formats::{Confidence, DiffKind, DiffVerdict, Doubt, KeptNative, Subject};
+use formats::{Confidence, Diff, DiffKind, DiffVerdict, Doubt, KeptNative, Subject};
 use ledger::Cause;
 
 use super::changes::{Changes, EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, SURE_SECONDS, least, verdict};
 use super::largest::Largest;
-use super::roots::{ENDED, least_kept};
+use super::roots::{ENDED, PART_OF_LARGEST, least_kept};
 use crate::growth::course::{Course, course, slows_down};
 
 /// The verdict on the owner that keeps more and more native memory: the largest leak, or else the largest growth. `None` if there is
@@ -28,6 +28,27 @@ pub(super) fn open_blocks(diff: Changes<'_>) -> Option<&KeptNative> {
     let rows = diff.kept_native.into_iter().flatten();
     let largest = rows.max_by_key(|row| row.open_bytes);
     largest.filter(|row| row.open_bytes.saturating_mul(spans) >= least(diff))
+}
+
+/// Returns the owner of a leak of native memory beside a verdict on other memory, if it is much beside that.
+#[must_use]
+pub fn native_besides(diff: &Diff) -> Option<&KeptNative> {
+    let verdict = &diff.verdict;
+    let is_native = matches!(verdict.subject, Subject::Native | Subject::Unreachable);
+    if is_native || matches!(verdict.kind, DiffKind::Stable | DiffKind::Shrank) {
+        return None;
+    }
+    let changes = Changes::from(diff);
+    let least = least_kept(changes).max(verdict.bytes / PART_OF_LARGEST);
+    let others = diff.kept_native.iter().flatten().filter(|row| {
+        row.bytes.change >= least
+            && Some(&row.owner) != verdict.class.as_ref()
+            && is_retained(changes, row)
+    });
+    let leaks = others.filter(|row| {
+        verdict_on_owner(changes, row).is_some_and(|it| it.kind == DiffKind::NativeLeak)
+    });
+    leaks.max_by_key(|row| row.bytes.change)
 }
 
 /// Returns false for memory of objects that may be garbage, or come and go.

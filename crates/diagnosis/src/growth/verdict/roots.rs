@@ -14,7 +14,7 @@ use crate::path::{leads_through_method, root_of};
 /// Growth has ended if the last rate is below this part of the mean rate before.
 pub(super) const ENDED: f64 = 0.25;
 /// A second root is named if it keeps at least this part of what the largest one keeps: one in five.
-const PART_OF_LARGEST: i64 = 5;
+pub(super) const PART_OF_LARGEST: i64 = 5;
 /// The root of all threads.
 const THREADS: &str = "(threads)";
 

@@ -1,8 +1,8 @@
 //! The figures of a diff that its verdict follows from, in words.
 
 use diagnosis::{
-    has_more_objects, kept_besides, native_blocks_of_verdict, native_owner_of_verdict,
-    open_native_blocks,
+    has_more_objects, kept_besides, native_besides, native_blocks_of_verdict,
+    native_owner_of_verdict, open_native_blocks,
 };
 use formats::{
     ClassChange, Confidence, Diff, DiffKind, DiffPoint, Doubt, KeptChange, KeptNative, Subject,
@@ -73,6 +73,17 @@ pub(super) fn evidence(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> 
             other.root,
             Size(other.bytes.max(0) as u64),
             signed_count(other.objects.change)
+        ));
+    }
+    if let Some(other) = native_besides(diff) {
+        let whose = match other.cause {
+            Cause::NativeUnreachable => "native memory that nothing points to".into(),
+            _ => format!("native memory of {}", other.owner),
+        };
+        evidence.push(format!(
+            "besides, {whose} grew by about {} ({} blocks that stay)",
+            Size(other.bytes.change.max(0) as u64),
+            signed_count(other.blocks.change)
         ));
     }
     let ageless = diff.points.iter().filter(|point| !point.has_ages());
