@@ -22,6 +22,9 @@ const READ_BYTES: usize = 64 << 10;
 /// The part of the VM's structure (`rb_vm_t`) that has the handlers of signals, at most.
 const MAX_VM_BYTES: u64 = 4 << 10;
 
+/// Fewer words than the list of handlers has: `RUBY_NSIG` is 65 on Linux.
+const MIN_SIGNALS: usize = 60;
+
 /// Lists of the interpreter whose entries retain objects. Nothing else refers to the entries, so words elsewhere that have their
 /// addresses are old.
 #[derive(Debug, Default)]
@@ -30,7 +33,7 @@ pub(crate) struct Lists {
     pub(crate) at_exit: Vec<(u32, u32)>,
     /// The hooks of TracePoints that are enabled, and the slots of these.
     pub(crate) trace_points: Vec<(u32, u32)>,
-    /// The procs that handle signals.
+    /// The procs that handle signals, and the Strings with code for that.
     pub(crate) signal_handlers: Vec<u32>,
     /// The Hash with the counters of code coverage.
     pub(crate) coverage: Vec<u32>,
@@ -192,9 +195,39 @@ impl Finder<'_> {
         found
     }
 
-    /// The procs to which the structure of the VM itself refers (`trap_list` of `rb_vm_t`).
+    /// The procs to which the structure of the VM itself refers, and the Strings in its list of handlers (`trap_list` of `rb_vm_t`): that
+    /// has a word for each signal. The name of the program is a String elsewhere.
     fn signal_handlers(&self) -> Vec<u32> {
-        self.objects_of_vm().filter(|&slot| self.is_of(slot, DataType::is_proc)).collect()
+        let is_proc = |slot: &u32| self.is_of(*slot, DataType::is_proc);
+        let mut found: Vec<u32> = self.objects_of_vm().filter(is_proc).collect();
+        let is_string = |slot: &u32| {
+            self.space.slots.get(*slot as usize).is_some_and(|it| it.kind() == SlotType::STRING)
+        };
+        for words in self.words_of_vm() {
+            let handlers: Vec<Option<Option<u32>>> = words
+                .iter()
+                .map(|&word| match self.addresses.at(Address(word)) {
+                    _ if word <= MAX_SPECIAL => Some(None),
+                    Referent::Slot(it) if is_proc(&it) || is_string(&it) => Some(Some(it)),
+                    _ => None,
+                })
+                .collect();
+            let lists = handlers.split(Option::is_none).filter(|list| list.len() >= MIN_SIGNALS);
+            found.extend(lists.flatten().copied().flatten().flatten().filter(is_string));
+        }
+        found
+    }
+
+    /// The words of the structure of the VM, which is a block, or a variable from 4.1 on.
+    fn words_of_vm(&self) -> Vec<Vec<u64>> {
+        let blocks = self.structures_of(DataType::is_vm);
+        let ranges = blocks.filter_map(|number| {
+            let usable = self.heap.header.usable(self.heap.block(number as usize)?);
+            Some((usable.start, length(&usable).min(MAX_VM_BYTES)))
+        });
+        let variable = ruby::object_in_variables(self.image, self.space, DataType::is_vm);
+        let variable = variable.map(|(_, vm)| (vm, MAX_VM_BYTES));
+        ranges.chain(variable).map(|(start, bytes)| self.words(start, bytes)).collect()
     }
 
     /// The Hash with the counters of code coverage to which the structure of the VM refers (`coverages` of `rb_vm_t`). It is hidden, and so are

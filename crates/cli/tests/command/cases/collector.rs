@@ -223,6 +223,24 @@ fn limits_of_malloc_are_no_reason_for_garbage_in_slots() {
     assert!(target.finish());
 }
 
+/// Handlers that are Strings were retained by "(variables of libruby-3.1.so.3.1.2)", as the name of the program is.
+#[test]
+fn the_command_of_a_signal_is_named() {
+    let target = Target::bare_ruby(
+        "class Command < String; end
+         $0 = 'name ' * 20
+         trap('USR2', Command.new('puts 1;' * 2_000))
+         GC.start; puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let report = report(target.pid());
+    let (_, roots) = retained(&report, "Command");
+    assert_eq!(roots, [(Some("(signal handlers) → Command".into()), 1)]);
+    let (_, roots) = retained(&report, "String");
+    let is_signals = |path: &Option<String>| path.as_deref() == Some("(signal handlers) → String");
+    assert!(!roots.iter().any(|(path, _)| is_signals(path)), "{roots:?}");
+    assert!(target.finish());
+}
+
 /// A thread has an alternate signal stack of malloc's, which nothing writes to. Where arrays had been before, it "retained" their objects.
 #[test]
 fn alternate_signal_stacks_retain_nothing() {
