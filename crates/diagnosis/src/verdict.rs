@@ -192,12 +192,17 @@ pub fn large_in_parts(report: &Report) -> Option<&Action> {
 }
 
 /// Returns the root whose objects hold most, with their resident bytes, if these are much of a process. Each cause may be small: the objects
-/// of one root may be of several classes, of Ruby and of extensions.
+/// of one root may be of several classes, of Ruby and of extensions, and have classes of their own.
 #[must_use]
 pub fn large_root(report: &Report) -> Option<(&str, u64)> {
-    let of_objects = [Cause::RubyMalloc, Cause::NativeHeld];
-    let owners = report.owners.iter().flatten();
-    let owners = owners.filter(|it| it.cause.is_some_and(|cause| of_objects.contains(&cause)));
+    let of_objects = [Cause::RubyMalloc, Cause::NativeHeld, Cause::RubyVm];
+    let rows = report.owners.iter().flatten().flat_map(|owner| {
+        let is_it = move |kept: &&KeptBy| match owner.cause {
+            Some(Cause::RubyVm) => kept.path.as_deref().is_some_and(is_behind_object),
+            cause => cause.is_some_and(|cause| of_objects.contains(&cause)),
+        };
+        owner.kept_by.iter().filter(is_it).map(move |kept| (owner, kept))
+    });
     // Owners have the headers of their chunks, which are no part of the causes.
     let of_causes = report
         .causes
@@ -205,11 +210,18 @@ pub fn large_root(report: &Report) -> Option<(&str, u64)> {
         .filter(|row| row.cause == Cause::RubyLiveSlots || of_objects.contains(&row.cause));
     let most = of_causes.map(|row| row.bytes).fold(0, u64::saturating_add);
     let roots =
-        by_root(owners).into_iter().filter_map(|(root, bytes)| Some((root?, bytes.min(most))));
+        by_root(rows).into_iter().filter_map(|(root, bytes)| Some((root?, bytes.min(most))));
     // No program has named those.
     let named = roots.filter(|(root, _)| !root.starts_with(VARIABLES) && !is_of_extensions(root));
     let rss_bytes = report.process.rss_bytes;
     named.max_by_key(|&(_, bytes)| bytes).filter(|&(_, bytes)| is_large_root(bytes, rss_bytes))
+}
+
+/// Returns true for a path that leads from the root to an object that is no class or module: the program keeps that, and not what
+/// it loaded.
+fn is_behind_object(path: &str) -> bool {
+    let first = path.split(ARROW).nth(1);
+    first.is_some_and(|it| ["Class", "Module"].iter().all(|name| !it.starts_with(name)))
 }
 
 fn is_large_root(bytes: u64, rss_bytes: u64) -> bool {
@@ -217,14 +229,14 @@ fn is_large_root(bytes: u64, rss_bytes: u64) -> bool {
     is_main || bytes >= LARGE_ROOT_BYTES
 }
 
-/// The resident bytes of the objects of some owners by the root that retains them; `None` stands for garbage.
-fn by_root<'a>(owners: impl Iterator<Item = &'a Owner>) -> BTreeMap<Option<&'a str>, u64> {
+/// The resident bytes of some owners' objects by the root that retains them; `None` stands for garbage.
+fn by_root<'a>(
+    rows: impl Iterator<Item = (&'a Owner, &'a KeptBy)>,
+) -> BTreeMap<Option<&'a str>, u64> {
     let mut roots = BTreeMap::<Option<&str>, u64>::new();
-    for owner in owners {
-        for kept in &owner.kept_by {
-            let bytes = roots.entry(kept.path.as_deref().map(root)).or_default();
-            *bytes = bytes.saturating_add(resident(owner, kept));
-        }
+    for (owner, kept) in rows {
+        let bytes = roots.entry(kept.path.as_deref().map(root)).or_default();
+        *bytes = bytes.saturating_add(resident(owner, kept));
     }
     roots
 }
@@ -252,7 +264,9 @@ impl<'a> Majority<'a> {
     #[must_use]
     pub fn of(report: &'a Report) -> Self {
         let is_most = |bytes: u64| bytes > report.verdict.bytes / 2;
-        let roots = by_root(managed(report));
+        let rows =
+            managed(report).flat_map(|owner| owner.kept_by.iter().map(move |kept| (owner, kept)));
+        let roots = by_root(rows);
         let extensions = roots.iter().filter(|(root, _)| root.is_some_and(is_of_extensions));
         let of_extensions = extensions.map(|(_, &bytes)| bytes).fold(0, u64::saturating_add);
         let garbage_bytes = roots.get(&None).copied().unwrap_or(0);

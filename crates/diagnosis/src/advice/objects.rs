@@ -45,6 +45,8 @@ pub(super) fn release(ledger: &Ledger) -> Option<Advice> {
     })?;
     let most = retaining_most_bytes(class);
     let is_large = most.is_some_and(|it| it.path.is_some() && it.bytes >= LARGE_ROOT_BYTES);
+    // Singleton classes are memory of the interpreter.
+    let bytes = bytes.max(class.bytes_with_singleton_classes());
     release_of(ledger, class, most).filter(|_| is_main(ledger, bytes) || is_large)
 }
 
