@@ -22,6 +22,8 @@ const MALLOC_LIMITS: [(&str, u64); 4] = [
 ];
 /// The least part of the freed memory that must leave RSS for a saving to be named, in percent.
 const RETURNED_PERCENT: u64 = 90;
+/// The step of a path to what the interpreter made of a backtrace.
+const BACKTRACE: &str = " → Thread::Backtrace → ";
 /// The root of the counters of code coverage.
 const COVERAGE: &str = "(coverage)";
 
@@ -214,7 +216,7 @@ pub(super) fn share_strings(ledger: &Ledger) -> Option<Advice> {
     is_worth(ledger, bytes).then(|| step(action))
 }
 
-/// Returns true for strings that a program can replace by shared ones.
+/// Returns true for strings that a program can replace by shared ones: not those of a backtrace, which the interpreter makes.
 fn is_shareable(copies: &&CopiesAccount) -> bool {
-    copies.class == "String" && !is_of_extensions(&copies.path)
+    copies.class == "String" && !is_of_extensions(&copies.path) && !copies.path.contains(BACKTRACE)
 }

@@ -6,7 +6,7 @@ use testkit::Target;
 
 use super::{advice, case, words};
 use crate::diffs::{diff, looks_at};
-use crate::{bytes, report};
+use crate::{bytes, report, report_of, run};
 
 /// The advice was RAILS_MAX_THREADS, Puma and Sidekiq, none of which started the threads.
 #[test]
@@ -55,6 +55,20 @@ fn objects_with_singleton_classes_are_no_healthy_process() {
     let [before, after] = [&report, &crate::report(target.pid())]
         .map(|it| bytes(it, "ruby.vm") + bytes(it, "ruby.live_slots") + bytes(it, "ruby.malloc"));
     assert!(after + freed / 10 * 8 < before, "{before} {after} {freed}");
+    assert!(target.finish());
+}
+
+/// "Let Strings with the same text share one", of Strings that the interpreter makes for each backtrace.
+#[test]
+fn strings_of_backtraces_cannot_be_shared() {
+    let mut target = Target::scenario("cases/retried_errors", &["--scale", "1"]);
+    let report: Report = report_of(&run(target.pid(), &["--json", "--waste"]));
+    let is_share = |it: &formats::Advice| matches!(it.action, Action::ShareStrings { .. });
+    assert!(!report.advice.iter().any(is_share), "{:?}", report.advice);
+    let words = advice(&report, |it| matches!(it, Action::ReleaseObjects { .. }));
+    assert!(words.action.contains("retained by WORKER → Worker → IOError × "), "{words:?}");
+    target.tell("clear");
+    assert!(target.next_truth()["errors"].as_u64().unwrap() < 10);
     assert!(target.finish());
 }
 
