@@ -97,7 +97,8 @@ fn check_block(
 }
 
 /// The stacks of ended threads: glibc keeps up to 40 MiB of them for new threads. Such a block ends with a mapping, or
-/// where another block begins, and its control block still describes the block.
+/// where another block begins, and its control block still describes the block. It is in a list, too: libffi's allocator ends the
+/// memory of closures with its address and size.
 fn cached_stacks(image: &Image<'_>, living: &[Range<Address>]) -> Vec<Range<Address>> {
     let may_be_stack =
         |mapping: &&Mapping| mapping.readable && mapping.writable && mapping.is_private_anonymous();
@@ -161,11 +162,20 @@ fn block_before(image: &Image<'_>, end: Address) -> Option<Range<Address>> {
     image.read_exact(start, &mut bytes).ok()?;
     let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
     let words: Vec<u64> = bytes.as_chunks().0.iter().map(word).collect();
-    let mut blocks = words
-        .windows(2)
-        .zip((start.0..).step_by(8))
+    let pairs = || words.windows(2).zip((start.0..).step_by(8));
+    let mut blocks = pairs()
         .filter_map(|(pair, at)| check_block(&image.state, Address(at), Address(pair[0]), pair[1]));
-    blocks.find(|block| block.end == end)
+    let block = blocks.find(|block| block.end == end)?;
+    pairs().any(|(pair, at)| is_in_list(image, Address(at), pair)).then_some(block)
+}
+
+/// Returns true if the words at `node` are the addresses of the next and of the previous node of a list (`list_t` of glibc's
+/// include/list.h), which refer to it.
+fn is_in_list(image: &Image<'_>, node: Address, words: &[u64]) -> bool {
+    let [next, previous] = [0, 1].map(|index| Address(words[index]));
+    let refers = |at: Address| image.read_address(at).is_ok_and(|it| it == node);
+    let may_be = |at: &Address| at.0 != 0 && at.is_aligned(8);
+    [next, previous].iter().all(may_be) && refers(next.offset(8)) && refers(previous)
 }
 
 /// The memory of thread-local variables, beside each thread's control block, and the control blocks. `stacks` are

@@ -191,3 +191,20 @@ fn pointers_in_nans_are_pointers() {
     assert_eq!(path, Some("Engine.@stack → Fiddle::Pointer"), "{:?}", report.owners);
     assert!(target.finish());
 }
+
+/// "3.6 MiB of stacks" in a process of one thread: libffi ends the memory of closures as glibc ends stacks.
+#[test]
+fn closures_of_libffi_are_no_stacks() {
+    if !has_library("fiddle") {
+        return testkit::skip("this Ruby has no fiddle");
+    }
+    let target = Target::bare_ruby(
+        "require 'fiddle'
+         CALLS = Array.new(20_000) { Fiddle::Closure::BlockCaller.new(Fiddle::TYPE_INT, []) { 1 } }
+         GC.start; puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let report = report(target.pid());
+    let kept = report.kept_stacks.as_ref().unwrap();
+    assert!(kept.thread_bytes <= 8 << 10, "{kept:?}");
+    assert!(target.finish());
+}
