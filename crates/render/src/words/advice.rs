@@ -579,7 +579,7 @@ fn release_mappings(process: &str, class: &str) -> (String, String, &'static str
         "IO::Buffer" => {
             "IO::Buffer#free unmaps it, and so does the GC when nothing refers to the object"
         }
-        _ => "a method such as free or close may unmap it",
+        _ => "A method such as free or close may unmap it",
     };
     (
         format!(

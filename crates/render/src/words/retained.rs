@@ -57,8 +57,13 @@ pub(super) fn release(
         ),
         Some(roots) => (
             format!(
-                "Release the {objects}, most of which are retained by {roots}. While they grow in number, `rbloat who` \
-                 names the code that creates them."
+                "Release the {objects}, most of which are retained by {roots}.{} While they grow in number, `rbloat who` \
+                 names the code that creates them.",
+                if STREAMS.contains(&class) {
+                    " Closing them frees their buffers, too."
+                } else {
+                    ""
+                }
             ),
             format!("rbloat who {process}"),
             "a change of the program. While it watches, `rbloat who` takes less than 1 % of a processor.",
@@ -79,6 +84,9 @@ pub(super) fn release(
     }
 }
 
+/// Classes of streams, whose buffers `close` frees.
+const STREAMS: [&str; 7] =
+    ["File", "IO", "TCPSocket", "UNIXSocket", "UDPSocket", "TCPServer", "UNIXServer"];
 /// The greatest number of objects that are too large each, rather than too many.
 const MAX_LARGE: u64 = 64;
 /// The greatest number of roots that a step names together.
@@ -208,6 +216,12 @@ pub(super) fn release_native(
             },
             if objects == 1 { "holds" } else { "hold" },
         ),
+        Some(roots) if is_of_extensions(roots) => {
+            return format!(
+                "Look for a setting or a method of the library that limits or empties {many}: {it} {is} retained by {roots}, which no \
+                 other code can change."
+            );
+        }
         Some(roots) => {
             format!(
                 "Release {many}, which {is} retained by {roots}: the GC frees memory of objects that nothing refers to."

@@ -208,3 +208,28 @@ fn closures_of_libffi_are_no_stacks() {
     assert!(kept.thread_bytes <= 8 << 10, "{kept:?}");
     assert!(target.finish());
 }
+
+/// "Release 3 objects of class Oj::Cache", which are in variables of the library.
+#[test]
+fn only_a_library_can_empty_its_cache() {
+    if !has_library("oj") {
+        return testkit::skip("this Ruby has no oj");
+    }
+    let target = Target::bare_ruby(
+        "require 'rubygems'
+         require 'oj'
+         200_000.times { |i| Oj.load(%({\"user_#{i}\":{\"attribute_name_#{i}\":1,\"other_attribute_#{i}\":2}}), mode: :strict, cache_keys: true) }
+         GC.start; puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let report = report(target.pid());
+    let caches = report.owners.iter().flatten().find(|it| it.owner == "Oj::Cache");
+    if caches.is_none_or(|it| it.bytes() < 16 << 20) {
+        return testkit::skip("this release of Oj keeps less");
+    }
+    let words = advice(
+        &report,
+        |it| matches!(it, Action::FreeNative { class, .. } if class == "Oj::Cache"),
+    );
+    assert!(words.action.starts_with("Look for a setting or a method of the library"), "{words:?}");
+    assert!(target.finish());
+}

@@ -72,6 +72,33 @@ fn strings_of_backtraces_cannot_be_shared() {
     assert!(target.finish());
 }
 
+/// The step was to release the objects, whose buffers `close` frees at once.
+#[test]
+fn streams_are_to_be_closed() {
+    let mut target = Target::bare_ruby(
+        "class Import
+           def initialize(path); @io = File.open(path, 'rb:UTF-16LE:UTF-8'); @io.gets; end
+           def close; @io.close; end
+         end
+         path = %(/tmp/rbloat-streams-#{$$})
+         File.binwrite(path, ([%(a line of text\n)] * 3_000).join.encode('UTF-16LE'))
+         OPEN = Array.new(700) { Import.new(path) }
+         File.unlink(path)
+         GC.start; puts 'ready {}'; $stdout.flush; $stdin.gets
+         OPEN.each(&:close); puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let report = report(target.pid());
+    let words = advice(&report, |it| matches!(it, Action::ReleaseObjects { .. }));
+    assert!(words.action.contains("objects of class File ("), "{words:?}");
+    assert!(words.action.contains(" Closing them frees their buffers, too."), "{words:?}");
+    target.tell("close");
+    target.next_truth();
+    let [before, after] =
+        [&report, &crate::report(target.pid())].map(|it| bytes(it, "ruby.malloc"));
+    assert!(after < before / 2, "{before} {after}");
+    assert!(target.finish());
+}
+
 /// Stacks of fibers had no advice, and the check promised that RSS falls.
 #[test]
 fn fibers_are_advised_by_what_retains_them() {
