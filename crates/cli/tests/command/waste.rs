@@ -120,6 +120,9 @@ fn objects_with_the_same_contents_are_counted_by_path() {
          BLANKS = Array.new(1_500) { Blank.new }
          EMPTY = Array.new(1_200) { [] }
          SINGLE = Array.new(1_100) { |i| { i => i } }
+         SHEETS = Array.new(1_000) { Array.new(1_500) }
+         Wide = Struct.new(*Array.new(100) { |i| :\"field#{i}\" })
+         ROWS = Array.new(1_300) { Wide.new }
          4.times { GC.start }
          puts 'ready {}'; $stdout.flush; $stdin.read; exit!(true)",
     );
@@ -146,6 +149,10 @@ fn objects_with_the_same_contents_are_counted_by_path() {
         row.map(|it| it.objects)
     };
     assert_eq!(few("Blank", FewThings::OnlyNil, "BLANKS → Array → Blank"), Some(1_500));
+    // Of objects with more than 64 words nothing was told.
+    assert_eq!(few("Array", FewThings::OnlyNil, "SHEETS → Array × 2"), Some(1_000));
+    assert_eq!(copies("Array", "SHEETS → Array × 2"), Some((999, 1)));
+    assert_eq!(few("Wide", FewThings::OnlyNil, "ROWS → Array → Wide"), Some(1_300));
     assert_eq!(few("Array", FewThings::Nothing, "EMPTY → Array × 2"), Some(1_200));
     assert_eq!(few("Hash", FewThings::OneElement, "SINGLE → Array → Hash"), Some(1_100));
     assert!(target.finish());

@@ -82,7 +82,7 @@ pub enum FewThings {
     Nothing,
     /// One element.
     OneElement,
-    /// Variables or members that are all `nil`.
+    /// Variables, members or several elements that are all `nil`.
     OnlyNil,
 }
 

@@ -16,9 +16,9 @@ use super::subject::Subject;
 /// The bytes of strings that are read at a time.
 const BLOCK: usize = 256 << 10;
 /// The bytes of values that are read at a time.
-const VALUES_BLOCK: usize = 16 << 10;
-/// The words of the largest object, other than a string, that is compared.
-const MAX_WORDS: u64 = 64;
+const VALUES_BLOCK: usize = 32 << 10;
+/// The words of the largest object, other than a string, that is compared. It fits in a half of [`VALUES_BLOCK`].
+const MAX_WORDS: u64 = 2 << 10;
 /// Objects in others are compared down to this depth. What is deeper has to be the same object.
 const MAX_DEPTH: usize = 2;
 /// The number of texts of which some are listed.
@@ -58,7 +58,7 @@ pub enum FewKind {
     Nothing,
     /// One element.
     OneElement,
-    /// Variables or members that are all `nil`.
+    /// Variables, members or several elements that are all `nil`.
     OnlyNil,
 }
 
@@ -91,7 +91,7 @@ struct Values {
     /// Distinguishes objects with the same words: by the names of their variables, or the default of a hash.
     key: u64,
     slot: u32,
-    words: u8,
+    words: u16,
 }
 
 impl ContentsFinder {
@@ -149,7 +149,7 @@ impl ContentsFinder {
             ruby::Contents::Values { at, words } | ruby::Contents::Pairs { at, words, .. }
                 if words <= MAX_WORDS && subject.has(slot, at, 8 * words) =>
             {
-                self.values.push(Values { at, key, slot, words: words as u8 });
+                self.values.push(Values { at, key, slot, words: words as u16 });
             }
             _ => {}
         }
@@ -332,7 +332,7 @@ fn with_words(subject: &Subject<'_>, values: &[Values], mut each: impl FnMut(&Va
     }
 }
 
-/// The slot and the hash of each of these objects, and the objects all of whose variables, or members, are `nil` if they are wanted. What
+/// The slot and the hash of each of these objects, and the objects all of whose variables, members or elements are `nil` if they are wanted. What
 /// objects contain counts by its hash or, without one, by its address.
 fn hash_values(
     subject: &Subject<'_>,
@@ -350,8 +350,12 @@ fn hash_values(
     let (mut found, mut nils) = (Vec::with_capacity(values.len()), Vec::new());
     with_words(subject, values, |object, words| {
         let kind = space.slots[object.slot as usize].kind();
-        let has_variables = matches!(kind, SlotType::OBJECT | SlotType::STRUCT);
-        if with_nils && has_variables && words.iter().all(|word| *word == nil) {
+        let may_be = match kind {
+            SlotType::ARRAY => words.len() > 1,
+            SlotType::OBJECT | SlotType::STRUCT => true,
+            _ => false,
+        };
+        if with_nils && may_be && words.iter().all(|word| *word == nil) {
             nils.push(object.slot);
         }
         let mut hasher = state.build_hasher();
