@@ -8,7 +8,7 @@ use ledger::{Area, AreaKind, Cause, Columns, MapRoots, MemoryMap};
 use linux::Address;
 use render::words::diff_verdict;
 
-use crate::{MIB, grow, look};
+use crate::{MIB, grow, look, sessions};
 
 const PAGE: u64 = 4096;
 const IN_USE: u8 = 2;
@@ -114,6 +114,31 @@ fn a_native_leak_is_told_beside_another_leak() {
     // It is little beside this.
     diff.verdict.bytes = 100 * MIB as i64;
     assert!(!is_told(&diff));
+}
+
+/// Sessions and their handles are one leak.
+#[test]
+fn native_memory_behind_the_same_root_is_no_other_leak() {
+    let of = |hour: u64| [blocks(0, 2016, 0..hour * 4_000)];
+    let mut row = growth(&looks(Cause::NativeUnreachable, of)).kept_native.unwrap().remove(0);
+    (row.owner, row.cause) = ("Handle".into(), Cause::NativeHeld);
+    let looks: Vec<_> = (1..5)
+        .map(|hour| look(hour, |report| sessions(report, hour * 4_000, Some("Cache::STORE"))))
+        .collect();
+    let mut diff = growth(&looks);
+    assert_eq!(diff.verdict.kind, DiffKind::ManagedLeak);
+    let mut handles = diff.classes.iter().find(|it| it.name == "Session").unwrap().clone();
+    handles.name = "Handle".into();
+    diff.kept_native = Some(vec![row]);
+    let told = |path: &str| {
+        let mut diff = diff.clone();
+        let kept_by = Some(path.to_owned());
+        diff.classes.push(formats::ClassChange { kept_by, ..handles.clone() });
+        let sentence = "besides, native memory of Handle grew by about 15.4 MiB";
+        diff_verdict(&diff).evidence.iter().any(|it| it.starts_with(sentence))
+    };
+    assert!(told("Pool::HANDLES → Array → Handle"));
+    assert!(!told("Cache::STORE → Hash → Session → Handle"));
 }
 
 /// "Native leak … High confidence", of blocks that are all replaced each second.

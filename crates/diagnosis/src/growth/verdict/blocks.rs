@@ -1,12 +1,13 @@
 //! The owners that keep more and more blocks of native memory.
 
-use formats::{Confidence, Diff, DiffKind, DiffVerdict, Doubt, KeptNative, Subject};
+use formats::{ClassChange, Confidence, Diff, DiffKind, DiffVerdict, Doubt, KeptNative, Subject};
 use ledger::Cause;
 
 use super::changes::{Changes, EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, SURE_SECONDS, least, verdict};
 use super::largest::Largest;
 use super::roots::{ENDED, PART_OF_LARGEST, least_kept};
 use crate::growth::course::{Course, course, slows_down};
+use crate::path::root_of;
 
 /// The verdict on the owner that keeps more and more native memory: the largest leak, or else the largest growth. `None` if there is
 /// neither that is much beside the growth of RSS.
@@ -40,11 +41,18 @@ pub fn native_besides(diff: &Diff) -> Option<&KeptNative> {
     }
     let changes = Changes::from(diff);
     let least = least_kept(changes).max(verdict.bytes / PART_OF_LARGEST);
-    let others = diff.kept_native.iter().flatten().filter(|row| {
-        row.bytes.change >= least
-            && Some(&row.owner) != verdict.class.as_ref()
-            && is_retained(changes, row)
-    });
+    let root = |class: &ClassChange| class.kept_by.as_deref().map(root_of).map(str::to_owned);
+    let class = |name: &str| diff.classes.iter().find(|class| class.name == name);
+    // What the same root retains is a part of the same leak.
+    let of_verdict = verdict.class.as_deref().and_then(class).and_then(root);
+    let of_verdict = verdict.root.clone().or(of_verdict);
+    let is_other = |row: &KeptNative| {
+        Some(&row.owner) != verdict.class.as_ref()
+            && (of_verdict.is_none() || class(&row.owner).and_then(root) != of_verdict)
+    };
+    let others = diff.kept_native.iter().flatten();
+    let others = others
+        .filter(|row| row.bytes.change >= least && is_other(row) && is_retained(changes, row));
     let leaks = others.filter(|row| {
         verdict_on_owner(changes, row).is_some_and(|it| it.kind == DiffKind::NativeLeak)
     });
