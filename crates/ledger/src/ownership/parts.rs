@@ -215,6 +215,15 @@ fn kinds_of_tables(
         }
         kinds.insert(header, kind);
     }
+    // Each object has a block with its variables.
+    let is_of_table = |node: &u32| kinds.get(node) == Some(&InterpreterKind::GenericVariables);
+    let blocks = graph.keyed_values.iter().filter(|value| is_of_table(&value.table));
+    let blocks = blocks.filter_map(|value| match value.value {
+        Keyed::Block(block) if is_interpreters(block) => Some(block),
+        _ => None,
+    });
+    let of_objects: Vec<u32> = blocks.collect();
+    kinds.extend(of_objects.into_iter().map(|block| (block, InterpreterKind::GenericVariables)));
     kinds.extend(graph.lists.gc_records.map(|block| (block, InterpreterKind::GcProfile)));
     kinds
 }
