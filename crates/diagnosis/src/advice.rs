@@ -110,7 +110,14 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
         .collect();
     groups.sort_by_key(|&(is_against, bytes, _)| Reverse((is_against, bytes)));
     let steps = groups.into_iter().flat_map(|(_, _, steps)| steps);
-    [enable_gc(ledger), allow_full_mark(ledger)].into_iter().chain(steps).flatten().collect()
+    let mut all: Vec<Advice> = Vec::new();
+    for step in [enable_gc(ledger), allow_full_mark(ledger)].into_iter().chain(steps).flatten() {
+        // One step may be against memory of several causes.
+        if !all.contains(&step) {
+            all.push(step);
+        }
+    }
+    all
 }
 
 /// Returns the resident bytes that a step of this report is against: it saves at most these. `None` if the step returns nothing.

@@ -6,7 +6,7 @@ use ledger::{Cause, InterpreterKind, Ledger, OwnerAccount, OwnerKind, Retainer, 
 use super::objects::{release, release_objects, retaining_most};
 use super::stacks::{recurse_less, vm_stack_is_larger};
 use super::worth::{is_main, is_worth, step};
-use crate::path::{ARROW, class_of_hidden, root_of};
+use crate::path::{ARROW, class_of, class_of_hidden, root_of};
 
 /// The least bytecode of a gem that is worth loading later, in bytes and in percent of RSS.
 const MIN_CODE_BYTES: u64 = 4 << 20;
@@ -130,6 +130,9 @@ fn release_classes(ledger: &Ledger) -> Option<Advice> {
     let class = classes.find(|owner| ["Class", "Module"].contains(&owner.name.as_str()))?;
     // Most of their tables refer to nothing, so that they are not among the bytes of a root.
     let most = retaining_most(class);
+    if let Some(step) = release(ledger).filter(|it| has_singleton_classes(&it.action, most)) {
+        return Some(step);
+    }
     // Classes that a program creates have their methods, with the bytecode, which a gem may have defined for them.
     let of_code = most.map_or(0, |most| code_of_root(ledger, class, most));
     let bytes = class.weight_bytes().saturating_add(of_code);
@@ -139,6 +142,13 @@ fn release_classes(ledger: &Ledger) -> Option<Advice> {
         }
         action => step(action),
     })
+}
+
+/// Returns true for the step against the objects that these classes belong to.
+fn has_singleton_classes(step: &Action, classes: Option<&Retainer>) -> bool {
+    let steps = classes.and_then(|it| it.path.as_deref()).map(|path| path.rsplit(ARROW));
+    let owner = steps.and_then(|mut it| it.nth(1)).map(class_of);
+    matches!(step, Action::ReleaseObjects { class, .. } if owner == Some(class))
 }
 
 /// The bytes of the interpreter's other objects that the root with most of the classes retains through classes.
