@@ -20,6 +20,8 @@ const MALLOC_LIMITS: [(&str, u64); 4] = [
     ("RUBY_GC_OLDMALLOC_LIMIT", 128 << 20),
     ("RUBY_GC_OLDMALLOC_LIMIT_MAX", 128 << 20),
 ];
+/// A class needs this part of the memory of all objects for a step: one in ten.
+const MIN_PART: u64 = 10;
 /// The least part of the freed memory that must leave RSS for a saving to be named, in percent.
 const RETURNED_PERCENT: u64 = 90;
 /// The step of a path to what the interpreter made of a backtrace.
@@ -48,8 +50,10 @@ pub(super) fn release(ledger: &Ledger) -> Option<Advice> {
     let most = retaining_most_bytes(class);
     let is_large = most.is_some_and(|it| it.path.is_some() && it.bytes >= LARGE_ROOT_BYTES);
     // Singleton classes are memory of the interpreter.
-    let bytes = bytes.max(class.bytes_with_singleton_classes());
-    release_of(ledger, class, most).filter(|_| is_main(ledger, bytes) || is_large)
+    let own = class.bytes_with_singleton_classes();
+    // Most slots may be those of classes and methods.
+    let is_part = is_main(ledger, bytes.max(own)) && own >= bytes / MIN_PART;
+    release_of(ledger, class, most).filter(|_| is_part || is_large)
 }
 
 /// The step against the objects of a class, of which `most` retains most.

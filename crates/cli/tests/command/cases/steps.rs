@@ -64,6 +64,19 @@ fn objects_with_singleton_classes_are_no_healthy_process() {
     assert!(target.finish());
 }
 
+/// "Find out what retains the objects of class (T_ARRAY) (1.7 MiB). No other class holds as much": most slots are those of classes and methods.
+#[test]
+fn a_class_with_little_memory_has_no_step() {
+    let target = Target::bare_ruby(
+        "17_000.times { |i| Struct.new(%(Row#{i}), :id, :name, :price, :quantity) }
+         GC.start; puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let report = report(target.pid());
+    let is_small = |it: &formats::Advice| matches!(it.action, Action::ReleaseObjects { bytes, .. } if bytes < 4 << 20);
+    assert!(!report.advice.iter().any(is_small), "{:?}", report.advice);
+    assert!(target.finish());
+}
+
 /// "Let Strings with the same text share one", of Strings that the interpreter makes for each backtrace.
 #[test]
 fn strings_of_backtraces_cannot_be_shared() {
