@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use diagnosis::{add_lines, growth};
-use formats::{Diff, DiffKind, Doubt, KeptBy, Snapshot};
+use formats::{Diff, DiffKind, Doubt, KeptBy, Snapshot, Subject};
 use ledger::MapRoot;
 use linux::Address;
 use render::words::diff_verdict;
@@ -228,6 +228,27 @@ fn what_a_root_keeps_is_told_beside_another_verdict() {
     let evidence = diff_verdict(&diff).evidence;
     let told = "Cache::STORE keeps about 7.8 MiB more (+8,000 objects)";
     assert!(evidence.iter().any(|it| it == told), "{evidence:?}");
+}
+
+/// "Views keeps about 32.3 MiB more" stood below "Code leak: …, retained by Views", where the second leak should be.
+#[test]
+fn the_root_of_a_code_leak_is_not_told_again() {
+    let looks: Vec<_> =
+        (1..5).map(|hour| look_behind(hour, hour * 4_000, 40_000 - hour * 6_000)).collect();
+    let mut diff = growth(&looks);
+    (diff.verdict.kind, diff.verdict.subject) = (DiffKind::CodeLeak, Subject::Code);
+    (diff.verdict.class, diff.verdict.root) = (None, None);
+    let told = |diff: &Diff| {
+        let evidence = diff_verdict(diff).evidence;
+        evidence.iter().any(|it| it.starts_with("Cache::STORE keeps about 7.8 MiB more"))
+    };
+    assert!(told(&diff));
+    let sessions = diff.classes.iter().find(|it| it.name == "Session").unwrap();
+    let mut iseqs = sessions.clone();
+    iseqs.name = "(imemo_iseq)".into();
+    iseqs.kept_by = Some("Cache::STORE → Module → (imemo_iseq)".into());
+    diff.classes.push(iseqs);
+    assert!(!told(&diff));
 }
 
 /// "Retention", because garbage that was collected left free memory while a root kept about as much.

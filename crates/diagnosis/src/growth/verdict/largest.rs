@@ -24,7 +24,7 @@ pub(super) const MIN_SHARE: i64 = 4;
 /// of freed ones.
 const MANY_GONE: u64 = 5;
 /// The name of the kind of objects that bytecode is.
-const ISEQS: &str = "(imemo_iseq)";
+pub(super) const ISEQS: &str = "(imemo_iseq)";
 
 /// The class whose one object wraps the virtual machine: its memory are tables of the interpreter, whose growth follows from the
 /// growth of what is in them.

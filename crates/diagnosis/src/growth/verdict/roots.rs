@@ -7,7 +7,7 @@ use formats::{ClassChange, Confidence, Diff, DiffKind, DiffVerdict, Doubt, KeptC
 use super::changes::{
     Changes, EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, Part, SURE_SECONDS, largest, least, verdict,
 };
-use super::largest::has_more_objects;
+use super::largest::{ISEQS, has_more_objects};
 use crate::growth::course::{Course, course, slows_down};
 use crate::path::{leads_through_method, root_of};
 
@@ -129,7 +129,12 @@ pub fn kept_besides(diff: &Diff) -> Option<&KeptChange> {
         return None;
     }
     let largest = growing_roots(diff.into()).next()?.bytes;
-    let class = diff.classes.iter().find(|it| Some(&it.name) == verdict.class.as_ref());
+    // The root of code that is defined again keeps its bytecode.
+    let name = match verdict.subject {
+        Subject::Code => Some(ISEQS),
+        _ => verdict.class.as_deref(),
+    };
+    let class = diff.classes.iter().find(|it| Some(it.name.as_str()) == name);
     let path = class.and_then(|class| class.kept_by.as_deref());
     let root = verdict.root.as_deref().or_else(|| path.map(root_of));
     let mut others = growing_roots(diff.into()).filter(|row| root != Some(&row.root));
