@@ -192,13 +192,18 @@ pub fn large_in_parts(report: &Report) -> Option<&Action> {
 }
 
 /// Returns the root whose objects hold most, with their resident bytes, if these are much of a process. Each cause may be small: the objects
-/// of one root may be of several classes, of Ruby and of extensions, and have classes of their own.
+/// of one root may be of several classes, of Ruby and of extensions, and have classes of their own. Code counts if it may be defined again and
+/// again.
 #[must_use]
 pub fn large_root(report: &Report) -> Option<(&str, u64)> {
     let of_objects = [Cause::RubyMalloc, Cause::NativeHeld, Cause::RubyVm];
+    let mut actions = report.advice.iter().map(|step| &step.action);
+    let is_defined_again = actions.any(|it| matches!(it, Action::DefineCodeOnce { .. }));
     let rows = report.owners.iter().flatten().flat_map(|owner| {
         let is_it = move |kept: &&KeptBy| match owner.cause {
-            Some(Cause::RubyVm) => kept.path.as_deref().is_some_and(is_behind_object),
+            Some(Cause::RubyVm) => {
+                is_defined_again || kept.path.as_deref().is_some_and(is_behind_object)
+            }
             cause => cause.is_some_and(|cause| of_objects.contains(&cause)),
         };
         owner.kept_by.iter().filter(is_it).map(move |kept| (owner, kept))
