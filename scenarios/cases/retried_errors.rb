@@ -21,7 +21,10 @@ class Worker
     end
   end
 
+  # Tries again before, so that old words on the stack do not refer to the old errors.
   def clear
+    initialize
+    2.times { |number| try(number) }
     @last = nil
   end
 end

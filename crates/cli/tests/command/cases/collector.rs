@@ -229,7 +229,7 @@ fn the_command_of_a_signal_is_named() {
     let target = Target::bare_ruby(
         "class Command < String; end
          $0 = 'name ' * 20
-         trap('USR2', Command.new('puts 1;' * 2_000))
+         trap('USR2', Command.new << 'puts 1;' * 1_000_000)
          GC.start; puts 'ready {}'; $stdout.flush; $stdin.read",
     );
     let report = report(target.pid());
