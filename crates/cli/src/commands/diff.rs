@@ -142,8 +142,12 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
                 }
                 let source = naming::source(name.clone())?;
                 let snapshot = source.snapshot(how, retained, &earlier, &progress)?;
-                match snapshot.report.capture.unread {
-                    Some(unread) => Err(examine::Error::Unread { pid, unread }.into()),
+                let capture = &snapshot.report.capture;
+                match capture.unread {
+                    Some(unread) => {
+                        let no_copy = capture.no_copy;
+                        Err(examine::Error::Unread { pid, unread, no_copy }.into())
+                    }
                     None => Ok(snapshot),
                 }
             })?
