@@ -24,7 +24,7 @@ macro_rules! question {
 
 /// The questions.
 pub const QUESTIONS: [Question; 6] = [
-    question!("waste"),
+    question!("free"),
     question!("remedies"),
     question!("growth"),
     question!("outliers"),
@@ -123,7 +123,7 @@ mod tests {
         let reading = |table: &str| -> Vec<&str> {
             QUESTIONS.iter().filter(|it| it.reads(table)).map(|it| it.name).collect()
         };
-        assert_eq!(reading("causes"), ["waste", "outliers"]);
+        assert_eq!(reading("causes"), ["free", "outliers"]);
         assert_eq!(reading("owners"), ["growth"]);
         assert_eq!(reading("remedies"), ["remedies"]);
         assert_eq!(reading("gems"), ["gems"]);

@@ -7,8 +7,8 @@ use clap::{ArgAction, ColorChoice, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::commands::{
-    agent, compare, diff, dump, explain, export, fleet, list, map, record, report, snapshot, top,
-    trim, who, why,
+    agent, archive, compare, diff, dump, explain, list, map, record, report, snapshot, top, trim,
+    who, why,
 };
 use crate::failure::{Failure, Outcome};
 use crate::{progress, terminal};
@@ -38,7 +38,7 @@ Exit status:
   6         incomplete: a part of the process could not be read, or a run of a
             comparison failed
   7         RSS grew by more than --fail-over
-  126, 127  the program of record, who, compare or fleet cannot be started,
+  126, 127  the program of record, who, compare or archive cannot start,
             or was not found
   130       interrupted by ^C; by another signal, 128 and its number";
 
@@ -195,17 +195,12 @@ pub(crate) enum Command {
     /// memory is short.
     #[command(after_help = agent::EXAMPLES)]
     Agent(agent::AgentArguments),
-    /// Add snapshots to an archive: Parquet files, for SQL
+    /// Keep snapshots of a fleet as Parquet files, ask about them by SQL
     ///
-    /// DuckDB, Spark and other engines read the archive: a folder for each table, with folders for the days and services in it.
-    /// A snapshot that is exported again replaces its former rows.
-    #[command(after_help = export::EXAMPLES)]
-    Export(export::ExportArguments),
-    /// Answer questions about an archive, by SQL
-    ///
-    /// Runs SQL by the program duckdb, which has to be installed. --print prints the SQL for Spark and other engines.
-    #[command(after_help = fleet::EXAMPLES)]
-    Fleet(fleet::FleetArguments),
+    /// DuckDB, Spark and other engines read the archive: a folder for each table, with folders for the days and services in it. Questions
+    /// are answered by the program duckdb, which has to be installed; --print prints the SQL for other engines.
+    #[command(after_help = archive::EXAMPLES)]
+    Archive(archive::ArchiveArguments),
     /// Explain a cause in a report, or a term
     #[command(after_help = explain::EXAMPLES)]
     Explain(explain::ExplainArguments),
@@ -250,8 +245,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Some(Command::Dump(arguments)) => dump::run(arguments),
         Some(Command::Who(arguments)) => who::run(arguments),
         Some(Command::Agent(arguments)) => agent::run(arguments),
-        Some(Command::Export(arguments)) => export::run(arguments),
-        Some(Command::Fleet(arguments)) => fleet::run(arguments),
+        Some(Command::Archive(arguments)) => archive::run(arguments),
         Some(Command::Explain(arguments)) => explain::run(arguments),
         Some(Command::Completions { shell }) => print(&completions(*shell)),
         Some(Command::Manual { command }) => print(&manual(command.as_deref())?),
@@ -263,9 +257,10 @@ impl Command {
     fn may_be_interrupted(&self) -> bool {
         match self {
             Self::Report(_) | Self::Map(_) | Self::Snapshot(_) | Self::Diff(_) => true,
-            Self::Trim(_) | Self::Why(_) | Self::Export(_) | Self::Dump(_) => true,
+            Self::Trim(_) | Self::Why(_) | Self::Dump(_) => true,
             Self::Top(_) | Self::Compare(_) | Self::Record(_) | Self::Who(_) => false,
-            Self::Agent(_) | Self::Fleet(_) => false,
+            Self::Archive(arguments) => arguments.adds(),
+            Self::Agent(_) => false,
             Self::Explain(_) | Self::Completions { .. } | Self::Manual { .. } => false,
         }
     }

@@ -14,7 +14,7 @@ pub(crate) enum Failure {
     Examine(examine::Error),
     #[error(transparent)]
     Unwritable(#[from] output::Error),
-    #[error("{} is not an archive: it has no folder `looks`; `rbloat export` makes an archive", path.display())]
+    #[error("{} is not an archive: it has no folder `looks`; --add makes an archive", path.display())]
     NoArchive { path: PathBuf },
     #[error("cannot start {}: {source}; install DuckDB (https://duckdb.org, or `pip install duckdb-cli`), name it with --duckdb, or use \
          another engine with --print", program.display())]
@@ -23,8 +23,8 @@ pub(crate) enum Failure {
     NoAnswer { program: PathBuf, status: std::process::ExitStatus, reason: String },
     #[error("cannot read the answer of {}: {}", program.display(), linux::one_line(reason))]
     OddAnswer { program: PathBuf, reason: String },
-    #[error("cannot export {}: {error}", path.display())]
-    NotExported { path: PathBuf, error: archive::Error },
+    #[error("cannot add {}: {error}", path.display())]
+    NotAdded { path: PathBuf, error: archive::Error },
     #[error("cannot write the tables to {}: {error}", path.display())]
     NotDumped { path: PathBuf, error: archive::Error },
     #[error("nothing to compare with: give two or more processes or files, or one process")]
@@ -196,7 +196,7 @@ impl Failure {
                 _ => 126,
             },
             Self::Unwritable(_)
-            | Self::NotExported { .. }
+            | Self::NotAdded { .. }
             | Self::NotDumped { .. }
             | Self::NoAnswer { .. }
             | Self::OddAnswer { .. }

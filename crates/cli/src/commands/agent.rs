@@ -56,7 +56,7 @@ pub(crate) struct AgentArguments {
     max_snapshot_bytes: u64,
     /// Add a snapshot of each process to an archive of Parquet files, as often as owners are found
     ///
-    /// The files are written once an hour, and when the agent ends. `rbloat fleet DIR` answers questions about them
+    /// The files are written once an hour, and when the agent ends. `rbloat archive DIR` answers questions about them
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     archive: Option<PathBuf>,
     /// The size of the archive. The oldest days make room

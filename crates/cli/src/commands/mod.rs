@@ -1,14 +1,13 @@
 //! The commands, one file for each, with its arguments. A command calls the other crates, and prints what they return.
 
 pub(crate) mod agent;
+pub(crate) mod archive;
 pub(crate) mod compare;
 pub(crate) mod diff;
 pub(crate) mod dump;
 pub(crate) mod explain;
-pub(crate) mod export;
 mod family;
 mod family_diff;
-pub(crate) mod fleet;
 mod kept;
 pub(crate) mod list;
 pub(crate) mod map;

@@ -2,6 +2,8 @@
 
 mod advice;
 mod agent;
+mod archive;
+mod archive_questions;
 mod busy;
 mod cases;
 mod collections;
@@ -11,11 +13,9 @@ mod cores;
 mod diffs;
 mod dump;
 mod errors;
-mod export;
 mod family;
 mod files;
 mod fix;
-mod fleet;
 mod groups;
 mod harmless;
 mod healthy;

@@ -5,7 +5,7 @@ use std::path::Path;
 use testkit::ControlGroup;
 
 use super::{Agent, server, wait_until};
-use crate::export::{number, rows, text};
+use crate::archive::{number, rows, text};
 
 /// An agent that finds owners each second.
 fn start(group: &ControlGroup, folder: &Path, more: &[&str]) -> Agent {

@@ -1,4 +1,4 @@
-//! `rbloat export`: the files of an archive, read by another reader than the one that wrote them.
+//! `rbloat archive --add`: the files of an archive, read by another reader than the one that wrote them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -54,11 +54,11 @@ pub(crate) fn text<'a>(row: &'a BTreeMap<String, Field>, column: &str) -> &'a st
 
 fn export(archive: &Path, kept: &Kept, arguments: &[&str]) {
     let mut command = rbloat();
-    command.arg("export").arg(kept.path()).arg("-o").arg(archive).args(arguments);
+    command.arg("archive").arg(archive).arg("--add").arg(kept.path()).args(arguments);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let stdout = String::from_utf8(output.stdout).unwrap();
-    assert!(stdout.starts_with("1 snapshot exported to "), "{stdout}");
+    assert!(stdout.starts_with("1 snapshot added to "), "{stdout}");
 }
 
 #[test]
@@ -177,10 +177,10 @@ fn a_file_that_is_no_snapshot_is_an_error_and_the_others_are_exported() {
     fs::write(&damaged, bytes).unwrap();
     let missing = folder.path().join("missing.rbloat");
     let output = rbloat()
-        .arg("export")
-        .args([&missing, &damaged, &kept.path()])
-        .arg("-o")
+        .arg("archive")
         .arg(&archive)
+        .arg("--add")
+        .args([&missing, &damaged, &kept.path()])
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(3));
@@ -197,10 +197,10 @@ fn a_full_disk_leaves_no_part_of_a_file() {
     let folder = tempfile::tempdir().unwrap();
     // A limit on the size of files fails as a full disk does: in the middle of a write.
     let output = limited("-f 1; trap '' XFSZ")
-        .arg("export")
-        .arg(kept.path())
-        .arg("-o")
+        .arg("archive")
         .arg(folder.path())
+        .arg("--add")
+        .arg(kept.path())
         .output()
         .unwrap();
     let (status, message) = complaint(&output);

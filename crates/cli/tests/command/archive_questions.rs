@@ -1,4 +1,4 @@
-//! `rbloat fleet`: the program that it runs, and its answers.
+//! `rbloat archive`: the program that it runs, and its answers.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ use crate::{complaint, rbloat};
 /// Makes an archive with a snapshot.
 fn archive(folder: &Path, kept: &Kept) {
     let mut command = rbloat();
-    command.arg("export").arg(kept.path()).arg("-o").arg(folder);
+    command.arg("archive").arg(folder).arg("--add").arg(kept.path());
     command.args(["--service", "o'shop", "--limit", "1GiB"]);
     assert!(command.output().unwrap().status.success());
 }
@@ -30,7 +30,7 @@ fn program(folder: &Path, script: &str) -> std::path::PathBuf {
 #[test]
 fn the_sql_is_printed_for_other_engines() {
     let printed = |arguments: &[&str]| {
-        let output = rbloat().args(["fleet", "any", "--print"]).args(arguments).output().unwrap();
+        let output = rbloat().args(["archive", "any", "--print"]).args(arguments).output().unwrap();
         assert!(output.status.success());
         String::from_utf8(output.stdout).unwrap()
     };
@@ -43,10 +43,10 @@ fn the_sql_is_printed_for_other_engines() {
     }
     let statements = |text: &str| text.split(";\n\n").filter(|it| !it.is_empty()).count();
     assert_eq!(statements(&all), 4 + QUESTIONS.len(), "four views, and the questions");
-    assert_eq!(statements(&printed(&["waste"])), 5);
-    let as_of = printed(&["waste", "--as-of", "2026-11-20"]);
+    assert_eq!(statements(&printed(&["free"])), 5);
+    let as_of = printed(&["free", "--as-of", "2026-11-20"]);
     assert!(as_of.contains("CAST(1795132800000 AS BIGINT) AS as_of_ms"), "{as_of}");
-    assert!(printed(&["waste"]).contains("CAST(NULL AS DOUBLE) AS price"));
+    assert!(printed(&["free"]).contains("CAST(NULL AS DOUBLE) AS price"));
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn the_engine_runs_in_the_archive_and_its_failure_is_one_of_rbloat() {
     let engine = program(folder.path(), &script);
     let ask = |engine: &Path, arguments: &[&str]| {
         let mut command = rbloat();
-        command.arg("fleet").arg(&there).arg("--duckdb").arg(engine).args(arguments);
+        command.arg("archive").arg(&there).arg("--duckdb").arg(engine).args(arguments);
         command.output().unwrap()
     };
     let output = ask(&engine, &["outliers"]);
@@ -104,21 +104,21 @@ fn an_archive_of_another_machine_writes_no_escapes() {
          [ \"$line\" = 'rbloat future' ] || printf '{row}\\n'; done"
     );
     let engine = program(folder.path(), &script);
-    for (format, questions, expected) in [
-        ("table", &[][..], "waste: "),
-        ("csv", &["waste"], "service,mib\n\"a [31m"),
-        ("csv", &["waste", "gems"], "# waste: "),
-        ("json", &["waste", "gems"], "{\n  \"waste\": [\n"),
+    for (arguments, expected) in [
+        (&[][..], "free: "),
+        (&["free", "--csv"], "service,mib\n\"a [31m"),
+        (&["free", "gems", "--csv"], "# free: "),
+        (&["free", "gems", "--json"], "{\n  \"free\": [\n"),
     ] {
         let mut command = rbloat();
-        command.arg("fleet").arg(folder.path()).args(questions).args(["--format", format]);
+        command.arg("archive").arg(folder.path()).args(arguments);
         let output = command.arg("--duckdb").arg(&engine).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.starts_with(expected), "{text}");
         let is_plain = |it: char| it == '\n' || !it.is_control() && it != '\u{202e}';
         assert!(text.chars().all(is_plain), "{text:?}");
-        if format == "json" {
+        if arguments.contains(&"--json") {
             let document: Value = serde_json::from_str(&text).unwrap();
             let service = "a\u{1b}[31m\u{7}\u{9b}\u{202e},b";
             assert_eq!(document["gems"][0]["service"], service);
@@ -133,10 +133,10 @@ fn an_archive_without_a_table_gives_no_complete_answer() {
     let engine = program(folder.path(), "sed -n 's/^\\.print //p'");
     let ask = |question: &str| {
         let mut command = rbloat();
-        command.arg("fleet").arg(folder.path()).arg(question).arg("--duckdb").arg(&engine);
+        command.arg("archive").arg(folder.path()).arg(question).arg("--duckdb").arg(&engine);
         command.output().unwrap()
     };
-    for (question, table) in [("waste", "causes"), ("growth", "owners")] {
+    for (question, table) in [("free", "causes"), ("growth", "owners")] {
         let output = ask(question);
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(6));
@@ -158,12 +158,12 @@ fn snapshots_of_the_future_are_left_out() {
     archive(folder.path(), &Kept::of(target.pid()));
     let ask = |as_of: &str| {
         let mut command = rbloat();
-        command.args(["fleet", "--format", "json", "--as-of", as_of]);
-        let output = command.arg(folder.path()).arg("waste").output().unwrap();
+        command.args(["archive", "--json", "--as-of", as_of]);
+        let output = command.arg(folder.path()).arg("free").output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let document: Value = serde_json::from_slice(&output.stdout).unwrap();
         let message = String::from_utf8(output.stderr).unwrap();
-        (document["waste"].as_array().unwrap().len(), message)
+        (document["free"].as_array().unwrap().len(), message)
     };
     assert_eq!(ask("2200-01-01"), (1, String::new()));
     let (rows, message) = ask("2001-01-01");
@@ -173,9 +173,10 @@ fn snapshots_of_the_future_are_left_out() {
 #[test]
 fn a_folder_without_an_archive_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let (status, message) = complaint(&rbloat().arg("fleet").arg(folder.path()).output().unwrap());
+    let (status, message) =
+        complaint(&rbloat().arg("archive").arg(folder.path()).output().unwrap());
     assert_eq!(status, 3);
-    assert!(message.contains("`rbloat export` makes an archive"), "{message}");
+    assert!(message.contains("--add makes an archive"), "{message}");
 }
 
 #[test]
@@ -190,7 +191,7 @@ fn duckdb_answers_with_the_figures_of_the_report() {
     archive(folder.path(), &kept);
     let ask = |question: &str| -> Vec<Value> {
         let mut command = rbloat();
-        command.args(["fleet", "--format", "json", "--price", "1024"]);
+        command.args(["archive", "--json", "--price", "1024"]);
         let output = command.arg(folder.path()).arg(question).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let document: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -198,17 +199,17 @@ fn duckdb_answers_with_the_figures_of_the_report() {
     };
     let tenths = |bytes: u64| (bytes as f64 / (1_u64 << 20) as f64 * 10.0).round() / 10.0;
 
-    let [waste] = &ask("waste")[..] else { panic!("one service") };
-    assert_eq!(waste["service"], "o'shop");
-    assert_eq!(waste["processes"], 1);
-    assert_eq!(waste["rss_mib"].as_f64(), Some(tenths(report.process.rss_bytes)));
+    let [row] = &ask("free")[..] else { panic!("one service") };
+    assert_eq!(row["service"], "o'shop");
+    assert_eq!(row["processes"], 1);
+    assert_eq!(row["rss_mib"].as_f64(), Some(tenths(report.process.rss_bytes)));
     let free =
         ["malloc.unreturned", "malloc.muzzy", "malloc.fragmented", "malloc.cached", "malloc.top"];
     let rows = report.causes.iter().filter(|row| free.contains(&row.cause.name()));
     let free: u64 = rows.map(|row| row.bytes).sum();
-    assert_eq!(waste["free_malloc_mib"].as_f64(), Some(tenths(free)));
+    assert_eq!(row["free_malloc_mib"].as_f64(), Some(tenths(free)));
     // At this price, a MiB costs 1.
-    assert!(waste["cost"].as_f64().unwrap() >= (free >> 20) as f64);
+    assert!(row["cost"].as_f64().unwrap() >= (free >> 20) as f64);
 
     let remedies = ask("remedies");
     for advice in &report.advice {

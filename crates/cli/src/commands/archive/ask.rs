@@ -1,66 +1,64 @@
+//! Answers questions about an archive, by DuckDB.
+
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use archive::{FUTURE, QUESTIONS, Question, Settings, VIEWS};
-use clap::builder::PossibleValuesParser;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use render::Answer;
 
 use crate::arguments::{parse_date, parse_long_time};
 use crate::failure::{Failure, Outcome};
 use crate::terminal;
 
-pub(crate) const EXAMPLES: &str = "\
-Examples:
-  rbloat fleet archive                            answer all questions
-  rbloat fleet archive waste --price 4.5          money for a GiB and month
-  rbloat fleet archive growth --since 2026-11-20  what grew since a deploy";
-
+/// The settings of the questions, and the form of the answers.
 #[derive(Debug, Args)]
-pub(crate) struct FleetArguments {
-    /// The folder of the archive
-    #[arg(value_name = "DIR")]
-    archive: PathBuf,
-    /// The questions [default: all]
-    #[arg(value_name = "QUESTION", value_parser = PossibleValuesParser::new(QUESTIONS.map(|it| it.name)))]
-    questions: Vec<String>,
-    /// The price of a GiB of memory for a month, in any currency
+pub(crate) struct AskArguments {
+    /// The price of a GiB for a month, in any currency
     #[arg(long, value_name = "NUMBER", value_parser = parse_price)]
     price: Option<f64>,
-    /// The time of a deploy: 2026-11-20 or 2026-11-20T14:00:00Z
+    /// The time of a deploy: 2026-11-20
     ///
-    /// `growth` compares with the window before it. [default: a window before the latest snapshot]
+    /// Or 2026-11-20T14:00:00Z. `growth` compares with the window before it. [default: a window before the latest snapshot]
     #[arg(long, value_name = "DATE", value_parser = parse_date)]
     since: Option<SystemTime>,
-    /// Processes without a snapshot in this time have ended
+    /// Processes without a snapshot in this time have ended [default: 1d]
     ///
     /// It counts back from the latest snapshot in the archive. Growth is also measured in this time.
-    #[arg(long, value_name = "TIME", value_parser = parse_long_time, default_value = "1d")]
-    window: Duration,
+    #[arg(long, value_name = "TIME", value_parser = parse_long_time, hide_short_help = true)]
+    window: Option<Duration>,
     /// Leave out later snapshots, as a machine with a wrong clock has them [default: now]
     #[arg(long, value_name = "DATE", value_parser = parse_date, hide_short_help = true)]
     as_of: Option<SystemTime>,
-    /// The format of the answers
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Table)]
-    format: Format,
+    /// Print the answers as JSON
+    ///
+    /// It is an object with an array of rows for each question
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Print the answers as lines with commas
+    ///
+    /// There is a title above them if there are several questions
+    #[arg(long)]
+    csv: bool,
     /// Print the SQL instead of running it
     #[arg(long)]
     print: bool,
-    /// The program of DuckDB
-    #[arg(long, value_name = "PROGRAM", default_value = "duckdb", hide_short_help = true)]
-    duckdb: PathBuf,
+    /// The program of DuckDB [default: duckdb]
+    #[arg(long, value_name = "PROGRAM", hide_short_help = true)]
+    duckdb: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// A title and a table for each question.
-    Table,
-    /// Lines with commas, below a title if there are several questions.
-    Csv,
-    /// An object with an array of rows for each question.
-    Json,
+/// The window, if the user gives none.
+const WINDOW: Duration = Duration::from_secs(24 * 3600);
+
+/// An archive, and what is asked about it.
+pub(super) struct Inquiry<'a> {
+    pub(super) archive: &'a Path,
+    /// The names of the questions; none for all of them.
+    pub(super) questions: &'a [String],
+    pub(super) arguments: &'a AskArguments,
 }
 
 fn parse_price(text: &str) -> Result<f64, String> {
@@ -68,23 +66,24 @@ fn parse_price(text: &str) -> Result<f64, String> {
     price.ok_or_else(|| "write a price as 4.5".to_owned())
 }
 
-pub(crate) fn run(arguments: &FleetArguments) -> Result<Outcome, Failure> {
-    if arguments.print {
-        terminal::print(&arguments.sql(&arguments.asked(), |question| question.sql.to_owned()))?;
+/// Prints the answers, or the SQL.
+pub(super) fn run(inquiry: &Inquiry<'_>) -> Result<Outcome, Failure> {
+    if inquiry.arguments.print {
+        terminal::print(&inquiry.sql(&inquiry.asked(), |question| question.sql.to_owned()))?;
         return Ok(Outcome::Done);
     }
-    let has = |table: &str| arguments.archive.join(table).is_dir();
+    let has = |table: &str| inquiry.archive.join(table).is_dir();
     if !has("looks") {
-        return Err(Failure::NoArchive { path: arguments.archive.clone() });
+        return Err(Failure::NoArchive { path: inquiry.archive.to_owned() });
     }
-    let asked = arguments.asked();
+    let asked = inquiry.asked();
     let views = archive::duckdb_views(|table| has(table.name));
     let questions: Vec<_> = [FUTURE].into_iter().chain(asked.iter().copied()).collect();
     let statements =
-        arguments.sql(&questions, |question| render::duckdb_mark(question.name) + question.sql);
-    let mut answers = answers(arguments, views + &statements, questions.len())?;
+        inquiry.sql(&questions, |question| render::duckdb_mark(question.name) + question.sql);
+    let mut answers = answers(inquiry, views + &statements, questions.len())?;
     complain_of_the_future(&answers.remove(0));
-    terminal::print(&arguments.text(&asked, &answers))?;
+    terminal::print(&inquiry.text(&asked, &answers))?;
     // Every process has causes, and all but very large ones have owners. Others may need no remedy.
     let lacks = |table: &&str| !has(table) && asked.iter().any(|question| question.reads(table));
     let missing: Vec<_> = ["causes", "owners"].into_iter().filter(lacks).collect();
@@ -108,7 +107,7 @@ fn complain_of_the_future(answer: &Answer) {
     }
 }
 
-impl FleetArguments {
+impl Inquiry<'_> {
     /// The questions.
     fn asked(&self) -> Vec<Question> {
         let is_asked = |question: &Question| {
@@ -121,11 +120,12 @@ impl FleetArguments {
     fn sql(&self, questions: &[Question], text: impl Fn(&Question) -> String) -> String {
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let since_1970 = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, milliseconds);
+        let AskArguments { price, since, as_of, window, .. } = self.arguments;
         let settings = Settings {
-            price: self.price,
-            since_ms: self.since.map(since_1970),
-            as_of_ms: since_1970(self.as_of.unwrap_or_else(SystemTime::now)),
-            window_ms: milliseconds(self.window),
+            price: *price,
+            since_ms: since.map(since_1970),
+            as_of_ms: since_1970(as_of.unwrap_or_else(SystemTime::now)),
+            window_ms: milliseconds(window.unwrap_or(WINDOW)),
         };
         let questions = questions.iter().map(text);
         let views = VIEWS.into_iter().map(str::to_owned);
@@ -136,24 +136,20 @@ impl FleetArguments {
     /// Returns the answers in the format that is wanted.
     fn text(&self, asked: &[Question], answers: &[Answer]) -> String {
         let both = || asked.iter().zip(answers);
-        match self.format {
-            Format::Table => both()
-                .map(|(question, answer)| {
-                    let title = format!("{}: {}", question.name, question.title());
-                    answer.table(&title, terminal::width())
-                })
+        if self.arguments.json {
+            let entry = |answer: &Answer| format!("  \"{}\": {}", answer.name, answer.json());
+            let entries: Vec<_> = answers.iter().map(entry).collect();
+            return format!("{{\n{}\n}}\n", entries.join(",\n"));
+        }
+        let title = |question: &Question| format!("{}: {}", question.name, question.title());
+        match (self.arguments.csv, asked.len()) {
+            (false, _) => both()
+                .map(|(question, answer)| answer.table(&title(question), terminal::width()))
                 .collect(),
-            Format::Csv if asked.len() == 1 => answers.iter().map(Answer::csv).collect(),
-            Format::Csv => both()
-                .map(|(question, answer)| {
-                    format!("# {}: {}\n{}\n", question.name, question.title(), answer.csv())
-                })
+            (true, 1) => answers.iter().map(Answer::csv).collect(),
+            (true, _) => both()
+                .map(|(question, answer)| format!("# {}\n{}\n", title(question), answer.csv()))
                 .collect(),
-            Format::Json => {
-                let entry = |answer: &Answer| format!("  \"{}\": {}", answer.name, answer.json());
-                let entries: Vec<_> = answers.iter().map(entry).collect();
-                format!("{{\n{}\n}}\n", entries.join(",\n"))
-            }
         }
     }
 }
@@ -163,20 +159,20 @@ const MAX_ANSWER: u64 = 16 << 20;
 
 /// Runs the statements by DuckDB, and returns its answers to so many questions. Nothing that it prints reaches the terminal as it is.
 fn answers(
-    arguments: &FleetArguments,
+    inquiry: &Inquiry<'_>,
     statements: String,
     count: usize,
 ) -> Result<Vec<Answer>, Failure> {
-    let program = &arguments.duckdb;
+    let program = inquiry.arguments.duckdb.clone().unwrap_or_else(|| "duckdb".into());
     let not_started = |source| Failure::NoEngine { program: program.clone(), source };
     // A path with a slash is meant from here, but the program starts in the archive, where the paths in the SQL begin.
     let absolute = match program.parent() {
-        Some(folder) if folder != Path::new("") => std::path::absolute(program)?,
+        Some(folder) if folder != Path::new("") => std::path::absolute(&program)?,
         _ => program.clone(),
     };
     let mut engine = Command::new(absolute)
         .args(["-no-init", "-batch", "-bail", "-json"])
-        .current_dir(&arguments.archive)
+        .current_dir(inquiry.archive)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

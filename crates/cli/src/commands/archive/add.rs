@@ -1,4 +1,6 @@
-use std::path::PathBuf;
+//! Adds snapshots to an archive.
+
+use std::path::{Path, PathBuf};
 
 use archive::Look;
 use clap::Args;
@@ -12,28 +14,28 @@ use crate::arguments::parse_size;
 use crate::failure::{Failure, Outcome};
 use crate::terminal;
 
-pub(crate) const EXAMPLES: &str = "\
-Examples:
-  rbloat export *.rbloat -o archive                     add snapshots
-  rbloat export a.rbloat -o archive --service shop      name the service
-  rbloat export a.rbloat -o archive --label pod=shop-1  name the pod";
-
+/// The names of the processes in the snapshots.
 #[derive(Debug, Args)]
-pub(crate) struct ExportArguments {
-    /// Files that `rbloat snapshot` wrote
-    #[arg(value_name = "SNAPSHOT", required = true)]
-    snapshots: Vec<PathBuf>,
-    /// The folder of the archive
-    #[arg(short, long, value_name = "DIR")]
-    output: PathBuf,
-    /// The service of the processes [default: the unit of systemd, or the role]
-    #[arg(long, value_name = "NAME")]
+pub(crate) struct AddArguments {
+    /// Add these snapshots to the archive
+    ///
+    /// They are files that `rbloat snapshot` wrote. A snapshot that is added again replaces its former rows
+    #[arg(long, value_name = "SNAPSHOT", num_args = 1.., conflicts_with_all = ["AskArguments", "questions"])]
+    pub(super) add: Vec<PathBuf>,
+    /// With --add: the service of the processes [default: the unit of systemd, or the role]
+    #[arg(long, value_name = "NAME", requires = "add", hide_short_help = true)]
     service: Option<String>,
-    /// A name that snapshots lack: node, namespace, pod, container or role
-    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = parse_label)]
+    /// With --add: a name that snapshots lack: node, namespace, pod, container or role
+    #[arg(
+        long = "label",
+        value_name = "NAME=VALUE",
+        requires = "add",
+        value_parser = parse_label,
+        hide_short_help = true
+    )]
     labels: Vec<Label>,
-    /// The memory limit of their container: 2GiB
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    /// With --add: the memory limit of their container: 2GiB
+    #[arg(long, value_name = "SIZE", requires = "add", value_parser = parse_size, hide_short_help = true)]
     limit: Option<u64>,
     #[command(flatten)]
     sandbox: SandboxArguments,
@@ -62,15 +64,16 @@ fn parse_label(text: &str) -> Result<Label, String> {
     })
 }
 
-pub(crate) fn run(arguments: &ExportArguments) -> Result<Outcome, Failure> {
-    let archive = Folder::create(&arguments.output)?;
+/// Adds the snapshots to the archive in a folder, which is made if there is none.
+pub(super) fn run(path: &Path, arguments: &AddArguments) -> Result<Outcome, Failure> {
+    let archive = Folder::create(path)?;
     let sandbox = Sandbox::of_analyses(arguments.sandbox.options());
-    let (mut exported, mut is_complete, mut bytes) = (0_u64, true, 0_u64);
+    let (mut added, mut is_complete, mut bytes) = (0_u64, true, 0_u64);
     let mut unread = None;
-    for path in &arguments.snapshots {
-        let report = match report_of_file(path, &sandbox) {
+    for snapshot in &arguments.add {
+        let report = match report_of_file(snapshot, &sandbox) {
             Ok(report) => report,
-            // The others can still be exported. The last error is printed at the end, and is rbloat's exit status.
+            // The others can still be added. The last error is printed at the end, and is rbloat's exit status.
             Err(error) => {
                 if let Some(earlier) = unread.replace(Failure::from(error)) {
                     terminal::complain(earlier);
@@ -81,16 +84,16 @@ pub(crate) fn run(arguments: &ExportArguments) -> Result<Outcome, Failure> {
         is_complete &= report.is_complete();
         let look = arguments.look(report);
         let files = sandbox.run(|| archive::files(&[look]));
-        for file in files.map_err(|error| Failure::NotExported { path: path.clone(), error })? {
+        for file in files.map_err(|error| Failure::NotAdded { path: snapshot.clone(), error })? {
             agent::add_to_archive(&archive, &file)?;
             bytes += file.bytes.len() as u64;
         }
-        exported += 1;
+        added += 1;
     }
-    if exported > 0 {
-        let (folder, size) = (arguments.output.display(), Size(bytes));
-        let plural = if exported == 1 { "" } else { "s" };
-        terminal::print(&format!("{exported} snapshot{plural} exported to {folder} ({size})\n"))?;
+    if added > 0 {
+        let (folder, size) = (path.display(), Size(bytes));
+        let plural = if added == 1 { "" } else { "s" };
+        terminal::print(&format!("{added} snapshot{plural} added to {folder} ({size})\n"))?;
     }
     match unread {
         Some(failure) => Err(failure),
@@ -99,7 +102,7 @@ pub(crate) fn run(arguments: &ExportArguments) -> Result<Outcome, Failure> {
     }
 }
 
-impl ExportArguments {
+impl AddArguments {
     fn look(&self, report: Report) -> Look {
         let unit = report.process.deployment.unit.clone();
         let container = Container { name: unit.unwrap_or_default(), ..Container::default() };
