@@ -179,7 +179,7 @@ or avg_over_time(rbloat_agent_resident_bytes[1h]) > 150 * 1024 * 1024"
 }
 
 /// The end of a description that names a command: the labels of an alert have no process id.
-const FINDS_PIDS: &str = " `rbloat` on a machine lists its processes with their containers.";
+const FINDS_PIDS: &str = " PID can be NAMESPACE/POD, a container, or an id that `rbloat` lists on the machine.";
 
 /// Returns the rules for Prometheus as YAML.
 #[must_use]
