@@ -179,7 +179,8 @@ or avg_over_time(rbloat_agent_resident_bytes[1h]) > 150 * 1024 * 1024"
 }
 
 /// The end of a description that names a command: the labels of an alert have no process id.
-const FINDS_PIDS: &str = " PID can be NAMESPACE/POD, a container, or an id that `rbloat` lists on the machine.";
+const FINDS_PIDS: &str =
+    " PID can be NAMESPACE/POD, a container, or an id that `rbloat` lists on the machine.";
 
 /// Returns the rules for Prometheus as YAML.
 #[must_use]
