@@ -25,7 +25,7 @@ fn assert_fits(text: &str) {
     }
 }
 
-/// The help of `report` had 32 lines, up to 100 columns wide.
+/// The help of `report` had 32 lines, up to 100 columns wide, and earlier the examples of all commands.
 #[test]
 fn short_help_fits_one_screen_with_three_examples() {
     let commands = commands();

@@ -187,24 +187,6 @@ fn the_manual_and_the_completions_name_every_command() {
     }
 }
 
-/// `-h` used to show the examples of all commands: 66 lines and more.
-#[test]
-fn the_help_of_each_command_fits_a_screen_and_ends_with_its_own_examples() {
-    let help = |arguments: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_rbloat")).args(arguments).output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let verbs =
-        "report fix map snapshot diff compare trim record plot who why explain".split_whitespace();
-    for verb in verbs {
-        let text = help(&[verb, "-h"]);
-        assert!(text.lines().count() <= 34, "{text}");
-        let (_, examples) = text.split_once("\nExamples:\n").unwrap();
-        assert!(examples.matches("rbloat ").count() >= 3, "{examples}");
-    }
-    assert!(help(&["explain"]).lines().any(|line| line == "malloc.unreturned"));
-}
-
 #[test]
 fn each_command_has_a_manual_page_and_colours_on_request() {
     let run = |arguments: &[&str]| {
