@@ -1,27 +1,53 @@
-//! A line of JSON, written field by field: there are millions.
+//! A line of JSON, written field by field: there are millions, and that of a large array has millions of references.
+
+use std::io::{self, Write};
 
 use linux::Address;
 
+/// The bytes that are kept before they are written, of one line or of many.
+const CHUNK: usize = 1 << 18;
+
 /// A JSON object that is being written. Its keys are constants without characters that JSON escapes.
-#[derive(Default)]
-pub(super) struct Line {
+pub(super) struct Line<'a> {
+    out: &'a mut dyn Write,
     bytes: Vec<u8>,
     has_fields: bool,
+    /// The first error, which the end of the line returns.
+    written: io::Result<()>,
 }
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-impl Line {
+impl<'a> Line<'a> {
+    pub(super) fn new(out: &'a mut dyn Write) -> Self {
+        Self { out, bytes: Vec::new(), has_fields: false, written: Ok(()) }
+    }
+
     pub(super) fn begin(&mut self) {
-        self.bytes.clear();
         self.bytes.push(b'{');
         self.has_fields = false;
     }
 
-    /// The whole line.
-    pub(super) fn end(&mut self) -> &[u8] {
+    pub(super) fn end(&mut self) -> io::Result<()> {
         self.bytes.extend(b"}\n");
-        &self.bytes
+        self.write_chunk();
+        std::mem::replace(&mut self.written, Ok(()))
+    }
+
+    /// Writes what is left after the last line.
+    pub(super) fn finish(self) -> io::Result<()> {
+        self.out.write_all(&self.bytes)?;
+        self.out.flush()
+    }
+
+    /// Writes the bytes if there are many.
+    fn write_chunk(&mut self) {
+        if self.bytes.len() >= CHUNK {
+            if self.written.is_ok() {
+                self.written = self.out.write_all(&self.bytes);
+            }
+            self.bytes.clear();
+        }
     }
 
     fn key(&mut self, key: &str) {
@@ -65,6 +91,7 @@ impl Line {
                 self.bytes.extend(b", ");
             }
             self.hexadecimal(*address);
+            self.write_chunk();
         }
         self.bytes.push(b']');
     }
@@ -121,6 +148,7 @@ impl Line {
                 _ if char.is_ascii() => self.bytes.push(char as u8),
                 _ => self.bytes.extend(char.encode_utf8(&mut [0; 4]).as_bytes()),
             }
+            self.write_chunk();
         }
         self.bytes.push(b'"');
     }
@@ -132,8 +160,9 @@ mod tests {
 
     #[test]
     fn a_line_is_json_whatever_its_texts_are() {
-        let mut line = Line::default();
         for text in ["", "a\"b\\c\n\u{1b}[2J\0\u{7f}ä\u{202e}"] {
+            let mut written = Vec::new();
+            let mut line = Line::new(&mut written);
             line.begin();
             line.flag("absent", false);
             line.text("text", text);
@@ -142,7 +171,8 @@ mod tests {
             line.object("empty", |_| ());
             line.addresses("addresses", &[Address(0), Address(0x7f00_1234_5678)]);
             line.flag("flag", true);
-            let written = str::from_utf8(line.end()).unwrap();
+            line.end().and_then(|()| line.finish()).unwrap();
+            let written = str::from_utf8(&written).unwrap();
             assert!(!written.trim_end().contains(linux::is_control), "{written:?}");
             let json: serde_json::Value = serde_json::from_str(written).unwrap();
             let expected = serde_json::json!({
@@ -151,5 +181,48 @@ mod tests {
             });
             assert_eq!(json, expected);
         }
+    }
+
+    /// Notes the sizes of what is written to it.
+    #[derive(Default)]
+    struct Sizes {
+        all: usize,
+        largest: usize,
+    }
+
+    impl Write for Sizes {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.all += bytes.len();
+            self.largest = self.largest.max(bytes.len());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_long_line_is_not_kept() {
+        let mut sizes = Sizes::default();
+        let mut line = Line::new(&mut sizes);
+        line.begin();
+        line.addresses("references", &[Address(0x7f00_1234_5678); 100_000]);
+        line.text("value", &"ä".repeat(1_000_000));
+        line.end().and_then(|()| line.finish()).unwrap();
+        assert_eq!(
+            sizes.all,
+            100_000 * 18 - 2 + 2_000_000 + r#"{"references":[], "value":""}"#.len() + 1
+        );
+        assert!(sizes.largest < CHUNK + 100, "{}", sizes.largest);
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_written_is_an_error() {
+        let mut none: &mut [u8] = &mut [];
+        let mut line = Line::new(&mut none);
+        line.begin();
+        line.text("value", &"x".repeat(2 * CHUNK));
+        assert_eq!(line.end().unwrap_err().kind(), io::ErrorKind::WriteZero);
     }
 }

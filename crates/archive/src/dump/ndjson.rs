@@ -1,15 +1,12 @@
 //! The format of `ObjectSpace.dump_all`: a JSON object in each line. Fields of ours are in the object `rbloat`.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 
 use ledger::{Dump, DumpedObject};
 use linux::Address;
 use ruby::{Detail, Fact, SlotType};
 
 use super::line::Line;
-
-/// The bytes that are written at a time.
-const BUFFER: usize = 1 << 18;
 
 /// The numbers of what was written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,14 +22,13 @@ pub struct Counts {
 /// # Errors
 /// If `out` cannot be written to.
 pub fn write_lines(dump: &Dump<'_>, out: &mut dyn Write) -> io::Result<Counts> {
-    let mut out = BufWriter::with_capacity(BUFFER, out);
-    let mut line = Line::default();
+    let mut line = Line::new(out);
     dump.roots(|name, references| {
         line.begin();
         line.text("type", "ROOT");
         line.text("root", name);
         line.addresses("references", references);
-        out.write_all(line.end())
+        line.end()
     })?;
     let mut counts = Counts::default();
     let has_shapes = dump.has_shapes();
@@ -41,13 +37,13 @@ pub fn write_lines(dump: &Dump<'_>, out: &mut dyn Write) -> io::Result<Counts> {
         counts.references += object.references.len() as u64;
         line.begin();
         write_object(&mut line, object, has_shapes);
-        out.write_all(line.end())
+        line.end()
     })?;
-    out.flush()?;
+    line.finish()?;
     Ok(counts)
 }
 
-fn write_object(line: &mut Line, object: &DumpedObject<'_>, has_shapes: bool) {
+fn write_object(line: &mut Line<'_>, object: &DumpedObject<'_>, has_shapes: bool) {
     let DumpedObject { kind, detail, .. } = object;
     line.address("address", object.address);
     line.text("type", type_name(*kind));
@@ -59,7 +55,7 @@ fn write_object(line: &mut Line, object: &DumpedObject<'_>, has_shapes: bool) {
     if has_shapes {
         line.number("slot_size", object.slot_bytes);
     }
-    let address = |line: &mut Line, key, address: Option<Address>| {
+    let address = |line: &mut Line<'_>, key, address: Option<Address>| {
         address.into_iter().for_each(|it| line.address(key, it));
     };
     address(line, "class", object.class);
@@ -129,7 +125,7 @@ fn write_object(line: &mut Line, object: &DumpedObject<'_>, has_shapes: bool) {
 }
 
 /// The fields that `dump_all` does not have.
-fn write_own(line: &mut Line, object: &DumpedObject<'_>) {
+fn write_own(line: &mut Line<'_>, object: &DumpedObject<'_>) {
     line.text("owner", object.owner);
     object.root.iter().for_each(|root| line.text("root", root));
     object.parent.iter().for_each(|parent| line.address("parent", *parent));
@@ -142,7 +138,7 @@ fn write_own(line: &mut Line, object: &DumpedObject<'_>) {
     }
 }
 
-fn write_string(line: &mut Line, detail: &Detail) {
+fn write_string(line: &mut Line<'_>, detail: &Detail) {
     let is_shared = detail.is(Fact::Shared);
     line.flag("embedded", detail.is(Fact::Embedded));
     line.flag("fstring", detail.is(Fact::Fstring));
@@ -162,7 +158,7 @@ fn write_string(line: &mut Line, detail: &Detail) {
 const CODE_RANGES: [&str; 4] = ["unknown", "7bit", "valid", "broken"];
 
 /// The value, if it was read and is a text.
-fn write_value(line: &mut Line, detail: &Detail) {
+fn write_value(line: &mut Line<'_>, detail: &Detail) {
     let text = detail.text.as_deref().and_then(|text| str::from_utf8(text).ok());
     text.iter().filter(|it| !it.is_empty()).for_each(|text| line.text("value", text));
 }
