@@ -15,8 +15,9 @@ use parquet::schema::types::Type;
 use crate::rows::Value;
 use crate::schema::{Column, Kind};
 
-/// The maximum number of rows in a row group.
+/// The maximum number of rows in a row group, and of values: a table with many columns has smaller groups, since they are kept in memory.
 const ROW_GROUP: usize = 1 << 17;
+const VALUES: usize = 1 << 20;
 
 /// A table that is being written.
 pub(crate) struct TableWriter<W: Write + Send> {
@@ -115,7 +116,7 @@ impl<W: Write + Send> TableWriter<W> {
         self.next += 1;
         if self.next == self.columns.len() {
             (self.next, self.rows) = (0, self.rows + 1);
-            if self.rows == ROW_GROUP {
+            if self.rows == ROW_GROUP.min(VALUES / self.columns.len()) {
                 self.flush()?;
             }
         }
