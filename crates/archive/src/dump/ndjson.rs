@@ -120,6 +120,7 @@ fn write_object(line: &mut Line<'_>, object: &DumpedObject<'_>, has_shapes: bool
         line.flag("old", detail.is(Fact::Old));
         line.flag("uncollectible", detail.is(Fact::Uncollectible));
         line.flag("marked", object.is_marked);
+        line.flag("shareable", detail.is(Fact::Shareable));
     });
     line.object("rbloat", |line| write_own(line, object));
 }
@@ -141,6 +142,7 @@ fn write_own(line: &mut Line<'_>, object: &DumpedObject<'_>) {
 fn write_string(line: &mut Line<'_>, detail: &Detail) {
     let is_shared = detail.is(Fact::Shared);
     line.flag("embedded", detail.is(Fact::Embedded));
+    line.flag("chilled", detail.is(Fact::Chilled));
     line.flag("fstring", detail.is(Fact::Fstring));
     line.flag("shared", is_shared);
     if !is_shared {

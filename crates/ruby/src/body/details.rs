@@ -24,6 +24,10 @@ use crate::word::word;
 const PORTIONS: usize = 8;
 /// `FL_FREEZE`.
 const FROZEN: u64 = 1 << 11;
+/// `RUBY_FL_SHAREABLE` (from 3.0 on).
+const SHAREABLE: u64 = 1 << 8;
+/// `STR_CHILLED`: a literal, or the string of a symbol (from 3.4 on). Until 3.1 the bits have a length.
+const CHILLED: u64 = 3 << 14;
 /// `RHASH_PROC_DEFAULT`, and `RHASH_TRANSIENT_FLAG` (up to 3.2).
 const HASH_HAS_PROC: u64 = 1 << 14;
 const HASH_IS_TRANSIENT: u64 = 1 << 26;
@@ -100,6 +104,8 @@ impl DetailsReader<'_> {
         let Some(head) = self.bodies.head(slot) else { return detail };
         let (flags, space) = (head.flags(), self.bodies.space);
         detail.set(Fact::Frozen, flags & FROZEN != 0);
+        // A program that dumps itself has these only from 4.0 and 3.4 on. Before 3.0 the bits mean something else.
+        detail.set(Fact::Shareable, space.has_shapes() && flags & SHAREABLE != 0);
         if has_class(&head, space) {
             let named = space.slots.get(slot as usize).map(|it| it.class() as usize);
             let named = named.and_then(|class| space.classes.get(class)?.address());
@@ -158,6 +164,7 @@ impl DetailsReader<'_> {
         detail.set(Fact::Embedded, flags & STRING_NOT_EMBEDDED == 0);
         detail.set(Fact::Shared, is_shared);
         detail.set(Fact::Fstring, flags & IS_FSTRING != 0);
+        detail.set(Fact::Chilled, self.bodies.space.has_shapes() && flags & CHILLED != 0);
         detail.encoding = Some(encoding);
         detail.code_range = (flags >> CODE_RANGE_SHIFT & 3) as u8;
         detail.count = Some(bytes);

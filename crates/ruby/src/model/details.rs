@@ -21,12 +21,16 @@ pub enum Fact {
     NamedClass,
     /// It is a singleton class.
     Singleton = 15,
+    /// Ractors may share it.
+    Shareable = 16,
+    /// It is a string that will be frozen: changing it warns.
+    Chilled = 17,
 }
 
 /// What is known of an object besides its type, its class and its references.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Detail {
-    facts: u16,
+    facts: u32,
     /// The slot that the object has as its class, unless that is its [named class](Fact::NamedClass): mostly a singleton class.
     pub class: Option<u32>,
     /// The slot of the superclass of a class, which may be an included module, or of a hash's Proc for missing keys.
@@ -61,7 +65,7 @@ pub(crate) struct DetailsPart {
 }
 
 /// The facts of a packed detail, and the bits for the parts that follow. Those of few objects come last: the lowest 14 take two bytes.
-const FACTS: u64 = 0x80ff;
+const FACTS: u64 = 0x3_80ff;
 const HAS_CLASS: u64 = 1 << 8;
 const HAS_RELATED: u64 = 1 << 9;
 const HAS_COUNT: u64 = 1 << 10;
@@ -78,7 +82,7 @@ impl Detail {
     }
 
     pub(crate) fn set(&mut self, fact: Fact, is_so: bool) {
-        self.facts |= u16::from(is_so) << fact as u16;
+        self.facts |= u32::from(is_so) << fact as u16;
     }
 
     /// The bytes behind the text of a string: as many as its smallest character has. The numbers are those of Ruby's own encodings
@@ -206,7 +210,7 @@ impl Reader<'_> {
     fn detail(&mut self) -> Detail {
         let head = self.number();
         let has = |bit: u64| head & bit != 0;
-        let mut detail = Detail { facts: (head & FACTS) as u16, ..Detail::default() };
+        let mut detail = Detail { facts: (head & FACTS) as u32, ..Detail::default() };
         detail.class = has(HAS_CLASS).then(|| self.number() as u32);
         detail.related = has(HAS_RELATED).then(|| self.number() as u32);
         detail.count = has(HAS_COUNT).then(|| self.number());
@@ -241,6 +245,7 @@ mod tests {
             ..Detail::default()
         };
         string.set(Fact::Singleton, true);
+        string.set(Fact::Chilled, true);
         string.set(Fact::WriteBarrier, true);
         string.set(Fact::Old, false);
         let class =
@@ -250,7 +255,8 @@ mod tests {
         all.iter().take(2).for_each(|(slot, detail)| parts[0].push(*slot, detail));
         all.iter().skip(2).for_each(|(slot, detail)| parts[1].push(*slot, detail));
         assert_eq!(Details::new(parts.into()).iter().collect::<Vec<_>>(), all);
-        assert!(string.is(Fact::Singleton) && !string.is(Fact::Old) && !string.is(Fact::Shared));
+        let facts = [Fact::Singleton, Fact::Chilled, Fact::Old, Fact::Shared, Fact::Shareable];
+        assert_eq!(facts.map(|it| string.is(it)), [true, true, false, false, false]);
         assert_eq!(string.capacity(SlotType::STRING), Some(298));
         assert_eq!(string.encoding_name(), Some("UTF-16LE"));
     }
