@@ -55,6 +55,8 @@ pub struct ObjectSpace {
     /// The transient heap, where small arrays, hashes and structs live for a short while (2.6 to
     /// 3.2), outside malloc.
     pub transient_heap: Option<Range<Address>>,
+    /// The slots of the objects with memory there, ascending, and its resident bytes; empty unless everything was read.
+    pub transient: Vec<(u32, u32)>,
     /// The memory of heap pages that Ruby has freed and keeps, or has mapped and not used yet, ascending (from 4.1 on).
     pub free_pages: Vec<Range<Address>>,
     /// Malloc'ed memory of which only a part is in use: the collector's array of pages and stack of objects to mark, and the tables
@@ -149,6 +151,14 @@ impl ObjectSpace {
             let bytes = u64::from(page.slot_bytes);
             slots.iter().map(move |&slot| (slot, bytes))
         })
+    }
+
+    /// The bytes that the object in a slot has on the transient heap.
+    #[must_use]
+    pub fn transient_bytes(&self, slot: u32) -> u64 {
+        let first = self.transient.partition_point(|it| it.0 < slot);
+        let its = self.transient[first..].iter().take_while(|it| it.0 == slot);
+        its.map(|it| u64::from(it.1)).sum()
     }
 
     /// Returns true if objects have shapes (from 3.2 on).

@@ -127,6 +127,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
             .collect(),
         free_pages: pool.map(|it| it.free).unwrap_or_default(),
         transient_heap: transient_heap.map(|heap| heap.range),
+        transient: read.transient,
         collector_address: heap.spaces.first().map(|space| space.list_head),
         old_objects: OldObjects::find(image, &heap.spaces, read.counts.old),
         findings,

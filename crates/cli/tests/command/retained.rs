@@ -223,6 +223,23 @@ fn what_young_collections_refer_to_is_retained_by_them() {
     assert!(target.finish());
 }
 
+/// The transient heap was no object's memory: small arrays seemed to hold their slots only.
+#[test]
+fn young_collections_hold_their_memory() {
+    let target = Target::bare_ruby(
+        "GC.disable; ROWS = Array.new(30_000) { |at| [at, 1, 2, 3, 4, 5, 6, 7] }
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)",
+    );
+    let report = crate::report(target.pid());
+    let arrays = report.owners.iter().flatten().find(|it| it.owner == "Array").unwrap();
+    let least = 30_000 * (40 + 64);
+    assert!(arrays.bytes() >= least, "{arrays:#?}");
+    let kept = arrays.kept_by.first().unwrap();
+    assert!(kept.path.as_deref().unwrap().starts_with("ROWS → Array"), "{kept:?}");
+    assert!(kept.bytes >= least, "{kept:?}");
+    assert!(target.finish());
+}
+
 #[test]
 fn why_refuses_what_it_cannot_explain() {
     let folder = tempfile::tempdir().unwrap();

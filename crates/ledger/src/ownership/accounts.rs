@@ -268,14 +268,22 @@ impl<'a> Owners<'a> {
 
     /// The accounts of all owners, unsorted and without retainers.
     fn sums(&self, pages: &Pages) -> Accounts {
+        let space = self.table.space;
         let mut sums = vec![Sum::default(); self.trace.code_count()];
-        self.table.space.sized_slots().for_each(|(slot, slot_bytes)| {
+        space.sized_slots().for_each(|(slot, slot_bytes)| {
             if let Some(code) = self.trace.code_of_slot(slot) {
                 let sum = &mut sums[code as usize];
                 sum.objects += 1;
                 sum.slot_bytes += slot_bytes;
             }
         });
+        for &(slot, bytes) in &space.transient {
+            let code = space.slots.get(slot as usize).and_then(|it| self.trace.code_of_slot(*it));
+            if let Some(code) = code {
+                let sum = &mut sums[code as usize];
+                sum.resident_bytes += u64::from(bytes);
+            }
+        }
         let mut residents = Residents::new(pages);
         let in_use = self.heap.all_blocks().filter(|(_, block)| block.state().is_in_use());
         for (number, block) in in_use {

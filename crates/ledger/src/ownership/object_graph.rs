@@ -517,12 +517,7 @@ impl<'a> ObjectGraph<'a> {
     /// The bytes of the slot, or the resident ones of the block, at a node, headers included; 0 for roots.
     fn own_bytes(&self, number: u32) -> u64 {
         match self.node(number) {
-            Node::Slot(slot) => {
-                let after =
-                    self.space.pages.partition_point(|page| page.slots.start <= slot as usize);
-                let page = after.checked_sub(1).and_then(|page| self.space.pages.get(page));
-                page.map_or(0, |page| page.slot_bytes.into())
-            }
+            Node::Slot(slot) => self.space.slot_bytes(slot) + self.space.transient_bytes(slot),
             Node::Memory(node) => self.block_bytes(node),
             _ => 0,
         }

@@ -52,7 +52,7 @@ pub struct OwnerAccount {
     /// The bytes of the blocks that are also reachable from others, but not in fewer steps. They are counted for
     /// one owner only.
     pub shared_bytes: u64,
-    /// The resident bytes of all its blocks.
+    /// The resident bytes of all its blocks, and of its objects' memory on the transient heap.
     pub resident_bytes: u64,
     /// True if the type of its objects has a function that reports their size to Ruby; `None` for owners other than
     /// objects, and for objects whose size Ruby knows by itself. Without such a function Ruby counts the slot only;

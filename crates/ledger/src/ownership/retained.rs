@@ -450,6 +450,11 @@ fn own_sizes(graph: &ObjectGraph<'_>) -> Vec<(u64, u32)> {
             *size = (bytes, 1);
         }
     }
+    for &(slot, bytes) in &graph.space.transient {
+        if let Some(size) = sizes.get_mut(graph.slot(slot) as usize) {
+            size.0 += u64::from(bytes);
+        }
+    }
     let is_counted =
         |block: Block| block.state().is_in_use() && !hosts_heap_page(graph.space, block);
     for (number, _) in graph.heap.all_blocks().filter(|(_, block)| is_counted(*block)) {

@@ -46,6 +46,21 @@ pub(crate) struct TransientHeap<'a> {
     blocks: Vec<OnceLock<Block>>,
 }
 
+/// The bytes of an allocation, without its header; none if it is another object's.
+pub(crate) struct Allocation<'a>(&'a [u8]);
+
+impl<'a> Allocation<'a> {
+    /// Returns the words that its object uses; all of them if their number is unknown.
+    pub(crate) fn words(&self, content: Content) -> impl Iterator<Item = u64> + 'a {
+        content.references(self.0.chunks_exact(WORD).map(|bytes| word(bytes, 0)))
+    }
+
+    /// Its bytes with its header, which are resident: other bytes are not read.
+    pub(crate) fn bytes(&self) -> u32 {
+        if self.0.is_empty() { 0 } else { (HEADER_BYTES + self.0.len()) as u32 }
+    }
+}
+
 /// The bytes of a block.
 struct Block {
     bytes: Vec<u8>,
@@ -84,24 +99,13 @@ impl<'a> TransientHeap<'a> {
         self.blocks.iter().filter_map(OnceLock::get).map(|block| block.unread_bytes).sum()
     }
 
-    /// Returns the words of the allocation at `at` that the object at `object` uses; all of them if their number is unknown.
-    /// No words if it is another object's. `None` if `at` is not on the transient heap.
-    pub(crate) fn words(
-        &self,
-        object: Address,
-        at: Address,
-        content: Content,
-    ) -> Option<impl Iterator<Item = u64> + '_> {
-        if !self.range.contains(&at) {
-            return None;
-        }
-        let bytes = self.allocation(object, at).unwrap_or_default();
-        let words = bytes.chunks_exact(WORD).map(|bytes| word(bytes, 0));
-        Some(content.references(words))
+    /// Returns the allocation at `at` if it belongs to the object at `object`, else nothing. `None` if `at` is not on the transient heap.
+    /// Each allocation has one object, so all objects together have no more bytes than the heap.
+    pub(crate) fn of(&self, object: Address, at: Address) -> Option<Allocation<'_>> {
+        let is_here = self.range.contains(&at);
+        is_here.then(|| Allocation(self.allocation(object, at).unwrap_or_default()))
     }
 
-    /// The bytes that belong to this object at `at`. Each allocation has one object, so all objects together have no more
-    /// bytes than the heap.
     fn allocation(&self, object: Address, at: Address) -> Option<&[u8]> {
         let offset = at - self.range.start;
         let (number, start) = (offset / BLOCK_BYTES, (offset % BLOCK_BYTES) as usize);

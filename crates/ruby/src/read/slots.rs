@@ -143,6 +143,8 @@ pub(crate) struct Slots {
     pub(crate) ancestors: Vec<Ancestor>,
     pub(crate) references: References,
     pub(crate) links: Links,
+    /// Objects with memory on the transient heap, and its bytes. In slot order.
+    pub(crate) transient: Vec<(u32, u32)>,
     /// Hashes with the addresses of their `st_table`, and IOs with those of their `rb_io_t`.
     tables: Vec<(u32, Address)>,
     ios: Vec<(u32, Address)>,
@@ -166,6 +168,7 @@ impl Slots {
         self.ancestors.extend(more.ancestors);
         self.references.append(more.references);
         self.links.append(more.links);
+        self.transient.extend(more.transient);
         self.data.append(more.data);
         self.imemos.append(&more.imemos);
         self.counts.add(&more.counts);
@@ -348,10 +351,14 @@ impl Reader<'_, '_> {
             let depth = self.depth;
             references::for_each(&object, classifier, self.layouts, |found| match found {
                 Reference::Memory(to, content) => {
-                    match self.transient_heap.and_then(|heap| heap.words(at, to, content)) {
-                        Some(words) if depth == Depth::Graph => words
-                            .filter_map(|word| classifier.slot_at(word))
-                            .for_each(|to| into.links.push(own, to)),
+                    match self.transient_heap.and_then(|heap| heap.of(at, to)) {
+                        Some(allocation) if depth == Depth::Graph => {
+                            let bytes = allocation.bytes();
+                            into.transient.extend((bytes > 0).then_some((own, bytes)));
+                            let words = allocation.words(content);
+                            let slots = words.filter_map(|word| classifier.slot_at(word));
+                            slots.for_each(|to| into.links.push(own, to));
+                        }
                         Some(_) => {}
                         None => into.references.push(own, to, content),
                     }

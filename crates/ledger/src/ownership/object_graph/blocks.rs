@@ -14,12 +14,16 @@ impl ObjectGraph<'_> {
     /// The bytes of the blocks that each of the `wanted` objects owns: the object's slot, and the bytes of one block. Of two objects that
     /// refer to a block, both have it. A block behind these belongs to the object that is the fewest pointers away, and to garbage only if no
     /// certain pointer leads to it from an object that is retained: what a dead object referred to is often freed, and in use again.
+    /// Allocations of the transient heap count as blocks, but not those of garbage: the transient heap keeps their pages.
     pub(crate) fn bytes_of_blocks(
         &self,
         paths: &Paths,
         wanted: impl Fn(u32) -> bool,
     ) -> impl Iterator<Item = (u32, u64)> {
         let is_retained = |slot: u32| paths.root(self.slot(slot)).is_some();
+        let transient = self.space.transient.iter();
+        let transient = transient.filter(|it| wanted(it.0) && is_retained(it.0));
+        let transient: Vec<_> = transient.map(|&(slot, bytes)| (slot, u64::from(bytes))).collect();
         let further = self.further_blocks(is_retained, &wanted);
         let of_slots = self.pointers.of_slots.iter().filter(move |&(slot, _)| wanted(slot));
         let edges = of_slots.flat_map(|(slot, edges)| edges.iter().map(move |edge| (slot, *edge)));
@@ -29,6 +33,7 @@ impl ObjectGraph<'_> {
             .chain(further)
             .filter(|&(_, block)| self.heap.block(block as usize).is_some())
             .map(|(slot, block)| (slot, self.block_bytes(block)))
+            .chain(transient)
     }
 
     /// The blocks to which an object certainly refers, without their headers.
@@ -36,13 +41,14 @@ impl ObjectGraph<'_> {
         certain_memory(self.heap, self.pointers.of_slots.of(slot))
     }
 
-    /// The resident bytes of an object: its slot, and the blocks that it refers to and owns.
+    /// The resident bytes of an object: its slot, its memory on the transient heap, and the blocks that it refers to and owns.
     pub(crate) fn bytes_of(&self, slot: u32) -> u64 {
         let edges = self.pointers.of_slots.of(slot).iter();
         let own = edges.filter(|edge| !edge.is_uncertain() && self.is_own(slot, **edge));
         let blocks = own.filter(|edge| self.heap.block(edge.to() as usize).is_some());
         let bytes = blocks.map(|edge| self.block_bytes(edge.to())).fold(0, u64::saturating_add);
-        bytes.saturating_add(self.space.slot_bytes(slot))
+        let own = self.space.slot_bytes(slot) + self.space.transient_bytes(slot);
+        bytes.saturating_add(own)
     }
 
     /// Returns true if an object like the one in a slot owns the block to which it refers.
