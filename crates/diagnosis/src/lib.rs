@@ -44,7 +44,8 @@ pub use trim::{trim_expectation, trim_watch};
 pub use variables::VARIABLES;
 pub use verdict::{
     FREE, MIN_BYTES, MIN_SHARE, Majority, NativeHolder, Part, is_of_extensions, judge,
-    large_in_parts, large_root, managed, mapper, native_holder, retaining_few, root, useless,
+    large_in_parts, large_root, large_table, managed, mapper, native_holder, retaining_few, root,
+    useless,
 };
 pub use who::who;
 

@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use formats::{Action, Confidence, KeptBy, Owner, Report, UnknownRow, Verdict};
 use ledger::{
-    Cause, CauseGroup, Causes, Ledger, MEMORY_OF_EXTENSIONS, Retainer, THREAD_LOCALS, is_glibc,
-    percent,
+    Cause, CauseGroup, Causes, InterpreterKind, Ledger, MEMORY_OF_EXTENSIONS, Retainer,
+    THREAD_LOCALS, is_glibc, percent,
 };
 
 use crate::path::{ARROW, class_of_hidden, is_hidden};
@@ -191,20 +191,45 @@ pub fn large_in_parts(report: &Report) -> Option<&Action> {
     actions.find(|it| matches!(it, Action::ReleaseObjects { bytes, .. } if is_large(*bytes)))
 }
 
+/// Returns the table of the interpreter's that takes much of a process because of what the program does, with its bytes. The objects with
+/// entries in it seem to hold less than they do.
+#[must_use]
+pub fn large_table(report: &Report) -> Option<(InterpreterKind, u64)> {
+    let is_large =
+        |bytes| bytes >= MIN_ROOT_BYTES && percent(bytes, report.process.rss_bytes) >= MIN_SHARE;
+    let mut actions = report.advice.iter().map(|step| &step.action);
+    actions.find_map(|it| match *it {
+        Action::LimitTable { table, bytes, is_room: false } if is_large(bytes) => {
+            Some((table, bytes))
+        }
+        _ => None,
+    })
+}
+
 /// Returns the root whose objects hold most, with their resident bytes, if these are much of a process. Each cause may be small: the objects
-/// of one root may be of several classes, of Ruby and of extensions, and have classes of their own. Code counts if it may be defined again and
-/// again.
+/// of one root may be of several classes, of Ruby and of extensions, and have classes of their own. Code and classes count if the code may be
+/// defined again and again, or if one root retains half of RSS with them: no root of a program that only loaded its code does.
 #[must_use]
 pub fn large_root(report: &Report) -> Option<(&str, u64)> {
-    let of_objects = [Cause::RubyMalloc, Cause::NativeHeld, Cause::RubyVm];
+    let rss_bytes = report.process.rss_bytes;
     let mut actions = report.advice.iter().map(|step| &step.action);
     let is_defined_again = actions.any(|it| matches!(it, Action::DefineCodeOnce { .. }));
+    let largest = largest_root(report, is_defined_again);
+    largest
+        .filter(|&(_, bytes)| is_large_root(bytes, rss_bytes))
+        .or_else(|| largest_root(report, true).filter(|&(_, bytes)| is_main_root(bytes, rss_bytes)))
+}
+
+fn largest_root(report: &Report, with_classes: bool) -> Option<(&str, u64)> {
+    let of_objects = [Cause::RubyMalloc, Cause::NativeHeld, Cause::RubyVm];
     let rows = report.owners.iter().flatten().flat_map(|owner| {
-        let is_it = move |kept: &&KeptBy| match owner.cause {
-            Some(Cause::RubyVm) => {
-                is_defined_again || kept.path.as_deref().is_some_and(is_behind_object)
-            }
-            cause => cause.is_some_and(|cause| of_objects.contains(&cause)),
+        let is_it = move |kept: &&KeptBy| {
+            let path = kept.path.as_deref().unwrap_or_default();
+            let is_class = owner.cause == Some(Cause::RubyVm) && !is_behind_object(path);
+            // No program has named the other roots. But the interpreter keeps each class that `Struct.new` defined by a name.
+            let is_named = !path.starts_with(VARIABLES) && !is_of_extensions(path);
+            owner.cause.is_some_and(|cause| of_objects.contains(&cause))
+                && if is_class { with_classes } else { is_named }
         };
         owner.kept_by.iter().filter(is_it).map(move |kept| (owner, kept))
     });
@@ -216,10 +241,7 @@ pub fn large_root(report: &Report) -> Option<(&str, u64)> {
     let most = of_causes.map(|row| row.bytes).fold(0, u64::saturating_add);
     let roots =
         by_root(rows).into_iter().filter_map(|(root, bytes)| Some((root?, bytes.min(most))));
-    // No program has named those.
-    let named = roots.filter(|(root, _)| !root.starts_with(VARIABLES) && !is_of_extensions(root));
-    let rss_bytes = report.process.rss_bytes;
-    named.max_by_key(|&(_, bytes)| bytes).filter(|&(_, bytes)| is_large_root(bytes, rss_bytes))
+    roots.max_by_key(|&(_, bytes)| bytes)
 }
 
 /// Returns true for a path that leads from the root to an object that is no class or module: the program keeps that, and not what
@@ -230,8 +252,11 @@ fn is_behind_object(path: &str) -> bool {
 }
 
 fn is_large_root(bytes: u64, rss_bytes: u64) -> bool {
-    let is_main = bytes >= MIN_ROOT_BYTES && percent(bytes, rss_bytes) >= MIN_ROOT_SHARE;
-    is_main || bytes >= LARGE_ROOT_BYTES
+    is_main_root(bytes, rss_bytes) || bytes >= LARGE_ROOT_BYTES
+}
+
+fn is_main_root(bytes: u64, rss_bytes: u64) -> bool {
+    bytes >= MIN_ROOT_BYTES && percent(bytes, rss_bytes) >= MIN_ROOT_SHARE
 }
 
 /// The resident bytes of some owners' objects by the root that retains them; `None` stands for garbage.
@@ -369,18 +394,35 @@ pub fn native_holder(report: &Report) -> NativeHolder<'_> {
     }
 }
 
-/// The first step of a path. The next step is a part of it if the first one is not a place in the program, such as
-/// "(threads)".
+/// The first step of a path. The next step is a part of it, without the number of its repetitions, if the first one is not a place in the
+/// program, such as "(threads)".
 #[must_use]
 pub fn root(path: &str) -> &str {
     let mut steps = path.match_indices(ARROW);
     let end = if path.starts_with('(') { steps.nth(1) } else { steps.next() };
-    end.map_or(path, |(end, _)| &path[..end])
+    let root = end.map_or(path, |(end, _)| &path[..end]);
+    let is_count = |it: &str| it.chars().all(|it| it.is_ascii_digit() || it == ',');
+    root.rsplit_once(" × ").filter(|(_, count)| is_count(count)).map_or(root, |(root, _)| root)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_with_one_root_differ_in_repetitions() {
+        for (path, expected) in [
+            (
+                "(variables of libruby.so.3.1) → Class × 1,024 → (imemo_ment)",
+                "(variables of libruby.so.3.1) → Class",
+            ),
+            ("(variables of libruby.so.3.1) → Class", "(variables of libruby.so.3.1) → Class"),
+            ("(threads) → Thread \"2 × 3a\" → Array × 2", "(threads) → Thread \"2 × 3a\""),
+            ("CONFIG → Hash × 2", "CONFIG"),
+        ] {
+            assert_eq!(root(path), expected);
+        }
+    }
 
     #[test]
     fn an_extension_whose_name_begins_like_the_interpreters_is_none() {

@@ -95,6 +95,44 @@ fn code_that_is_defined_again_is_no_healthy_process() {
     assert!(target.finish());
 }
 
+/// "Healthy: nothing stands out", although one program defined nearly all of the process's classes: only objects counted for a root.
+#[test]
+fn classes_that_one_root_retains_are_no_healthy_process() {
+    for name in ["Row#{i}", "Row"] {
+        let target = Target::bare_ruby(&format!(
+            "$VERBOSE = nil; 15_000.times {{ |i| Struct.new(\"{name}\", :id, :name, :\"c#{{i}}\") }}
+             3.times {{ GC.start }}; puts 'ready {{}}'; $stdout.flush; $stdin.read"
+        ));
+        let report = report(target.pid());
+        let summary = render::words::verdict(&report).summary;
+        let is_named = summary.contains(" begin with Struct::…")
+            || summary.contains(" begin with (variables of ");
+        assert!(report.verdict.cause.is_some() || is_named, "{summary}");
+        assert!(target.finish());
+    }
+}
+
+/// "Healthy: nothing stands out", above the step against a table with a quarter of the process.
+#[test]
+fn a_table_with_much_of_a_process_is_no_healthy_process() {
+    let target = Target::bare_ruby(
+        "KEPT = Array.new(300_000) { |at| 'text'.dup.tap { |it| it.instance_variable_set(:@at, at) } }
+         3.times { GC.start }; puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)",
+    );
+    let report = report(target.pid());
+    let is_it = |it: &formats::Advice| matches!(it.action, Action::LimitTable { .. });
+    let summary = render::words::verdict(&report).summary;
+    if report.advice.iter().any(is_it) {
+        assert!(!summary.starts_with("Healthy"), "{summary}");
+        let is_named = summary.contains(" of it are the table of instance variables ");
+        assert!(
+            report.verdict.cause.is_some() || is_named || summary.contains(" begin with KEPT"),
+            "{summary}"
+        );
+    }
+    assert!(target.finish());
+}
+
 /// "Let Strings with the same text share one", of Strings that the interpreter makes for each backtrace.
 #[test]
 fn strings_of_backtraces_cannot_be_shared() {

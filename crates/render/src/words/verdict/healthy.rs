@@ -7,7 +7,7 @@ use formats::{Action, Report};
 use ledger::{CauseGroup, Size, percent};
 
 use super::figures::{BEHIND_EXTENSIONS, IN_USE, MIN_PART_BYTES, by_cause, room};
-use crate::words::{meaning, total};
+use crate::words::{interpreter_kind, meaning, total};
 
 /// The sentence, the evidence and the check.
 pub(super) fn healthy(report: &Report) -> (String, Vec<String>, String) {
@@ -16,7 +16,8 @@ pub(super) fn healthy(report: &Report) -> (String, Vec<String>, String) {
     let bound = format!("{} MiB and {MIN_SHARE:.0} %", MIN_BYTES >> 20);
     let large_root = diagnosis::large_root(report);
     let large_class = diagnosis::large_in_parts(report);
-    let summary = match (diagnosis::useless(report), large_class, large_root) {
+    let large_table = diagnosis::large_table(report);
+    let summary = match (diagnosis::useless(report), large_class, large_root, large_table) {
         (Some(part), ..) => format!(
             "Too small for a verdict: {} resident. But {:.0} % of it are {}.",
             Size(rss),
@@ -26,22 +27,31 @@ pub(super) fn healthy(report: &Report) -> (String, Vec<String>, String) {
                 _ => format!("free ({})", by_cause(report, &part.rows)),
             }
         ),
-        (None, Some(Action::ReleaseObjects { class, bytes, are_garbage, path, .. }), _) => format!(
-            "{} resident. No cause exceeds {bound} of RSS, but the objects of class {class} do in several causes: {}.{}",
-            Size(rss),
-            Size(*bytes),
-            match path.as_deref() {
-                _ if *are_garbage => " Most of them are garbage.".into(),
-                Some(path) if is_of_extensions(path) => BEHIND_EXTENSIONS.into(),
-                _ => room(report, *bytes, |group| group.class == *class).unwrap_or(IN_USE.into()),
-            }
-        ),
-        (None, _, Some((root, bytes))) => format!(
+        (None, Some(Action::ReleaseObjects { class, bytes, are_garbage, path, .. }), ..) => {
+            format!(
+                "{} resident. No cause exceeds {bound} of RSS, but the objects of class {class} do in several causes: {}.{}",
+                Size(rss),
+                Size(*bytes),
+                match path.as_deref() {
+                    _ if *are_garbage => " Most of them are garbage.".into(),
+                    Some(path) if is_of_extensions(path) => BEHIND_EXTENSIONS.into(),
+                    _ =>
+                        room(report, *bytes, |group| group.class == *class).unwrap_or(IN_USE.into()),
+                }
+            )
+        }
+        (None, _, Some((root, bytes)), _) => format!(
             "{} resident. No cause exceeds {bound} of RSS, but the shortest paths to objects that hold {} begin with {root}.{}",
             Size(rss),
             Size(bytes),
             room(report, bytes, |group| diagnosis::root(&group.path) == root)
                 .unwrap_or(IN_USE.into())
+        ),
+        (None, .., Some((table, bytes))) => format!(
+            "{} resident. No cause exceeds {bound} of RSS, but {} of it are {}.",
+            Size(rss),
+            Size(bytes),
+            interpreter_kind(table)
         ),
         (None, ..) => format!(
             "{}: {} resident. Nothing stands out: no cause exceeds {bound} of RSS.",
