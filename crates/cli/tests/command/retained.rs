@@ -232,7 +232,7 @@ fn young_collections_hold_their_memory() {
     );
     let report = crate::report(target.pid());
     let arrays = report.owners.iter().flatten().find(|it| it.owner == "Array").unwrap();
-    let least = 30_000 * (40 + 64);
+    let least = 30_000 * 64;
     assert!(arrays.bytes() >= least, "{arrays:#?}");
     let kept = arrays.kept_by.first().unwrap();
     assert!(kept.path.as_deref().unwrap().starts_with("ROWS → Array"), "{kept:?}");
