@@ -8,7 +8,7 @@ use examine::{Detail, Sandbox, Source};
 use ledger::Dump;
 use output::{Folder, Output, default_path};
 
-use crate::arguments::{RetainedArguments, SourceArguments};
+use crate::arguments::{RetainedArguments, SourceArguments, format_of};
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
 use crate::{naming, terminal};
@@ -25,7 +25,7 @@ pub(crate) struct DumpArguments {
     source: SourceArguments,
     /// The file to write, or a folder for Parquet tables if it ends in / or .parquet
     ///
-    /// A file whose name ends in .gz is compressed [default: rbloat-PID-TIME.ndjson.gz]
+    /// A file whose name ends in .ndjson.gz is compressed [default: rbloat-PID-TIME.ndjson.gz]
     #[arg(short, long, value_name = "FILE|DIR/")]
     output: Option<PathBuf>,
     /// Include the texts of strings and symbols, and floats
@@ -37,6 +37,9 @@ pub(crate) struct DumpArguments {
     #[command(flatten)]
     retained: RetainedArguments,
 }
+
+/// The forms of a file by the extensions of file names: true for a compressed one.
+const FORMATS: [(&str, bool); 2] = [("ndjson", false), ("ndjson.gz", true)];
 
 /// The files of a dump.
 enum Files {
@@ -53,6 +56,8 @@ struct Written {
 }
 
 pub(crate) fn run(arguments: &DumpArguments) -> Result<Outcome, Failure> {
+    let file = arguments.output.as_deref().filter(|path| !is_folder(path));
+    let is_compressed = file.map_or(Ok(true), |path| format_of(path, &FORMATS))?;
     let source = naming::source(arguments.source.name()?)?;
     if let Source::Snapshot(_) = source {
         return Err(examine::Error::SnapshotWithoutObjects.into());
@@ -64,7 +69,6 @@ pub(crate) fn run(arguments: &DumpArguments) -> Result<Outcome, Failure> {
     let how = arguments.source.capture.options();
     let sandbox = Sandbox::new(how.sandbox, files.outputs());
     let detail = Detail::dump(arguments.retained.retained, arguments.values);
-    let is_compressed = path.extension().is_some_and(|it| it == "gz");
     let write = |dump: &Dump<'_>| {
         let counts = files.write(&path, is_compressed, dump)?;
         Ok::<_, Failure>(Written { counts, unread_slots: dump.unread_slots() })
@@ -81,13 +85,17 @@ pub(crate) fn run(arguments: &DumpArguments) -> Result<Outcome, Failure> {
     Ok(if unread_slots == 0 { Outcome::Done } else { Outcome::Incomplete })
 }
 
+/// Returns true if tables are to be written, in a folder with this path.
+fn is_folder(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().ends_with(b"/")
+        || path.extension().is_some_and(|it| it == "parquet")
+        || path.is_dir()
+}
+
 impl Files {
     /// Opens the files for writing, before the process is captured.
     fn open(path: &Path) -> Result<Self, Failure> {
-        let is_folder = path.as_os_str().as_encoded_bytes().ends_with(b"/")
-            || path.extension().is_some_and(|it| it == "parquet")
-            || path.is_dir();
-        if !is_folder {
+        if !is_folder(path) {
             return Ok(Self::Lines(Box::new(Output::open(path)?)));
         }
         let folder = Folder::create(path)?;
