@@ -3,13 +3,14 @@
 //! A fuzzer rarely finds its way through checksums, compression and linked structures. Its input is therefore damage to
 //! something valid: a list of patches.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use formats::{Capture, CaptureMethod, Snapshot};
 use image::{Image, ProcessState};
-use ledger::{Analyses, Facts, Ledger};
+use ledger::{Analyses, Dump, Facts, Ledger, ReadDepth};
 use linux::{Address, MIN_PAGE_SIZE, length};
 use render::TextOptions;
 use serde_json::Value;
@@ -175,7 +176,7 @@ pub fn examine(image: &Image<'_>) {
         let read = Snapshot::from_bytes(&snapshot.to_bytes());
         assert!(read.is_ok(), "{:?}", read.err());
     }
-    let options = TextOptions { width: 100, arenas: true, code: true };
+    let options = TextOptions { width: 100, arenas: true, code: true, waste: true };
     let _ = render::report(&snapshot.report.brief(10), options);
 }
 
@@ -192,13 +193,32 @@ fn draw_up_snapshot() -> Snapshot {
 }
 
 fn draw_up(image: &Image<'_>) -> Snapshot {
-    let analyses = Analyses { retained_sizes: true, memory_map: true };
-    let (ledger, memory_map) =
-        Ledger::draw_up_with(analyses, &image.state, &Facts::read(image, true));
+    let analyses = Analyses { retained_sizes: true, memory_map: true, ..Analyses::default() };
+    let facts = Facts::read(image, ReadDepth::Values);
+    // Without objects there is nothing to dump.
+    let _ = facts.dump(&image.state, true, walk);
+    let (ledger, memory_map) = Ledger::draw_up_with(analyses, &image.state, &facts);
     let none = Duration::ZERO;
     let written = SystemTime::UNIX_EPOCH;
     let capture = Capture::new(CaptureMethod::Core, String::new(), written, none, none, None);
     Snapshot { report: diagnosis::report(&ledger, capture), memory_map }
+}
+
+/// Visits all that a dump has. What an object refers to must be in it.
+fn walk(dump: &Dump<'_>) {
+    let (mut addresses, mut targets) = (BTreeSet::new(), BTreeSet::new());
+    let Ok(()) = dump.roots(|_, to| {
+        targets.extend(to.iter().copied());
+        Ok::<_, Infallible>(())
+    });
+    let Ok(()) = dump.objects(|object| {
+        assert!(addresses.insert(object.address), "{object:?} is there twice");
+        targets.extend(object.references.iter().copied().chain(object.parent));
+        Ok::<_, Infallible>(())
+    });
+    assert!(targets.is_subset(&addresses), "{:?}", targets.difference(&addresses));
+    let Ok(()) = dump.blocks(|_| Ok::<_, Infallible>(()));
+    let Ok(()) = dump.pages(|_| Ok::<_, Infallible>(()));
 }
 
 /// A JSON document, of which single values are replaced.

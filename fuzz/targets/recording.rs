@@ -19,7 +19,7 @@ fuzz_target!(|input: &[u8]| {
         bytes = damaged_values(input);
     }
     if let Ok(recording) = Recording::read(&bytes[..]) {
-        let mut plot = render::Plot::new(true);
+        let mut plot = render::Plot::default();
         plot.add("recording", &recording);
         match output % 16 {
             0 => drop(plot.render_html()),

@@ -106,7 +106,7 @@ fuzz_target!(|input: &[u8]| {
         }
         _ => {
             let report = snapshot.report.brief(1 + usize::from(output / 16));
-            let options = TextOptions { width: 100, arenas: true, code: true };
+            let options = TextOptions { width: 100, arenas: true, code: true, waste: true };
             drop(render::report(&report, options));
             drop(render::fix(&report, None, 100));
         }
