@@ -169,9 +169,8 @@ pub(crate) enum Command {
     Record(record::RecordArguments),
     /// Show which code makes the memory of a process grow
     ///
-    /// Memory grows by page faults. The kernel samples them, and right afterwards rbloat reads the stack of the thread that
-    /// faulted, while it runs. The result names methods, lines of the application, threads, kinds of memory and native
-    /// libraries. Nothing is loaded into the process. At the beginning it pauses for some milliseconds, as for a report.
+    /// Memory grows by page faults. The kernel samples them, and copies the stack of the thread that faulted. The result names methods,
+    /// lines of the application, threads, kinds of memory and native libraries. Nothing is loaded into the process. At the beginning it pauses for some milliseconds, as for a report.
     /// Processes that it forks are followed.
     #[command(after_help = who::EXAMPLES)]
     Who(who::WhoArguments),

@@ -71,13 +71,15 @@ pub(crate) enum Failure {
     )]
     NeedlessSysroot,
     #[error(
-        "a report is on one process or file: leave out the others, or add --tree for the processes of a family"
+        "a report is on one process or file: leave out the others, add --tree for the processes of a family, or write a platform as --fix=heroku"
     )]
     ManyReports,
     #[error(
         "a recording has the memory over time only: give no option but --output, or a process, a snapshot or a core"
     )]
     NeedlessOfRecording,
+    #[error("with a recording, each further name must be that of a recording, and end in .jsonl")]
+    NotOnlyRecordings,
     #[error("--tree needs a live process, or one file that `rbloat snapshot --tree` wrote")]
     TreeOfFile,
     #[error("`rbloat map --tree` needs a live process: no file has the page frames of a family")]
@@ -178,6 +180,7 @@ impl Failure {
             | Self::NeedlessSysroot
             | Self::ManyReports
             | Self::NeedlessOfRecording
+            | Self::NotOnlyRecordings
             | Self::TreeOfFile
             | Self::MapOfFamilyFile
             | Self::NoAddress(_)

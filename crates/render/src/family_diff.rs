@@ -102,7 +102,9 @@ fn outlook(diff: &FamilyDiff) -> String {
 }
 
 fn change_of(bytes: &Trajectory) -> String {
-    format!("{} MiB", change(bytes.change))
+    let change = change(bytes.change);
+    // A small one has a unit already.
+    if change.ends_with('B') { change } else { format!("{change} MiB") }
 }
 
 /// A rate or a part of one, in bytes per minute.

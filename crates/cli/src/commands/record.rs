@@ -40,7 +40,7 @@ Examples:
 pub(crate) struct RecordedArguments {
     /// The process: its id, or a word of its command line
     ///
-    /// No other Ruby process may have the word in its command line
+    /// No other Ruby process may have the word in its command line. NAMESPACE/POD and the name or id of its container are names, too
     #[arg(value_name = "PID")]
     pub(crate) process: Option<String>,
     /// A program to start and record, with its arguments

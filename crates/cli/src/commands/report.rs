@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use examine::{Detail, FamilyMembers, Sandbox, Source, SourceName};
+use examine::{Detail, FamilyMembers, ProcessName, Sandbox, Source, SourceName};
 use formats::{Platform, Report, to_json};
 use ledger::Analyses;
 use output::Output;
@@ -151,6 +151,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
         return Err(Failure::ManyReports);
     }
     let format = match arguments.output.as_deref() {
+        // The lines to paste are text.
+        Some(path) if arguments.wanted.fix.is_some() => format_of(path, &FORMATS[2..])?,
         Some(path) if !arguments.wanted.json => format_of(path, &FORMATS)?,
         _ => Format::Json,
     };
@@ -237,13 +239,23 @@ fn json(report: &Report) -> String {
 /// Returns the files if the sources are recordings, by their names.
 fn recordings_among(arguments: &ReportArguments) -> Result<Option<Vec<PathBuf>>, Failure> {
     let mut files = Vec::new();
-    for name in names(arguments)? {
+    let names = names(arguments)?;
+    for name in &names {
         match name {
             SourceName::File { path, .. } if path.extension() == Some("jsonl".as_ref()) => {
-                files.push(path);
+                files.push(path.clone());
             }
-            _ => return Ok(None),
+            // It does not exist.
+            SourceName::Process(ProcessName::Command(word)) if word.ends_with(".jsonl") => {
+                files.push(word.into());
+            }
+            _ => {}
         }
+    }
+    match files.len() {
+        0 => return Ok(None),
+        number if number < names.len() => return Err(Failure::NotOnlyRecordings),
+        _ => {}
     }
     match arguments.wanted == WantedArguments::default() {
         true => Ok(Some(files)),

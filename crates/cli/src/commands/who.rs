@@ -33,7 +33,7 @@ Examples:
 pub(crate) struct WatchedArguments {
     /// The process: its id, or a word of its command line
     ///
-    /// No other Ruby process may have the word in its command line
+    /// No other Ruby process may have the word in its command line. NAMESPACE/POD and the name or id of its container are names, too
     #[arg(value_name = "PID")]
     process: Option<String>,
     /// A program to start and watch, with its arguments

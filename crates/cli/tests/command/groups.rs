@@ -235,17 +235,19 @@ fn a_process_is_found_by_its_container_or_pod() {
     let container = pod.inner(&id);
     let target = Target::bare_ruby(PROGRAM);
     container.adopt(target.pid());
+    // A word that no other process of the tests has.
+    let name = format!("container{}", target.pid());
     let logs = format!(
         "set -e
          mount -t tmpfs none /var/log && mkdir /var/log/containers
-         touch /var/log/containers/web-7d9f-x2_shop_app-{id}.log"
+         touch /var/log/containers/web-7d9f-x2_shop_{name}-{id}.log"
     );
     // Docker's commands print twelve digits.
     for (name, script) in [
         ("shop/web-7d9f-x2", logs.as_str()),
-        ("shop/web-7d9f-x2/app", &logs),
+        (&format!("shop/web-7d9f-x2/{name}"), &logs),
         ("web-7d9f-x2", &logs),
-        ("app", &logs),
+        (&name, &logs),
         (&id, ""),
         (&id[..12], ""),
     ] {

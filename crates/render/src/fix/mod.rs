@@ -61,7 +61,7 @@ fn write(
     if report.advice.is_empty() {
         return Ok(());
     }
-    let choice = "If the process is deployed in another way, name that with --for.";
+    let choice = "If the process is deployed in another way, name it, such as --fix=systemd.";
     write_paragraph(out, DIM, choice, "", width)
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct AddArguments {
     /// They are files that `rbloat snapshot` wrote. A snapshot that is added again replaces its former rows
     #[arg(long, value_name = "SNAPSHOT", num_args = 1.., conflicts_with_all = ["AskArguments", "questions"])]
     pub(super) add: Vec<PathBuf>,
-    /// With --add: the service of the processes [default: the unit of systemd, or the role]
+    /// With --add: the service of the processes [default: the container, systemd's unit or the role]
     #[arg(long, value_name = "NAME", requires = "add", hide_short_help = true)]
     service: Option<String>,
     /// With --add: a name that snapshots lack: node, namespace, pod, container or role
