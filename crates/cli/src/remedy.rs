@@ -73,9 +73,10 @@ pub(crate) fn remedy(error: &examine::Error) -> Cow<'static, str> {
             "; give a process id, a file that `rbloat snapshot` wrote, or a core file"
         }
         E::NoSource { .. } => {
-            "; if you mean the process of this program, give its id (`rbloat` lists them)"
+            "; if you mean the process of this program, give its id (`rbloat` lists them). `rbloat report` reads recordings, whose \
+             names end in .jsonl"
         }
-        E::NotSamples { .. } => "; give a file with the output of `rbloat who PID --json`",
+        E::NotSamples { .. } => "; give a file with the output of `rbloat who PID --json`, or of -o who.json",
         E::NoFamily { .. } => "; leave out --tree",
         E::NoGroup { .. } => ": give its folder, or its path as in /proc/PID/cgroup",
         E::NoObjects(_) => "; `rbloat report` lists the largest classes",

@@ -132,7 +132,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A file is of another kind.
-    #[error("{} is neither a file that `rbloat snapshot` wrote, nor a core file: {what}. Recordings end in .jsonl, and only `rbloat report` reads them", path.display())]
+    #[error("{} is neither a file that `rbloat snapshot` wrote, nor a core file: {what}", path.display())]
     NoSource {
         /// The file.
         path: PathBuf,

@@ -386,7 +386,7 @@ impl Dump<'_> {
     }
 }
 
-/// A number of bytes for each slot, mostly in two bytes: there are millions.
+/// The bytes of each slot, in two bytes if they fit, since there are millions of slots.
 #[derive(Default)]
 struct BytesOfBlocks {
     /// In units of the smallest alignment of blocks.

@@ -192,7 +192,7 @@ fn what_is_no_recording_is_told() {
         (vec![write("b.jsonl", &first.replace(":1,", ":9,"))], 3, "it is not a recording"),
         (vec![write("c.jsonl", &(first.replace(":1,", ":9,") + "\n"))], 3, "has version 9"),
         (vec![write("d.jsonl", &(first + "\n\n{}\n"))], 3, "line 2 is invalid"),
-        (vec![unnamed.clone()], 3, "Recordings end in .jsonl"),
+        (vec![unnamed.clone()], 3, "reads recordings, whose names end in .jsonl"),
         (vec![good.into(), "-o".into(), "a.gif".into()], 2, "must end in .html, .svg or .png"),
         (vec![good.into(), "--waste".into()], 2, "no option but --output"),
         (vec![good.into(), "1".into()], 2, "each further name must be that of a recording"),
