@@ -116,7 +116,10 @@ fn of_capture(error: &linux::Error) -> Cow<'static, str> {
 
 fn of_refused_copy(refusal: &Refusal) -> Cow<'static, str> {
     match refusal {
-        Refusal::Slow { .. } => "; allow more with --max-pause".into(),
+        Refusal::Slow { expected, .. } => {
+            let enough = examine::max_pause_for(*expected).as_millis();
+            format!("; allow more: --max-pause {enough}ms").into()
+        }
         // A freeze needs files, too.
         Refusal::TraceFailed { why: TraceFailure::Kernel(Errno::EMFILE), .. } => MORE_FILES.into(),
         refusal => format!("{}; --capture freeze needs none", of_refusal(refusal)).into(),

@@ -39,7 +39,7 @@ pub use interruption::handle_signals;
 pub use isolation::{defect, isolated, set_panic_hook};
 pub use kept::{KeptLines, KeptRecording, KeptWatch};
 pub use list::list;
-pub use max_pause::LARGEST as LARGEST_MAX_PAUSE;
+pub use max_pause::{LARGEST as LARGEST_MAX_PAUSE, enough_for as max_pause_for};
 pub use name::{ProcessName, SourceName};
 pub use options::{CaptureMode, CaptureOptions, Detail};
 pub use process::{Id, command, open, ruby, target};

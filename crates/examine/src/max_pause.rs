@@ -32,6 +32,13 @@ pub(crate) fn default_for_computing(factors: &PauseFactors) -> Duration {
     COMPUTING.mul_f64(factors.slowdown()).min(LARGEST).max(default_for(factors))
 }
 
+/// Returns the limit to suggest to a user if a pause is expected to take this time.
+#[must_use]
+pub fn enough_for(expected: Duration) -> Duration {
+    let ms = (expected * SPARE).as_millis().next_multiple_of(STEP_MS);
+    Duration::from_millis(ms as u64)
+}
+
 /// Returns the shortest pause in which the memory could have been read, if the walks of a freeze take `walk`.
 pub(crate) fn unread(
     factors: &PauseFactors,
@@ -46,12 +53,11 @@ pub(crate) fn unread(
     };
     // An estimate below the limit was too low.
     let expected = expected.max(max_pause);
-    let enough = (expected * SPARE).as_millis().next_multiple_of(STEP_MS);
     Unread {
         method,
         expected_ms: milliseconds(expected),
         max_pause_ms: milliseconds(max_pause),
-        enough_ms: enough as u64,
+        enough_ms: enough_for(expected).as_millis() as u64,
     }
 }
 
