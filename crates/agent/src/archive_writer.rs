@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use archive::{File, Look, TABLES};
-use examine::{Sandbox, SandboxOptions};
+use examine::{Sandbox, SandboxOptions, without_panic};
 use formats::{ArchiveOutcome, Archived};
 use output::Folder;
 
@@ -136,9 +136,14 @@ impl Waiting {
         let looks = std::mem::take(&mut self.looks);
         self.rows = 0;
         // The reports have names from foreign processes.
-        let files = Sandbox::of_analyses(self.sandbox).run(|| archive::files(&looks));
-        let files =
-            files.map_err(|error| Error::NotExported { path: self.folder.path_of(""), error })?;
+        let sandbox = Sandbox::of_analyses(self.sandbox);
+        let files = without_panic(|| sandbox.run(|| archive::files(&looks)));
+        let path = self.folder.path_of("");
+        let files = match files {
+            Ok(Ok(files)) => files,
+            Ok(Err(error)) => return Err(Error::NotExported { path, error }),
+            Err(what) => return Err(Error::ArchivePanicked { path, what }),
+        };
         self.failed = (files.into(), looks.len() as u64);
         self.write_failed()
     }

@@ -2,6 +2,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use examine::defect;
+
 /// The reason why the agent could not start, or a part of it failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -18,6 +20,14 @@ pub enum Error {
         path: PathBuf,
         /// The reason.
         error: archive::Error,
+    },
+    /// Snapshots made rbloat panic. They are not in the archive.
+    #[error("cannot export {}: {}", path.display(), defect(what))]
+    ArchivePanicked {
+        /// The folder of the archive.
+        path: PathBuf,
+        /// The message of the panic.
+        what: String,
     },
     /// The address is taken, or is none of this machine.
     #[error("cannot listen on {address}: {source}")]

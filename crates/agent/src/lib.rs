@@ -83,10 +83,10 @@ pub fn run(options: &Options, log: Log) -> Result<(), Error> {
     let mut observer = Observer::new(options, group, outputs, shared.clone(), log);
     // The first answer has figures.
     let wait = observer.read();
-    let spawn = std::thread::Builder::new;
+    let thread = |name: &str| std::thread::Builder::new().name(name.into());
     let threads = [
-        spawn().spawn(move || observer.run(wait))?,
-        spawn().spawn(move || {
+        thread("observer").spawn(move || observer.run(wait))?,
+        thread("server").spawn(move || {
             server::serve(&listener, &server::Service::new(shared, token, certificate).into())
         })?,
     ];

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use examine::{CaptureOptions, End, Id, Watch, isolated};
 use formats::{Alarm, FindingKind, FindingRow, Place, Snapshot, SnapshotOutcome, Who, to_json};
 use linux::proc::{self, ControlGroup, GroupMemory};
+use render::Stacks;
 use supervise::{Pace, SHARE_OF_LIMITS, unix_ms};
 
 use crate::autopsies::Ended;
@@ -55,17 +56,27 @@ pub(crate) struct Alarmed {
 /// The observation of a process's growth by code, on a thread of its own.
 struct Observation {
     stem: String,
-    place: Place,
     is_ready: Arc<AtomicBool>,
-    thread: JoinHandle<Result<(Who, Duration), examine::Error>>,
+    thread: JoinHandle<Result<Observed, examine::Error>>,
 }
 
-/// The growth of a process that was observed.
+/// The growth of a process that was observed, on the thread that observed it.
 pub(crate) struct Observed {
     pub(crate) place: Place,
-    pub(crate) who: Who,
+    /// As a file for the folder.
+    text: String,
+    /// As a profile for a server.
+    pub(crate) profile: Vec<u8>,
     /// The processor time that it took.
     pub(crate) cpu: Duration,
+}
+
+impl Observed {
+    fn new(place: Place, who: &Who) -> Self {
+        let text = to_json(who, &render::who_summary(who));
+        let profile = Stacks::of_growth(who).pprof(unix_ms().saturating_mul(1_000_000));
+        Self { place, text, profile, cpu: proc::own_thread_cpu_time() }
+    }
 }
 
 impl Limits {
@@ -203,9 +214,12 @@ impl Limits {
         }
         let is_ready = Arc::new(AtomicBool::new(false));
         let ready = Arc::clone(&is_ready);
+        let of_thread = place.clone();
         let observe = move || {
             isolated(id.0, || {
                 let watch = Watch::begin(id.0, how, false)?;
+                // Its id may be that of another process by now.
+                examine::target(id)?;
                 let mut grown = (0, Instant::now());
                 let watched = watch.run(Some(MAX_OBSERVATION), |watch| {
                     ready.store(watch.knows_stacks(), Ordering::Relaxed);
@@ -217,24 +231,22 @@ impl Limits {
                     }
                     watch.end_of_process()
                 });
-                Ok((watched.who, proc::own_thread_cpu_time()))
+                Ok(Observed::new(of_thread, &watched.who))
             })
         };
         let thread = std::thread::Builder::new().name("observation".into()).spawn(observe);
-        self.observation =
-            thread.ok().map(|thread| Observation { stem, place: place.clone(), is_ready, thread });
+        self.observation = thread.ok().map(|thread| Observation { stem, is_ready, thread });
     }
 
     /// Keeps the result of an observation that is over, and returns it.
     pub(crate) fn end_observation(&mut self) -> Option<Observed> {
-        let Observation { stem, place, thread, .. } =
+        let Observation { stem, thread, .. } =
             self.observation.take_if(|it| it.thread.is_finished())?;
         match thread.join() {
-            Ok(Ok((who, cpu))) => {
-                let text = to_json(&who, &render::who_summary(&who));
+            Ok(Ok(observed)) => {
                 let name = format!("{stem}{}", snapshot_folder::GROWTH);
-                self.write(&name, text.as_bytes());
-                Some(Observed { place, who, cpu })
+                self.write(&name, observed.text.as_bytes());
+                Some(observed)
             }
             Ok(Err(failure)) if failure.is_end() => None,
             Ok(Err(failure)) => {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use archive::Look;
 use examine::{
     AllocatorCall, CaptureOptions, Containers, Detail, Id, Intervals, Listed, Rubies, isolated,
-    own_bytes, snapshot_of,
+    own_bytes, panic_if_requested, snapshot_of,
 };
 use formats::{
     CaptureMethod, CaptureOutcome, Captured, Container, Node, NodeGroup, NodeMemory, NodeProcess,
@@ -14,8 +14,7 @@ use formats::{
 };
 use ledger::{Analyses, Size};
 use linux::proc::{self, ControlGroup, GroupMemory};
-use render::Stacks;
-use supervise::{Allowance, unix_ms};
+use supervise::Allowance;
 
 use crate::archive_writer::ArchiveWriter;
 use crate::autopsies::{Autopsies, Ended};
@@ -205,8 +204,12 @@ impl Observer {
             Some(Ended { id, place: known.place, rss_bytes, group, report: known.report? })
         });
         let killed = self.autopsies.killed(now, ended, self.kills.counts());
-        if let Some(limits) = &mut self.outputs.limits {
-            killed.into_iter().for_each(|killed| limits.keep_killed(killed));
+        for killed in killed {
+            self.about(killed.id, |it| {
+                if let Some(limits) = &mut it.outputs.limits {
+                    limits.keep_killed(killed);
+                }
+            });
         }
     }
 
@@ -251,22 +254,8 @@ impl Observer {
             return;
         }
         let wants_owners = known.owners_due <= now && known.captured.is_some();
-        let has_memory = self.has_memory_for(known, Detail::OWNERS);
         let cpu = proc::own_cpu_time();
-        let mut is_done = true;
-        if wants_owners && !has_memory && self.outputs.archive.is_none() {
-            // Too large to find its owners.
-        } else if proc::memory_pressure().is_some_and(|percent| percent > MAX_PRESSURE) {
-            self.count(CaptureOutcome::Pressure);
-            is_done = false;
-        } else {
-            let with_owners = wants_owners && has_memory;
-            let taken = self.capture(id, if with_owners { Detail::OWNERS } else { Detail::CAUSES });
-            is_done = taken.is_ok();
-            if let (Ok(snapshot), true) = (taken, wants_owners) {
-                self.archive(id, snapshot.report);
-            }
-        }
+        let is_done = self.about(id, |it| it.capture_due(id, wants_owners)).unwrap_or(false);
         if let Some(known) = self.known.get_mut(&id) {
             if wants_owners {
                 known.owners_due =
@@ -280,6 +269,33 @@ impl Observer {
         }
         self.allowance.spend(proc::own_cpu_time().saturating_sub(cpu));
         self.publish();
+    }
+
+    /// Captures a process. Returns false if that should be tried again soon.
+    fn capture_due(&mut self, id: Id, wants_owners: bool) -> bool {
+        let Some(known) = self.known.get(&id) else { return true };
+        let has_memory = self.has_memory_for(known, Detail::OWNERS);
+        if wants_owners && !has_memory && self.outputs.archive.is_none() {
+            // Too large to find its owners.
+            return true;
+        }
+        if proc::memory_pressure().is_some_and(|percent| percent > MAX_PRESSURE) {
+            self.count(CaptureOutcome::Pressure);
+            return false;
+        }
+        let with_owners = wants_owners && has_memory;
+        let taken = self.capture(id, if with_owners { Detail::OWNERS } else { Detail::CAUSES });
+        let is_done = taken.is_ok();
+        if let (Ok(snapshot), true) = (taken, wants_owners) {
+            self.archive(id, snapshot.report);
+        }
+        is_done
+    }
+
+    /// Does what concerns one process only, and its memory: if that panics, the agent goes on with the others. Returns `None` then.
+    fn about<T>(&mut self, id: Id, what: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        let result = isolated(id.0, || Ok::<_, examine::Error>(what(self)));
+        result.map_err(|failure| self.failed(id, &failure)).ok()
     }
 
     /// Adds a snapshot to the archive. One of causes alone has other causes, so each process has one kind only.
@@ -337,19 +353,24 @@ impl Observer {
         if let Some(observed) = limits.end_observation() {
             self.allowance.spend(observed.cpu);
             if let Some(pusher) = &self.outputs.pusher {
-                let profile =
-                    Stacks::of_growth(&observed.who).pprof(unix_ms().saturating_mul(1_000_000));
-                pusher.push(&observed.place, profile);
+                pusher.push(&observed.place, observed.profile);
             }
         }
         let Some(alarmed) = limits.read(now) else { return };
         let Some(id) = self.fastest(&alarmed) else { return };
         let cpu = proc::own_cpu_time();
-        let known = &self.known[&id];
-        let place = known.place.clone();
+        if self.about(id, |it| it.keep_snapshot(&alarmed, id)).is_none() {
+            self.keep(&alarmed, id, Err(SnapshotOutcome::Failed));
+        }
+        self.allowance.spend(proc::own_cpu_time().saturating_sub(cpu));
+        self.publish();
+    }
+
+    /// Captures a process of a group whose memory may soon be used up, and keeps the snapshot.
+    fn keep_snapshot(&mut self, alarmed: &Alarmed, id: Id) {
         let analyses = Analyses { memory_map: true, ..Analyses::default() };
         let detail = Detail { owners: true, analyses, family: false };
-        let owners = self.has_memory_for(known, detail);
+        let owners = self.known.get(&id).is_some_and(|known| self.has_memory_for(known, detail));
         // There may be no room for a copy. A pause is better than a kill without an answer.
         let max_pause = self.capture.max_pause.or(Some(examine::LARGEST_MAX_PAUSE));
         let how = CaptureOptions { max_pause, ..self.capture };
@@ -358,11 +379,14 @@ impl Observer {
             Err(Some(CaptureOutcome::NoRoom)) => Err(SnapshotOutcome::NoRoom),
             Err(_) => Err(SnapshotOutcome::Failed),
         };
-        if let Some(limits) = &mut self.outputs.limits {
-            limits.keep(self.started.elapsed(), &alarmed, id, &place, taken, self.capture);
-        }
-        self.allowance.spend(proc::own_cpu_time().saturating_sub(cpu));
-        self.publish();
+        self.keep(alarmed, id, taken);
+    }
+
+    fn keep(&mut self, alarmed: &Alarmed, id: Id, taken: Result<Snapshot, SnapshotOutcome>) {
+        let (Some(limits), Some(known)) = (&mut self.outputs.limits, self.known.get(&id)) else {
+            return;
+        };
+        limits.keep(self.started.elapsed(), alarmed, id, &known.place, taken, self.capture);
     }
 
     /// The process of a group that grows fastest; if none grows, the largest.
@@ -413,17 +437,22 @@ impl Observer {
             Err(failure) if failure.is_end() => return Err(None),
             Err(failure) if failure.is_lack_of_room() => CaptureOutcome::NoRoom,
             Err(failure) => {
-                let role = self.known.get(&id).map_or("", |known| &known.place.role);
-                // Once for each kind of process: the numbers of processes change.
-                if self.printed.insert(role.to_owned()) {
-                    let sentence = (self.log.explain)(&failure);
-                    (self.log.complain)(&format!("process {} ({role}): {sentence}", id.0));
-                }
-                CaptureOutcome::Failed
+                self.failed(id, &failure);
+                return Err(Some(CaptureOutcome::Failed));
             }
         };
         self.count(failed);
         Err(Some(failed))
+    }
+
+    /// Counts a capture that failed, and prints why, once for each kind of process: the numbers of processes change.
+    fn failed(&mut self, id: Id, failure: &examine::Error) {
+        let role = self.known.get(&id).map_or("", |known| &known.place.role);
+        if self.printed.insert(role.to_owned()) {
+            let sentence = (self.log.explain)(failure);
+            (self.log.complain)(&format!("process {} ({role}): {sentence}", id.0));
+        }
+        self.count(CaptureOutcome::Failed);
     }
 
     /// Keeps a capture for the case that the process is killed before the next one. One with owners has the better answer.
@@ -437,6 +466,7 @@ impl Observer {
     }
 
     fn take(&mut self, id: Id, report: &Report) {
+        panic_if_requested("after a capture");
         self.node.pauses.add(Duration::from_secs_f64(report.capture.pause_ms / 1e3));
         self.count(match report.capture.method {
             CaptureMethod::Fork => CaptureOutcome::Forked,

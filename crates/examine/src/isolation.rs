@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::error::Error;
 
-/// The number of calls of [`isolated`] that are in progress.
+/// The number of calls of [`without_panic`] that are in progress.
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 /// The latest panic within one of these calls.
 static LATEST: Mutex<Option<String>> = Mutex::new(None);
@@ -26,28 +26,37 @@ pub fn isolated<T, E: From<Error>>(
     pid: i32,
     examine: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
+    let result = without_panic(|| {
+        panic_if_requested(&pid.to_string());
+        examine()
+    });
+    result.unwrap_or_else(|what| Err(Error::Panicked { pid, what }.into()))
+}
+
+/// Returns the result of `work`.
+///
+/// # Errors
+/// If it panics: the message and the place of the panic.
+pub fn without_panic<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     let was_here = IS_HERE.replace(true);
     CALLS.fetch_add(1, Ordering::Relaxed);
-    let result = catch_unwind(AssertUnwindSafe(|| {
-        panic_if_requested(pid);
-        examine()
-    }));
+    let result = catch_unwind(AssertUnwindSafe(work));
     CALLS.fetch_sub(1, Ordering::Relaxed);
     IS_HERE.set(was_here);
-    result.unwrap_or_else(|_| {
+    result.map_err(|_| {
         let latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Err(Error::Panicked { pid, what: latest.unwrap_or_default() }.into())
+        latest.unwrap_or_default()
     })
 }
 
-/// Panics for the tests of rbloat, which name a process by a variable.
-fn panic_if_requested(pid: i32) {
-    if cfg!(debug_assertions) && std::env::var("RBLOAT_TEST_PANIC") == Ok(pid.to_string()) {
-        panic!("process {pid} \u{1b}[2J");
+/// Panics for the tests of rbloat, which name a process, or another place, by a variable.
+pub fn panic_if_requested(at: &str) {
+    if cfg!(debug_assertions) && std::env::var("RBLOAT_TEST_PANIC").as_deref() == Ok(at) {
+        panic!("process {at} \u{1b}[2J");
     }
 }
 
-/// Lets a panic within [`isolated`] print nothing. `print` gets the others, with their messages.
+/// Lets a panic within [`without_panic`] print nothing. `print` gets the others, with their messages.
 pub fn set_panic_hook(print: impl Fn(&PanicHookInfo<'_>, &str) + Send + Sync + 'static) {
     set_hook(Box::new(move |panic| {
         // Only the threads that an examination starts have no name, so their panics are part of it.

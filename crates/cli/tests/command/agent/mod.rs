@@ -210,6 +210,26 @@ fn a_panic_about_one_process_does_not_end_the_agent() {
     assert!(target.finish() && other.finish());
 }
 
+/// A panic about a report that a capture had returned ended the agent.
+#[test]
+fn a_panic_after_a_capture_does_not_end_the_agent() {
+    let Some(group) = ControlGroup::make() else { return };
+    if !cfg!(debug_assertions) || std::env::var_os("RBLOAT_TEST_BINARY").is_some() {
+        return testkit::skip("only a debug build panics on request");
+    }
+    let mut agent = rbloat();
+    agent.args(["agent", "--listen", "127.0.0.1:0", "--every", "1s", "--causes-every", "1s"]);
+    agent.arg("--cgroup").arg(group.folder());
+    let agent = Agent::spawn(agent.env("RBLOAT_TEST_PANIC", "after a capture"));
+    let process = server(&group, "agentpanics");
+    wait_until("two captures have failed", || {
+        agent.samples("rbloat_captures_total", "outcome=\"failed\"").values().sum::<f64>() >= 2.0
+    });
+    assert_eq!(agent.samples("rbloat_processes{", "agentpanics").len(), 1);
+    agent.end();
+    assert!(process.finish());
+}
+
 #[test]
 fn a_process_that_has_ended_is_gone_and_one_in_its_place_has_the_same_labels() {
     let Some(group) = ControlGroup::make() else { return };
