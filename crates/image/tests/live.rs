@@ -225,6 +225,8 @@ fn what_cannot_be_looked_at_is_named() {
     assert!(matches!(of(std::process::id().cast_signed()), Error::Itself { .. }));
     if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
         assert!(matches!(of(2), Error::KernelThread { .. }));
+    } else {
+        testkit::skip("in part: no thread of the kernel is visible here");
     }
 
     let mut ended = Command::new("true").stdin(Stdio::null()).spawn().unwrap();

@@ -547,7 +547,8 @@ fn growth_beyond_a_limit_has_an_exit_status() {
     let folder = tempfile::tempdir().unwrap();
     let [before, after] = ["before", "after"].map(|name| {
         let path = folder.path().join(name).display().to_string();
-        let snapshot = rbloat().args(["snapshot", &target.pid().to_string(), "-o", &path]).output();
+        let pid = target.pid().to_string();
+        let snapshot = rbloat().args(["snapshot", &pid, "--max-pause", "10s", "-o", &path]).output();
         assert!(snapshot.unwrap().status.success());
         target.tell("");
         target.next_truth();

@@ -84,8 +84,8 @@ fn the_time_of_a_trim_is_that_of_the_whole_call() {
         let used_ms = cpu_ms(target.pid()) - before;
         let outcome = report.outcome.unwrap();
         assert!(outcome.returned_bytes() > 15 << 20, "{outcome:?}");
-        // The pause for reading takes some CPU time, too.
-        assert!(outcome.call_ms + 0.2 >= used_ms, "{outcome:?}, CPU time {used_ms} ms");
+        // The pause for reading takes some CPU time, too. The call takes most of it.
+        assert!(2.0 * outcome.call_ms >= used_ms, "{outcome:?}, CPU time {used_ms} ms");
         assert!(outcome.call_ms <= wall_ms, "{outcome:?}, {wall_ms} ms");
         assert!(target.finish());
     }
