@@ -64,8 +64,16 @@ pub(crate) fn shows_progress() -> bool {
 
 /// Writes text to standard output, without its colours if it is no terminal or NO_COLOR is set. It is no error if nobody reads it.
 pub(crate) fn print(text: &str) -> io::Result<()> {
-    let mut out = anstream::stdout().lock();
-    unless_unread(out.write_all(plain(text).as_bytes()).and_then(|()| out.flush()))
+    let text = plain(text);
+    // anstream looks at each character. JSON of megabytes has no styles.
+    match text.contains('\u{1b}') {
+        true => write_to(anstream::stdout().lock(), &text),
+        false => write_to(io::stdout().lock(), &text),
+    }
+}
+
+fn write_to(mut out: impl Write, text: &str) -> io::Result<()> {
+    unless_unread(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
 /// Drops the error that the reader has closed the pipe (`rbloat report 4242 | head -3`): the exit status tells of the process.

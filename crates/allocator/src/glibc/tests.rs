@@ -542,12 +542,13 @@ impl Member for bool {
 
 #[test]
 fn a_wrong_layout_is_no_other_result() {
+    let step = if testkit::is_nightly("three of four changes of a layout") { 1 } else { 4 };
     let mut told = 0;
-    for release in GlibcRelease::ALL {
+    for (number, release) in GlibcRelease::ALL.into_iter().enumerate() {
         let (image, truth) = rich(release).image();
         let modules = elf::modules(&image);
         let glibc = glibc_module(&modules).unwrap();
-        for (name, layouts) in mutations() {
+        for (name, layouts) in mutations().into_iter().skip(number % step).step_by(step) {
             let walked = walk_with(&image, glibc, &layouts, &[]);
             let walked = walked.map_err(Error::from);
             assert!(is_honest(&walked, &truth), "{name} for {release:?}: {walked:?}");
@@ -555,7 +556,7 @@ fn a_wrong_layout_is_no_other_result() {
             told += usize::from(walked.map_or(true, |malloc| malloc.findings != findings));
         }
     }
-    assert!(told > 300, "only {told} were noticed");
+    assert!(told > 300 / step, "only {told} were noticed");
 }
 
 /// Overwrites bytes that were written before, at any address.

@@ -138,7 +138,7 @@ fn a_table_with_much_of_a_process_is_no_healthy_process() {
 /// "Let Strings with the same text share one", of Strings that the interpreter makes for each backtrace.
 #[test]
 fn strings_of_backtraces_cannot_be_shared() {
-    let mut target = Target::scenario("cases/retried_errors", &["--scale", "1"]);
+    let mut target = Target::scenario("cases/retried_errors", &["--scale", "0.4"]);
     let report: Report = report_of(&run(target.pid(), &["--json", "--waste"]));
     let is_share = |it: &formats::Advice| matches!(it.action, Action::ShareStrings { .. });
     assert!(!report.advice.iter().any(is_share), "{:?}", report.advice);
