@@ -282,6 +282,10 @@ fn metrics_have_the_owners_of_a_report() {
         Agent::start(&group, &["--every", "1s", "--causes-every", "1s", "--owners-every", "1s"]);
     let role = "role=\"agentowners\"";
     let owners = agent.await_samples("rbloat_owner_bytes{", role);
+    let strings = agent.samples("rbloat_objects{", role);
+    let states: f64 = agent.samples("rbloat_allocator_bytes{", role).values().sum();
+    // Two cannot trace a process at the same time.
+    agent.end();
     let report = crate::report(target.pid());
     for (labels, bytes) in &owners {
         let is_it = |it: &&formats::Owner| labels.contains(&format!("owner=\"{}\"", it.owner));
@@ -289,14 +293,11 @@ fn metrics_have_the_owners_of_a_report() {
         assert_eq!(*bytes, owner.bytes() as f64, "{labels}");
     }
     assert!(owners.keys().any(|labels| labels.contains("owner=\"String\"")), "{owners:?}");
-    let strings = agent.samples("rbloat_objects{", role);
     let strings = strings.iter().find(|(key, _)| key.contains("type=\"T_STRING\"")).unwrap();
     assert_eq!(*strings.1, report.ruby.as_ref().unwrap().objects["T_STRING"] as f64);
-    let states: f64 = agent.samples("rbloat_allocator_bytes{", role).values().sum();
     let arenas = report.arenas.as_ref().unwrap().iter();
     let in_use: u64 = arenas.map(|arena| arena.in_use_bytes).sum();
     assert!(states >= in_use as f64 && states <= report.process.rss_bytes as f64, "{states}");
-    agent.end();
     assert!(target.finish());
 }
 

@@ -25,8 +25,9 @@ fn the_profile_of_owners_has_those_of_the_report() {
     let request = "GET /debug/pprof/owners HTTP/1.1\r\n\r\n";
     let (head, profile) = ask(&agent.address, request);
     assert!(head.starts_with("HTTP/1.1 200 OK") && head.contains("octet-stream"), "{head}");
-    let report = crate::report(target.pid());
+    // Two cannot trace a process at the same time.
     agent.end();
+    let report = crate::report(target.pid());
     assert!(target.finish());
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("owners.pb.gz");
