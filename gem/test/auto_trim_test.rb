@@ -325,6 +325,21 @@ class AutoTrimTest < Minitest::Test
     assert answer
   end
 
+  # Process.warmup compacts, which not all extensions survive.
+  def test_forks_are_prepared_by_a_warmup_only_if_that_is_wanted
+    assert_equal [0, 1, 2], run_ruby(<<~RUBY)
+      $warmups = 0
+      def Process.warmup; $warmups += 1; end
+      Rbloat::AutoTrim.prepare_fork
+      counts = [$warmups]
+      Rbloat::AutoTrim.prepare_fork(warmup: true)
+      counts << $warmups
+      Rbloat.configuration.warmup = true
+      Rbloat::AutoTrim.prepare_fork
+      counts << $warmups
+    RUBY
+  end
+
   def test_it_knows_that_a_warmup_has_trimmed
     skip "Process.warmup came with Ruby 3.3" unless Process.respond_to?(:warmup)
     # A burst leaves 143 MiB of free pages, and 10 MiB of pages that are partly free, which no trim can return.

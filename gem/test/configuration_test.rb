@@ -42,6 +42,21 @@ class ConfigurationTest < Minitest::Test
     assert_equal [false, [false, false]], run_ruby("[Rbloat.start, #{RUNNING}]", env: env)
   end
 
+  # It measured each action of a controller, and compacted the heap before forks, without being asked.
+  def test_no_profile_measures_requests_or_compacts
+    Rbloat::Configuration::PROFILES.each do |name, settings|
+      assert_equal [false, false], settings.values_at(:growth, :warmup), name
+    end
+  end
+
+  def test_a_start_chooses_the_profile_of_servers
+    assert_equal [false, true, "server"], run_ruby(<<~RUBY)
+      chosen = [Rbloat.configuration.profile?]
+      Rbloat.start
+      [*chosen, Rbloat.configuration.profile?, Rbloat.configuration.profile]
+    RUBY
+  end
+
   def test_off_stops_what_a_hook_has_started
     assert_equal [false, false], run_ruby("Rbloat.start; Rbloat.configuration.profile = :off; Rbloat.start; #{RUNNING}")
   end
@@ -60,7 +75,7 @@ class ConfigurationTest < Minitest::Test
   end
 
   def test_internals_are_private
-    internals = %i[Malloc Fork Program Cgroups Notifier EventLog Growth Units]
+    internals = %i[Malloc Fork Program Cgroups Notifier EventLog Growth Metrics Units]
     assert internals.all? { |name| Rbloat.const_defined?(name, false) }
     assert_empty internals & Rbloat.constants
   end

@@ -96,6 +96,7 @@ class GrowthTest < Minitest::Test
     names, off = run_ruby(<<~RUBY)
       require "action_controller"
       request = -> { ActiveSupport::Notifications.instrument("process_action.action_controller", controller: "A", action: "b") }
+      Rbloat.configuration.growth = true
       Rbloat.start
       3.times { request.call }
       Rbloat.stop
@@ -115,6 +116,7 @@ class GrowthTest < Minitest::Test
       require "stringio"
       output = StringIO.new
       Rbloat.configuration.logger = Logger.new(output)
+      Rbloat.configuration.growth = true
       events = Rbloat.const_get(:EventLog).new(Rbloat.configuration)
       kept = nil
       Rbloat.__send__(:measure_growth, "OrdersController#index") { kept = "x" * 10_000_000 }

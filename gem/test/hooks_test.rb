@@ -27,8 +27,27 @@ class HooksTest < Minitest::Test
     RUBY
   end
 
-  def test_rails_starts_it_when_initialized
-    assert_equal [false, true], start_rails("")
+  SERVER = "config.rbloat.profile = :server"
+  PRODUCTION = { "RAILS_ENV" => "production" }.freeze
+
+  def test_rails_starts_it_when_a_profile_is_chosen
+    assert_equal [false, true], start_rails(SERVER)
+    assert_equal [false, true], start_rails("", { **PRODUCTION, "RBLOAT_PROFILE" => "server" })
+  end
+
+  # A gem in the Gemfile started a thread, and limited malloc's arenas for good.
+  def test_rails_does_nothing_without_a_profile
+    assert_equal [false, false], start_rails("")
+  end
+
+  def test_rails_warns_of_settings_without_a_profile
+    needs "logger"
+    settings = <<~RUBY
+      config.rbloat.share = 0.02
+      config.rbloat.logger = Logger.new($stderr)
+    RUBY
+    assert_equal [false, false], start_rails(settings)
+    assert_match(/rbloat: it has settings, but does nothing without a profile/, errors)
   end
 
   # `plugin :rbloat` loads the gem before Rails, and starts AutoTrim before the application is configured.
@@ -38,21 +57,23 @@ class HooksTest < Minitest::Test
   end
 
   def test_rails_does_not_where_the_configuration_or_the_environment_says_so
-    assert_equal [false, false], start_rails("config.rbloat.auto_trim = false")
+    assert_equal [false, false], start_rails("#{SERVER}; config.rbloat.auto_trim = false")
     assert_equal [false, false], start_rails("config.rbloat.profile = :off")
-    assert_equal [false, false], start_rails("", { "RAILS_ENV" => "production", "RBLOAT_AUTO_TRIM" => "0" })
-    assert_equal [false, false], start_rails("", { "RAILS_ENV" => "production", "RBLOAT_PROFILE" => "off" })
+    assert_equal [false, false], start_rails(SERVER, { **PRODUCTION, "RBLOAT_AUTO_TRIM" => "0" })
+    assert_equal [false, false], start_rails(SERVER, { **PRODUCTION, "RBLOAT_PROFILE" => "off" })
   end
 
   def test_rails_does_not_in_tests_consoles_and_rake_tasks
-    assert_equal [false, true], start_rails("", { "RAILS_ENV" => "development" })
-    assert_equal [false, false], start_rails("", { "RAILS_ENV" => "test" })
+    assert_equal [false, true], start_rails(SERVER, { "RAILS_ENV" => "development" })
+    assert_equal [false, false], start_rails(SERVER, { "RAILS_ENV" => "test" })
     assert_equal [false, false], start_rails(<<~RUBY)
+      #{SERVER}
       require "rails/command"
       require "rails/commands/console/console_command"
     RUBY
-    assert_equal [false, true], start_rails('require "rake"')
-    assert_equal [false, false], start_rails('require "rake"; Rake.application.top_level_tasks << "db:migrate"')
+    assert_equal [false, true], start_rails("#{SERVER}; require 'rake'")
+    task = "require 'rake'; Rake.application.top_level_tasks << 'db:migrate'"
+    assert_equal [false, false], start_rails("#{SERVER}; #{task}")
   end
 
   # The lines of the README. Nothing started AutoTrim in a worker that is a rake task.
@@ -167,19 +188,21 @@ class HooksTest < Minitest::Test
   end
 
   def test_sidekiq_installs_its_hooks
-    assert_equal [true, true, false, "job", ["Export"]], start_sidekiq
+    assert_equal [true, true, false, "job", []], start_sidekiq
+    assert_equal [true, true, false, "job", ["Export"]], start_sidekiq(configure: "Rbloat.configuration.growth = true")
   end
 
   def test_the_switch_turns_off_the_hooks_of_sidekiq
-    assert_equal [false, false, false, "off", []], start_sidekiq("RBLOAT_PROFILE" => "off")
+    assert_equal [false, false, false, "off", []], start_sidekiq({ "RBLOAT_PROFILE" => "off" })
   end
 
-  def start_sidekiq(env = {})
+  def start_sidekiq(env = {}, configure: "")
     needs "sidekiq"
     run_ruby(<<~RUBY, prelude: 'require "json"', env: env)
       require "sidekiq"
       require "sidekiq/cli"
       require "rbloat/sidekiq"
+      #{configure}
       config = Sidekiq.respond_to?(:default_configuration) ? Sidekiq.default_configuration : Sidekiq
       events = config.respond_to?(:options) ? config.options[:lifecycle_events] : config[:lifecycle_events]
       events[:startup].each(&:call)

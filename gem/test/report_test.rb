@@ -35,6 +35,19 @@ class ReportTest < Minitest::Test
     assert_match(/--nonsense/, answer.last)
   end
 
+  # The report was dropped, with "(pid N exit 6)".
+  def test_a_report_that_lacks_a_part_is_returned
+    Dir.mktmpdir do |folder|
+      program = "#{folder}/rbloat"
+      File.write(program, %(#!/bin/sh\necho '{"causes": [1]}'\nexit ${STATUS}\n))
+      File.chmod(0o755, program)
+      { "0" => [[1], true], "6" => [[1], false] }.each do |status, expected|
+        env = { "RBLOAT_BINARY" => program, "STATUS" => status }
+        assert_equal expected, run_ruby("Rbloat.report.values_at(:causes, :complete)", env: env)
+      end
+    end
+  end
+
   def test_a_missing_program_is_told
     { "RBLOAT_BINARY" => "/nowhere", "PATH" => "/nowhere" }.each do |variable, value|
       message = run_ruby("begin; Rbloat.const_get(:Program).path; rescue Rbloat::Error => e; e.message; end",

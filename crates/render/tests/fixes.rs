@@ -39,7 +39,7 @@ fn the_gem_is_configured_where_the_program_is() {
     let gemfile = "gem \"rbloat\"";
     assert_eq!(gem(Some(Server::Puma), true, true), [gemfile, "plugin :rbloat"]);
     assert_eq!(gem(Some(Server::Sidekiq), true, true), [gemfile, "require \"rbloat/sidekiq\""]);
-    assert_eq!(gem(None, true, true), [gemfile]);
+    assert_eq!(gem(None, true, true), [gemfile, "config.rbloat.profile = :server"]);
     assert_eq!(gem(None, false, true), [gemfile, "require \"rbloat\"", "Rbloat::AutoTrim.start"]);
     assert_eq!(gem(Some(Server::Puma), false, false), ["gem install rbloat", "plugin :rbloat"]);
     let plain = gem(None, false, false);

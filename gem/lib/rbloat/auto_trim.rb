@@ -63,11 +63,13 @@ module Rbloat
         false
       end
 
-      # Prepares memory to be shared with workers that are about to be forked. Calls Process.warmup (Ruby 3.3 and
-      # later), which compacts and trims. Earlier Rubies get a full GC and a trim.
+      # Prepares memory to be shared with workers that are about to be forked: runs the GC, and trims.
+      #
+      # @param warmup [Boolean] true to call Process.warmup instead, which Ruby 3.3 and later have. It also compacts the
+      #   heap, so that workers copy fewer pages. An extension that does not support compaction may crash then
       # @return [nil]
-      def prepare_fork
-        if Process.respond_to?(:warmup)
+      def prepare_fork(warmup: Rbloat.configuration.warmup)
+        if warmup && Process.respond_to?(:warmup)
           Process.warmup
         else
           GC.start

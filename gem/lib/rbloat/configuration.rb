@@ -17,16 +17,19 @@ module Rbloat
   # @!attribute arenas
   #   @return [Integer, nil] the number of malloc's arenas; see {AutoTrim.start}
   # @!attribute growth
-  #   @return [Boolean] true if requests and jobs are to be measured; see {Rbloat.growth}
+  #   @return [Boolean] true if requests and jobs are to be measured, which no profile does; see {Rbloat.growth}
+  # @!attribute warmup
+  #   @return [Boolean] true if forks are to be prepared by Process.warmup, which no profile does; see
+  #     {AutoTrim.prepare_fork}
   class Configuration
     trim = { auto_trim: true, native_pressure: false, share: AutoTrim::SHARE, least_bytes: AutoTrim::LEAST_BYTES,
-             pressure: AutoTrim::PRESSURE, arenas: AutoTrim::ARENAS, growth: true }.freeze
+             pressure: AutoTrim::PRESSURE, arenas: AutoTrim::ARENAS, growth: false, warmup: false }.freeze
     # The settings of each profile.
     PROFILES = {
       server: trim,
       job: { **trim, native_pressure: true, share: 0.02 }.freeze,
       batch: { **trim, native_pressure: true, share: 0.05 }.freeze,
-      off: { **trim, auto_trim: false, growth: false }.freeze
+      off: { **trim, auto_trim: false }.freeze
     }.freeze
     # The settings that an environment variable overrides.
     VARIABLES = { auto_trim: "RBLOAT_AUTO_TRIM", native_pressure: "RBLOAT_NATIVE_PRESSURE" }.freeze
@@ -47,10 +50,7 @@ module Rbloat
     # @return [Symbol] the profile: RBLOAT_PROFILE, or else the profile that was assigned, or else `:server`. If
     #   RBLOAT_PROFILE names no profile, it is ignored with a warning
     def profile
-      named = ENV.fetch("RBLOAT_PROFILE", "").strip.downcase
-      found = find(named)
-      warn_once(named) unless found || named.empty?
-      found || @profile || :server
+      in_environment || @profile || :server
     end
 
     # @param name [Symbol, String] `:server`, `:job`, `:batch` or `:off`
@@ -59,9 +59,17 @@ module Rbloat
       @profile = find(name) || raise(ArgumentError, "profile must be one of #{NAMES}, got #{name.inspect}")
     end
 
-    # @return [Boolean] true if a profile was assigned
+    # @return [Boolean] true if a profile was chosen: by RBLOAT_PROFILE, by an assignment, or by {Rbloat.start}
     def profile?
-      !@profile.nil?
+      !(in_environment || @profile).nil?
+    end
+
+    # Says that the settings have no effect, if there are some.
+    # @api private
+    def complain_without_profile
+      return if @assigned.empty?
+
+      logger&.warn("rbloat: it has settings, but does nothing without a profile: config.rbloat.profile = :server")
     end
 
     PROFILES.fetch(:server).each_key do |name|
@@ -70,6 +78,13 @@ module Rbloat
     end
 
     private
+
+    def in_environment
+      named = ENV.fetch("RBLOAT_PROFILE", "").strip.downcase
+      found = find(named)
+      warn_once(named) unless found || named.empty?
+      found
+    end
 
     def value_of(name)
       variable = VARIABLES[name] && ENV.fetch(VARIABLES[name], nil)
@@ -111,10 +126,12 @@ module Rbloat
       configuration
     end
 
-    # Starts the features that the configuration selects. The hooks for Rails, Puma and Sidekiq call this. In the
-    # profile `:off` it stops them.
+    # Starts the features that the configuration selects, with the profile `:server` unless another one was chosen; in
+    # the profile `:off` it stops them. The hooks for Puma and Sidekiq call this, and the one for Rails if a profile was
+    # chosen.
     # @return [Boolean] true if a feature is running
     def start
+      configuration.profile = :server unless configuration.profile?
       return stop if configuration.profile == :off
 
       start_auto_trim

@@ -137,8 +137,8 @@ module Rbloat
     # malloc, and if it takes long to count) and of the number of slots in Ruby's heap (`slots`), and new objects
     # (`objects`), most of which are garbage afterwards. What other threads did in the meantime is included.
     #
-    # Actions of Rails' controllers are measured after {start} in a Rails application, and jobs after
-    # `require "rbloat/sidekiq"`, both unless `config.growth` is false.
+    # If `config.growth` is true, actions of Rails' controllers are measured after {start} in a Rails application, and
+    # jobs after `require "rbloat/sidekiq"`.
     #
     # @param count [Integer]
     # @return [Array<Hash{Symbol => Object}>]

@@ -3,16 +3,18 @@
 require "rails/railtie"
 
 module Rbloat
-  # Calls {Rbloat.start} when the application is initialized, except in consoles, rake tasks and tests. `config.rbloat`
-  # is {Rbloat.configuration}:
+  # Calls {Rbloat.start} when the application is initialized, if a profile was chosen; except in consoles, rake tasks
+  # and tests. `config.rbloat` is {Rbloat.configuration}:
   #
-  #     config.rbloat.profile = :off # default: :server
+  #     config.rbloat.profile = :server
   class Railtie < ::Rails::Railtie
     config.rbloat = Rbloat.configuration
 
     config.after_initialize do
       Rbloat.configuration.logger ||= ::Rails.logger
-      Rbloat.start unless Railtie.short_lived?
+      next if Railtie.short_lived?
+
+      Rbloat.configuration.profile? ? Rbloat.start : Rbloat.configuration.complain_without_profile
     end
 
     # @return [Boolean] true in a console, a rake task or a test

@@ -10,6 +10,8 @@ module Rbloat
   module Program
     # The program in the gem, if the gem was built with it.
     CARRIED = File.expand_path("../../libexec/rbloat", __dir__).freeze
+    # The exit status after a report that lacks a part of the process.
+    INCOMPLETE = 6
 
     class << self
       # Finds the program: first RBLOAT_BINARY, then the program in the gem, then the PATH.
@@ -25,11 +27,11 @@ module Rbloat
         raise Error, "cannot find the program rbloat: add it to the PATH, or set RBLOAT_BINARY to its path"
       end
 
-      # @return [String] the standard output
+      # @return [Array(String, Boolean)] the standard output, and false if a part of the process could not be read
       # @raise [Error] if the program fails, with its error message
       def run(*arguments)
         output, errors, status = Open3.capture3(path, *arguments)
-        return output if status.success?
+        return [output, status.success?] if status.success? || status.exitstatus == INCOMPLETE
 
         raise Error, "#{errors.strip} (#{status})"
       end
@@ -49,15 +51,17 @@ module Rbloat
 
   class << self
     # Returns the report of `rbloat report --json` on this process: all resident memory by cause, a verdict, and
-    # advice. docs/json.md describes the keys. The process is paused briefly, or a forked copy of it is read. While the
-    # report is made, any process of the same user may attach to this one.
+    # advice. docs/json.md describes the keys. `complete` is false if a part of the process could not be read; then
+    # `findings` or `capture` say why. The process is paused briefly, or a forked copy of it is read. Meanwhile any
+    # process of the same user may attach to this one.
     #
     # @param options [Array<String>] more options for `rbloat report`
     # @return [Hash{Symbol => Object}]
     # @raise [Error] if the program was not found or failed
     def report(*options)
       native_allow_report do
-        JSON.parse(Program.run("report", Process.pid.to_s, "--json", *options), symbolize_names: true)
+        output, complete = Program.run("report", Process.pid.to_s, "--json", *options)
+        JSON.parse(output, symbolize_names: true).merge(complete: complete)
       end
     end
 

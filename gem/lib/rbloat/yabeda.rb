@@ -3,13 +3,31 @@
 require "yabeda"
 require_relative "../rbloat"
 
-# Gauges of Rbloat.stats, which Yabeda reads before each scrape.
-Yabeda.configure do
-  group :rbloat do
-    Rbloat.stats.each_key { |name| gauge name, tags: [], comment: "See Rbloat.stats" }
-  end
+# The metrics in the group `rbloat` of Yabeda.
+module Rbloat
+  # {Rbloat.stats} for Yabeda, which reads them before each scrape.
+  # @api private
+  module YabedaAdapter
+    GROWTH = Metrics::Growth.new
 
-  collect do
-    Rbloat.stats.each { |name, value| Yabeda.rbloat.public_send(name).set({}, value) }
+    # The names of the metrics in the group `rbloat`. Yabeda's exporters add units and `_total`.
+    def self.declare(group)
+      Metrics.each do |name, help, counter|
+        group.public_send(counter ? :counter : :gauge, name, tags: [], comment: help)
+      end
+    end
+
+    def self.collect
+      Rbloat.stats.each do |name, value|
+        metric = Yabeda.rbloat.public_send(name)
+        Metrics.counter?(name) ? metric.increment({}, by: GROWTH.of(name, value)) : metric.set({}, value)
+      end
+    end
+  end
+  private_constant :YabedaAdapter
+
+  Yabeda.configure do
+    group(:rbloat) { YabedaAdapter.declare(self) }
+    collect { YabedaAdapter.collect }
   end
 end

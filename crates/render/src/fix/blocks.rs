@@ -79,8 +79,10 @@ pub(super) fn gem(deployment: &Deployment) -> Vec<Block> {
             "In config/initializers/rbloat.rb; without Rails in the file that `sidekiq -r` names:",
             ["require \"rbloat/sidekiq\""],
         )),
-        // The gem's railtie starts AutoTrim.
-        None if deployment.rails => {}
+        None if deployment.rails => blocks.push(Block::lines(
+            "In config/application.rb:",
+            ["config.rbloat.profile = :server"],
+        )),
         None if deployment.bundler => blocks.push(Block::lines(
             "At the start of the program, after Bundler is set up:",
             ["require \"rbloat\"", "Rbloat::AutoTrim.start"],
