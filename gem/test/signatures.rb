@@ -55,7 +55,7 @@ Rbloat::NativePressure.stats
 Rbloat.allow_attach(:none)
 Rbloat::RequestLog.new(->(_env) { [200, {}, []] }).call({})
 client = Object.new
-client.define_singleton_method(:gauge) { |_name, _value| nil }
+%i[gauge count].each { |method| client.define_singleton_method(method) { |_name, _value| nil } }
 Rbloat::StatsdAdapter.new(client).update
 Rbloat::Cgroup.find&.used_bytes
 Rbloat.stop

@@ -13,7 +13,8 @@ class Alternation
   MODES = {
     "off" => ["Rbloat.stop", "nil"],
     "gem" => ["Rbloat.start", "Rbloat.stop"],
-    "growth" => ["Rbloat.stop; ENV['RBLOAT_AUTO_TRIM'] = '0'; Rbloat.start", "Rbloat.stop; ENV['RBLOAT_AUTO_TRIM'] = '1'"],
+    "growth" => ["Rbloat.stop; ENV['RBLOAT_AUTO_TRIM'] = '0'; Rbloat.configuration.growth = true; Rbloat.start",
+                 "Rbloat.stop; ENV['RBLOAT_AUTO_TRIM'] = '1'; Rbloat.configuration.growth = false"],
     "sweep" => ["Rbloat.stop; TrimInGC.start('sweep')", "TrimInGC.stop"]
   }.freeze
   SIGNAL = "WINCH"
