@@ -62,6 +62,20 @@ class NativePressureTest < Minitest::Test
     assert_operator told, :>=, freed
   end
 
+  # What docs/c-extensions.md says: the GC looks at its limits only when the program allocates with Ruby's malloc.
+  def test_a_gc_is_told_and_runs_only_if_rubys_malloc_is_called
+    without, with = run_ruby(<<~RUBY, options: ["-W0"])
+      require "#{Extension.compile(File.join(__dir__, 'native/bitmap.c'))}"
+      [false, true].map do |is_rubys|
+        GC.start
+        before = GC.count
+        2_000.times { Bitmap.make(1_000_000, is_rubys) }
+        GC.count - before
+      end
+    RUBY
+    assert_operator with, :>, 3 * [without, 3].max
+  end
+
   def test_a_program_without_native_memory_is_told_nothing
     told = run_churn(<<~RUBY)
       Rbloat::NativePressure.start

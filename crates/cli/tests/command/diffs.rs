@@ -548,7 +548,8 @@ fn growth_beyond_a_limit_has_an_exit_status() {
     let [before, after] = ["before", "after"].map(|name| {
         let path = folder.path().join(name).display().to_string();
         let pid = target.pid().to_string();
-        let snapshot = rbloat().args(["snapshot", &pid, "--max-pause", "10s", "-o", &path]).output();
+        let snapshot =
+            rbloat().args(["snapshot", &pid, "--max-pause", "10s", "-o", &path]).output();
         assert!(snapshot.unwrap().status.success());
         target.tell("");
         target.next_truth();

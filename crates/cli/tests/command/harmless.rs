@@ -366,9 +366,8 @@ fn a_copy_that_would_take_too_long_names_a_limit_that_is_enough() {
     if !testkit::has_free_memory(2 << 30) {
         return;
     }
-    let target = Target::bare_ruby(
-        "KEPT = 'x' * 900_000_000; puts 'ready {}'; $stdout.flush; $stdin.read",
-    );
+    let target =
+        Target::bare_ruby("KEPT = 'x' * 900_000_000; puts 'ready {}'; $stdout.flush; $stdin.read");
     let copy = |limit: &str| {
         let mut command = rbloat();
         command.args(["report", "--capture", "fork", "--max-pause", limit]);

@@ -8,7 +8,7 @@ use ruby::SlotType;
 use testkit::{GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory, Target, Word};
 
 use super::paths::Level;
-use super::{Node, ObjectGraph, Paths, Reach};
+use super::{Node, ObjectGraph, Paths, Reach, class_name};
 use crate::ledger::owners_of;
 use crate::{Facts, ReadDepth};
 
@@ -169,7 +169,9 @@ fn objects_refer_to_all_objects_that_the_collector_finds_behind_them() {
                 matches!(pair, (_, "CLASS" | "ICLASS") | ("cref", "HASH") | ("ment", "ment"))
             };
             for to in found.difference(&all).filter(|to| !may_be(**to)) {
-                *extra.entry((of(slot), of(*to))).or_default() += 1;
+                let (from, address) =
+                    (class_name(graph.space, slot), graph.space.slot_address(slot as usize));
+                *extra.entry((of(slot), from, address, of(*to))).or_default() += 1;
             }
         }
     }
