@@ -6,7 +6,7 @@ use ledger::{Cause, InterpreterKind, WasteKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kept::KeptLine;
+use crate::kept::{KeptLine, KeptUnknown};
 use crate::{Confidence, Content, MadeBy, Unread, names};
 
 /// The document of `rbloat diff`.
@@ -36,6 +36,9 @@ pub struct Diff {
     /// `None` if it is not known, and in older documents.
     #[serde(default)]
     pub kept: Option<Vec<KeptChange>>,
+    /// `None` without `--kept`, and in older documents.
+    #[serde(default)]
+    pub kept_sampling: Option<DiffSampling>,
     /// `None` if it is not known, and in older documents.
     #[serde(default)]
     pub kept_native: Option<Vec<KeptNative>>,
@@ -210,6 +213,18 @@ pub struct KeptChange {
     #[serde(default)]
     pub samples_of_class: bool,
     pub made_by: Vec<KeptLine>,
+}
+
+/// The sampling of new objects between the snapshots.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Diff")]
+pub struct DiffSampling {
+    pub unknown: Option<KeptUnknown>,
+    pub ticks: u64,
+    pub seen: u64,
+    pub ambiguous: u64,
+    pub collections: u64,
+    pub major_collections: u64,
 }
 
 /// The native memory that an owner keeps: blocks of sizes of which it frees hardly any.

@@ -41,9 +41,9 @@ pub use confidence::Confidence;
 pub use csv::{CSV_HEAD, csv_line};
 pub use deployment::{Deployment, Platform, Server};
 pub use diff::{
-    ArenaChange, CauseChange, ClassChange, CodeChange, Diff, DiffKind, DiffPoint, DiffVerdict,
-    DominatorChange, Doubt, InterpreterChange, KeptChange, KeptNative, OwnerChange, PinChange,
-    SizeClassChange, Subject, Trajectory, UnreadPoint, WasteChange,
+    ArenaChange, CauseChange, ClassChange, CodeChange, Diff, DiffKind, DiffPoint, DiffSampling,
+    DiffVerdict, DominatorChange, Doubt, InterpreterChange, KeptChange, KeptNative, OwnerChange,
+    PinChange, SizeClassChange, Subject, Trajectory, UnreadPoint, WasteChange,
 };
 pub use family::{
     CopiedOwner, Family, FamilyCause, FamilyDiff, FamilyLimit, FamilyMember, FamilyPoint,

@@ -9,7 +9,7 @@ use formats::{
 };
 use ledger::{Cause, Count, Size};
 
-use crate::kept::{made_by, minutes_for_a_line};
+use crate::kept::{made_by, minutes_for_a_line, sampling_facts};
 use crate::made_by::write_made_by;
 use crate::pins::write_pin_changes;
 use crate::rows::{Heads, Row, write_rows};
@@ -134,9 +134,6 @@ fn write_classes(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Resul
 fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     let large = |it: &&KeptChange| it.bytes.unsigned_abs() >= MIN_BYTES;
     let shown: Vec<_> = diff.kept.iter().flatten().filter(large).take(MAX_ROWS).collect();
-    if shown.is_empty() {
-        return Ok(());
-    }
     let row = |it: &KeptChange| Row {
         name: it.root.clone(),
         figures: vec![
@@ -173,8 +170,14 @@ fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
             minutes_for_a_line(interval, samples)
         )
     });
-    write_rows(out, &heads, &shown.into_iter().map(row).collect::<Vec<_>>(), width)?;
-    hint.map_or(Ok(()), |hint| write_wrapped(out, " ", &hint, width))
+    if !shown.is_empty() {
+        write_rows(out, &heads, &shown.into_iter().map(row).collect::<Vec<_>>(), width)?;
+    }
+    let facts: Vec<String> = sampling_facts(diff).into_iter().chain(hint).collect();
+    for fact in &facts {
+        write_wrapped(out, " · ", fact, width)?;
+    }
+    if facts.is_empty() { Ok(()) } else { writeln!(out) }
 }
 
 /// Writes the native memory that owners keep, without sizes whose blocks come and go.

@@ -2,7 +2,11 @@
 
 use std::fmt::Write;
 
-use formats::{Kept, KeptChange, KeptGrowth, KeptJudgement, KeptLine, KeptRow, KeptUnknown};
+use diagnosis::native_besides;
+use formats::{
+    Diff, DiffKind, DiffSampling, Kept, KeptChange, KeptGrowth, KeptJudgement, KeptLine, KeptRow,
+    KeptUnknown, Subject,
+};
 use ledger::{Count, Size};
 
 use crate::made_by::in_file;
@@ -91,6 +95,11 @@ pub fn kept(kept: &Kept, width: usize) -> String {
 
 fn write(kept: &Kept, out: &mut String, width: usize) -> std::fmt::Result {
     writeln!(out, "{DIM}{}{DIM:#}", kept.command)?;
+    write_result(kept, out, width)
+}
+
+/// Writes the report without the command.
+pub(crate) fn write_result(kept: &Kept, out: &mut String, width: usize) -> std::fmt::Result {
     write_paragraph(out, RED, &kept_summary(kept), "", width)?;
     if kept.unknown.is_some() {
         return native(kept).map_or(Ok(()), |fact| write_wrapped(out, " · ", &fact, width));
@@ -182,10 +191,7 @@ fn facts(kept: &Kept) -> Vec<String> {
             Count(kept.unreachable)
         ));
     }
-    if kept.ambiguous > 0 {
-        let text = "were lost: too many collections at once, or objects were moved";
-        facts.push(format!("{} {text}", Count(kept.ambiguous)));
-    }
+    facts.extend(lost(kept.ambiguous));
     facts.extend(native(kept));
     if named(kept).next().is_some() {
         facts.push("a line is the first at which its method had such an object: it was made there, or shortly before".into());
@@ -194,6 +200,44 @@ fn facts(kept: &Kept) -> Vec<String> {
         facts.push(format!(
             "a slow leak may have had no sample: {MIN_SAMPLES} samples take ten thousand leaked objects or more, and many more if C code \
              makes them, such as copies of Strings as keys of a Hash; watch longer (--for), or with more ticks (`rbloat who --rate`)"
+        ));
+    }
+    facts
+}
+
+/// The sentence on objects that could not be followed; `None` if all could.
+fn lost(ambiguous: u64) -> Option<String> {
+    (ambiguous > 0).then(|| {
+        format!(
+            "{} were lost: too many collections at once, or objects were moved",
+            Count(ambiguous)
+        )
+    })
+}
+
+/// The sentences on the sampling of a diff with `--kept`.
+pub(crate) fn sampling_facts(diff: &Diff) -> Vec<String> {
+    let Some(sampling) = &diff.kept_sampling else { return Vec::new() };
+    let DiffSampling { unknown, seen, ambiguous, collections: all, major_collections, .. } =
+        *sampling;
+    let mut facts = match unknown {
+        Some(reason) => vec![format!("--kept names no lines: {}", why_nothing_is_known(reason))],
+        None => vec![format!(
+            "--kept saw {} new objects in the hands of running code; {} ({major_collections} major) happened meanwhile",
+            Count(seen),
+            collections(all),
+        )],
+    };
+    facts.extend(lost(ambiguous));
+    let is_native = matches!(diff.verdict.subject, Subject::Native | Subject::Unreachable)
+        && matches!(diff.verdict.kind, DiffKind::NativeLeak | DiffKind::Growth);
+    if let Some(last) = diff.points.last()
+        && (is_native || native_besides(diff).is_some())
+    {
+        facts.push(format!(
+            "native memory does not consist of Ruby objects, so --kept names no line for it. `rbloat who {}` shows which code touches \
+             it first",
+            last.pid
         ));
     }
     facts

@@ -131,13 +131,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
                     let source = naming::source(name.clone())?;
                     let (snapshot, made) = lines.end(source, how, retained, &sandbox, &progress)?;
                     progress.erase();
-                    match made {
-                        Ok(made) => profile = Some(made),
-                        Err(reason) => terminal::complain(format!(
-                            "--kept names no lines of process {pid}: {}",
-                            render::why_nothing_is_known(reason)
-                        )),
-                    }
+                    profile = Some(made);
                     return Ok(snapshot);
                 }
                 let source = naming::source(name.clone())?;

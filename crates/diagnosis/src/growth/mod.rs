@@ -12,7 +12,8 @@ use formats::{CaptureMethod, Diff, DiffPoint, Report, Snapshot, Trajectory, Unre
 use verdict::Changes;
 pub use verdict::{
     has_more_objects, is_defined_again, kept_besides, least_growth, native_besides,
-    native_blocks_of_verdict, native_owner_of_verdict, open_native_blocks, root_of_most, totals,
+    native_blocks_of_verdict, native_owner_of_verdict, open_native_blocks, root_of_most,
+    slow_root_besides, totals,
 };
 
 /// Compares two or more snapshots, each with its name. Snapshots of one process are ordered by time; those of several
@@ -113,6 +114,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
         interpreter,
         waste: waste::waste(&reports),
         kept,
+        kept_sampling: None,
         kept_native,
         dominators: changes::dominators(&reports),
         arenas: if same_process { changes::arenas(&reports) } else { Vec::new() },

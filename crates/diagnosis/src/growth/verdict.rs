@@ -7,7 +7,7 @@ mod roots;
 
 use formats::{
     CauseChange, ClassChange, CodeChange, Confidence, Diff, DiffKind, DiffVerdict, Doubt,
-    KeptNative, OwnerChange, Subject,
+    KeptChange, KeptNative, OwnerChange, Subject,
 };
 use ledger::{Cause, InterpreterKind};
 
@@ -23,7 +23,7 @@ use largest::{
     Largest, MIN_SHARE, OWNERS_UNKNOWN, blocks_of_largest, is_mostly_garbage, native_owner,
     new_threads, times,
 };
-use roots::{kept, root_slows_down};
+use roots::{kept, root_slows_down, slow_root};
 pub use roots::{kept_besides, root_of_most};
 
 /// Returns the verdict on `diff`. `hours` is the time between its first and last snapshot, `None`
@@ -75,9 +75,9 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
     let verdict = kept.filter(is_better).unwrap_or(verdict);
     // What roots keep might have another verdict, and so might the snapshots that were left out.
     let has_aged = diff.points.iter().filter(|point| point.has_ages()).count() >= MIN_SNAPSHOTS;
-    // Blocks may stay that lie among others of the same sizes, which become fewer.
-    let confidence = match verdict.kind {
-        DiffKind::Stable | DiffKind::Shrank if open_blocks(diff).is_some() => {
+    // Blocks may stay that lie among others of the same sizes, which become fewer. And what a root keeps may become much in time.
+    let confidence = match is_clear(verdict.kind) {
+        true if open_blocks(diff).is_some() || slow_root(diff).is_some() => {
             verdict.confidence.min(Confidence::Medium)
         }
         _ => verdict.confidence,
@@ -309,8 +309,18 @@ pub fn native_owner_of_verdict(diff: &Diff) -> Option<&OwnerChange> {
 /// Returns the owner of blocks that may stay although nothing grew, so that the verdict has no high confidence.
 #[must_use]
 pub fn open_native_blocks(diff: &Diff) -> Option<&KeptNative> {
-    let is_clear = matches!(diff.verdict.kind, DiffKind::Stable | DiffKind::Shrank);
-    open_blocks(diff.into()).filter(|_| is_clear && diff.same_process)
+    open_blocks(diff.into()).filter(|_| is_clear(diff.verdict.kind) && diff.same_process)
+}
+
+/// Returns the root that keeps more at a steady rate although nothing grew, so that the verdict has no high confidence.
+#[must_use]
+pub fn slow_root_besides(diff: &Diff) -> Option<&KeptChange> {
+    slow_root(diff.into()).filter(|_| is_clear(diff.verdict.kind) && diff.same_process)
+}
+
+/// Returns true for a verdict that nothing grew.
+fn is_clear(kind: DiffKind) -> bool {
+    matches!(kind, DiffKind::Stable | DiffKind::Shrank)
 }
 
 /// Returns the blocks of the owner that a verdict is about; `None` if it is about no single owner's native memory, or if its blocks are

@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use formats::{
-    Diff, Kept, KeptGrowth, KeptJudgement, KeptRow, KeptUnknown, Snapshot, milliseconds,
+    Diff, DiffSampling, Kept, KeptGrowth, KeptJudgement, KeptRow, KeptUnknown, Snapshot,
+    milliseconds,
 };
 use linux::Address;
 use sampler::{KeptObject, KeptProfile};
@@ -280,7 +281,14 @@ fn is_thread(step: &str) -> bool {
 
 /// Adds the lines that made the objects that roots keep. Of the samples, those count that the last snapshot has as old objects and that
 /// were new before the last but one: objects in use are seldom as old.
-pub fn add_lines(diff: &mut Diff, profile: &KeptProfile, last: &Snapshot) {
+pub fn add_lines(diff: &mut Diff, profile: &Result<KeptProfile, KeptUnknown>, last: &Snapshot) {
+    let profile = profile.as_ref().map_err(|&unknown| unknown);
+    let profile = profile.and_then(|it| match it.collections {
+        0 => Err(KeptUnknown::NoCollections),
+        _ => Ok(it),
+    });
+    diff.kept_sampling = Some(sampling(profile));
+    let Ok(profile) = profile else { return };
     let [.., before, at_end] = &diff.points[..] else { return };
     let interval = Duration::from_millis(at_end.unix_ms.saturating_sub(before.unix_ms));
     let (Some(rows), Some(objects)) = (&mut diff.kept, objects(last)) else { return };
@@ -311,5 +319,14 @@ pub fn add_lines(diff: &mut Diff, profile: &KeptProfile, last: &Snapshot) {
         if made.len() as u64 >= KeptJudgement::MIN_SAMPLES {
             row.made_by = lines(made.iter().filter_map(|it| line(profile, it.stack)));
         }
+    }
+}
+
+fn sampling(profile: Result<&KeptProfile, KeptUnknown>) -> DiffSampling {
+    match profile {
+        Ok(&KeptProfile { ticks, seen, ambiguous, collections, major_collections, .. }) => {
+            DiffSampling { unknown: None, ticks, seen, ambiguous, collections, major_collections }
+        }
+        Err(unknown) => DiffSampling { unknown: Some(unknown), ..DiffSampling::default() },
     }
 }

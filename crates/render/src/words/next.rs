@@ -34,10 +34,13 @@ pub fn command_after_diff<'a>(diff: &'a Diff, process: &'a str) -> Vec<&'a str> 
     match (verdict.kind, class, held) {
         // The code that touches memory first (`who`) need not be the code that retains it.
         (DiffKind::ManagedLeak, Some(class), _) => vec!["why", process, class],
-        (DiffKind::NativeLeak, _, Some(owner)) => vec!["why", process, owner],
-        (DiffKind::ManagedLeak | DiffKind::NativeLeak | DiffKind::CodeLeak, ..) => {
-            vec!["who", process]
+        // The same samples again say no more.
+        (DiffKind::ManagedLeak, None, _) if diff.kept_sampling.is_some() => {
+            vec!["report", process, "--retained"]
         }
+        (DiffKind::ManagedLeak, None, _) => vec!["diff", process, "--kept"],
+        (DiffKind::NativeLeak, _, Some(owner)) => vec!["why", process, owner],
+        (DiffKind::NativeLeak | DiffKind::CodeLeak, ..) => vec!["who", process],
         (DiffKind::Retention, ..) => vec!["trim", process, "--dry-run"],
         (DiffKind::Growth, ..) if verdict.cause == Some(Cause::Unknown) => vec!["who", process],
         (DiffKind::Growth | DiffKind::WarmUp, ..) => vec!["diff", process, "--every", longer(diff)],

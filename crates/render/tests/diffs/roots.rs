@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use diagnosis::{add_lines, growth};
-use formats::{Diff, DiffKind, Doubt, KeptBy, Snapshot, Subject};
+use formats::{Confidence, Diff, DiffKind, Doubt, KeptBy, KeptUnknown, Snapshot, Subject};
 use ledger::MapRoot;
 use linux::Address;
 use render::words::diff_verdict;
@@ -190,10 +190,11 @@ fn samples_name_the_lines_that_made_what_a_root_keeps() {
             frames: vec![frame("Cache#store", 8), frame("Cache#fetch", 4)],
             stacks: vec![vec![0, 1], vec![1]],
             objects: of_cache.chain(others).collect(),
+            collections: 12,
             ..KeptProfile::default()
         };
         let mut diff = growth(&looks);
-        add_lines(&mut diff, &profile, last);
+        add_lines(&mut diff, &Ok(profile), last);
         let row = &diff.kept.as_ref().unwrap()[0];
         assert_eq!(row.samples, Some(kept as u64), "{row:?}");
         let text = anstream::adapter::strip_str(&render::diff(&diff, 200)).to_string();
@@ -210,6 +211,71 @@ fn samples_name_the_lines_that_made_what_a_root_keeps() {
     // The snapshots are an hour apart.
     assert_eq!(told(9), expected("9 samples, too few to name a line", "--every 67m"));
     assert_eq!(told(0), expected("no samples", "--every 600m"));
+}
+
+/// A row had "no samples", and nothing showed that the process had collected no garbage meanwhile.
+#[test]
+fn a_diff_states_how_much_its_samples_show() {
+    let looks: Vec<_> = (1..5).map(|hour| look_behind(hour, hour * 4_000, 4_000)).collect();
+    let (_, last) = looks.last().unwrap();
+    let told = |profile, subject| {
+        let mut diff = growth(&looks);
+        add_lines(&mut diff, &profile, last);
+        diff.verdict.subject = subject;
+        let text = anstream::adapter::strip_str(&render::diff(&diff, 400)).to_string();
+        (diff, text)
+    };
+    let profile = |collections| KeptProfile {
+        seen: 4_000,
+        ambiguous: 2,
+        collections,
+        major_collections: collections / 4,
+        ..KeptProfile::default()
+    };
+    let (diff, text) = told(Ok(profile(12)), Subject::Objects);
+    assert_eq!(diff.kept.unwrap()[0].samples, Some(0));
+    let facts = " · --kept saw 4,000 new objects in the hands of running code; 12 collections (3 major) happened meanwhile\n \
+                 · 2 were lost: too many collections at once, or objects were moved\n";
+    assert!(text.contains(facts) && !text.contains("native"), "{text}");
+    let none = Some(KeptUnknown::NoCollections);
+    for profile in [Ok(profile(0)), Err(KeptUnknown::NoCollections)] {
+        let (diff, text) = told(profile, Subject::Objects);
+        assert_eq!(diff.kept.unwrap()[0].samples, None);
+        assert_eq!(diff.kept_sampling.unwrap().unknown, none);
+        assert!(text.contains(" · --kept names no lines: it has collected no garbage"), "{text}");
+    }
+    let (mut diff, _) = told(Ok(profile(12)), Subject::Native);
+    for kind in [DiffKind::NativeLeak, DiffKind::Growth] {
+        diff.verdict.kind = kind;
+        let text = render::diff(&diff, 400);
+        let fact = format!(
+            "so --kept names no line for it. `rbloat who {}` shows which code touches it first\n",
+            diff.points[0].pid
+        );
+        assert!(text.contains(&fact), "{text}");
+    }
+}
+
+/// The table had a root that keeps more and more, below "Nothing grew" and nothing else.
+#[test]
+fn a_slow_root_is_told_below_the_verdict_that_nothing_grew() {
+    let diff = |kept: [u64; 4]| {
+        let looks = (1..5).zip(kept).map(|(hour, kept)| look_behind(hour, kept, 4_000 - kept));
+        growth(&looks.collect::<Vec<_>>())
+    };
+    let slow = diff([1_000, 1_040, 1_080, 1_120]);
+    let words = diff_verdict(&slow);
+    let (kind, confidence) = (slow.verdict.kind, slow.verdict.confidence);
+    assert_eq!((kind, confidence), (DiffKind::Stable, Confidence::Medium), "{words:?}");
+    let told = "Cache::STORE keeps about 80.0 KiB more (+80 objects), at a steady rate: too little for a verdict after 10800 s, but \
+                much in time";
+    assert!(words.evidence.iter().any(|it| it == told), "{words:?}");
+    for kept in [[1_000, 1_005, 1_012, 1_018], [1_000, 1_060, 1_066, 1_072]] {
+        let even = diff(kept);
+        let words = diff_verdict(&even);
+        assert_eq!(even.verdict.confidence, Confidence::High, "{words:?} {:?}", even.kept);
+        assert!(!words.evidence.iter().any(|it| it.contains("steady")), "{words:?}");
+    }
 }
 
 /// A leak that is little beside the growth of RSS is no verdict, but is not hidden.

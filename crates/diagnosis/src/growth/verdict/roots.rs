@@ -15,6 +15,8 @@ use crate::path::{leads_through_method, root_of};
 pub(super) const ENDED: f64 = 0.25;
 /// A second root is named if it keeps at least this part of what the largest one keeps: one in five.
 pub(super) const PART_OF_LARGEST: i64 = 5;
+/// The least memory of a root that a report of a diff lists, in bytes.
+const MIN_SLOW: i64 = 16 << 10;
 /// The root of all threads.
 const THREADS: &str = "(threads)";
 
@@ -22,7 +24,7 @@ const THREADS: &str = "(threads)";
 /// that is much beside the growth of RSS.
 pub(super) fn kept(diff: Changes<'_>) -> Option<DiffVerdict> {
     let least = diff.rss_bytes.change / EXPLAINS;
-    let rows = || growing_roots(diff).filter(|row| row.bytes >= least);
+    let rows = || growing_roots(diff, least_kept(diff)).filter(|row| row.bytes >= least);
     let verdicts = || rows().filter_map(|row| verdict_on_root(diff, row));
     verdicts().find(|it| it.kind == DiffKind::ManagedLeak).or_else(|| verdicts().next())
 }
@@ -46,10 +48,9 @@ fn fills_up(diff: Changes<'_>, row: &KeptChange) -> bool {
     diff.classes.iter().find(is_of_row).is_some_and(|class| root_slows_down(diff, class))
 }
 
-/// The roots that keep more than before, most first: without those for which that is little, and those of which most objects that were
-/// new in the second snapshot are gone.
-fn growing_roots<'a>(diff: Changes<'a>) -> impl Iterator<Item = &'a KeptChange> {
-    let least = least_kept(diff);
+/// The roots that keep at least so many bytes more than before, most first: without those of which most objects that were new in the
+/// second snapshot are gone.
+fn growing_roots<'a>(diff: Changes<'a>, least: i64) -> impl Iterator<Item = &'a KeptChange> {
     // More threads, and what they refer to, have a verdict of their own.
     let has_more_threads =
         diff.classes.iter().any(|it| it.name == "Thread" && has_more_objects(it));
@@ -121,6 +122,14 @@ pub(super) fn least_kept(diff: Changes<'_>) -> i64 {
     least(diff) as i64 / 4
 }
 
+/// Returns the root that keeps most more than before, at a steady rate, if that is too little for a verdict.
+pub(super) fn slow_root(diff: Changes<'_>) -> Option<&KeptChange> {
+    let leaks = |row: &&KeptChange| {
+        verdict_on_root(diff, row).is_some_and(|it| it.kind == DiffKind::ManagedLeak)
+    };
+    growing_roots(diff, MIN_SLOW).find(leaks)
+}
+
 /// Returns the root other than that of the verdict that keeps most more than before, if that is growth, and much beside the largest.
 #[must_use]
 pub fn kept_besides(diff: &Diff) -> Option<&KeptChange> {
@@ -128,7 +137,8 @@ pub fn kept_besides(diff: &Diff) -> Option<&KeptChange> {
     if matches!(verdict.kind, DiffKind::Stable | DiffKind::Shrank) || diff.seconds < MIN_SECONDS {
         return None;
     }
-    let largest = growing_roots(diff.into()).next()?.bytes;
+    let least = least_kept(diff.into());
+    let largest = growing_roots(diff.into(), least).next()?.bytes;
     // The root of code that is defined again keeps its bytecode.
     let name = match verdict.subject {
         Subject::Code => Some(ISEQS),
@@ -137,7 +147,7 @@ pub fn kept_besides(diff: &Diff) -> Option<&KeptChange> {
     let class = diff.classes.iter().find(|it| Some(it.name.as_str()) == name);
     let path = class.and_then(|class| class.kept_by.as_deref());
     let root = verdict.root.as_deref().or_else(|| path.map(root_of));
-    let mut others = growing_roots(diff.into()).filter(|row| root != Some(&row.root));
+    let mut others = growing_roots(diff.into(), least).filter(|row| root != Some(&row.root));
     others.next().filter(|other| other.bytes >= largest / PART_OF_LARGEST)
 }
 

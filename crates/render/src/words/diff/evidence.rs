@@ -2,7 +2,7 @@
 
 use diagnosis::{
     has_more_objects, kept_besides, native_besides, native_blocks_of_verdict,
-    native_owner_of_verdict, open_native_blocks,
+    native_owner_of_verdict, open_native_blocks, slow_root_besides,
 };
 use formats::{
     ClassChange, Confidence, Diff, DiffKind, DiffPoint, Doubt, KeptChange, KeptNative, Subject,
@@ -67,12 +67,12 @@ pub(super) fn evidence(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> 
             Size(row.open_bytes)
         ));
     }
-    if let Some(other) = kept_besides(diff) {
+    evidence.extend(kept_besides(diff).map(keeps_more));
+    if let Some(row) = slow_root_besides(diff) {
         evidence.push(format!(
-            "{} keeps about {} more ({} objects)",
-            other.root,
-            Size(other.bytes.max(0) as u64),
-            signed_count(other.objects.change)
+            "{}, at a steady rate: too little for a verdict after {:.0} s, but much in time",
+            keeps_more(row),
+            diff.seconds
         ));
     }
     if let Some(other) = native_besides(diff) {
@@ -137,6 +137,11 @@ fn still_there(diff: &Diff, kept: &KeptChange) -> String {
         kept.root,
         Count(kept.kept),
     )
+}
+
+fn keeps_more(row: &KeptChange) -> String {
+    let bytes = Size(row.bytes.max(0) as u64);
+    format!("{} keeps about {bytes} more ({} objects)", row.root, signed_count(row.objects.change))
 }
 
 /// How garbage changed beside what a root keeps: both are memory in use. `None` if it is little.
