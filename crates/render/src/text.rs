@@ -87,6 +87,13 @@ fn options(first: &str, width: usize) -> textwrap::Options<'_> {
         .subsequent_indent(indent)
 }
 
+/// Text for a page instead of a terminal.
+pub(crate) fn without_styles(text: &str) -> String {
+    let mut parts = text.split("\x1b[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.split_once('m').map_or(part, |it| it.1))
+}
+
 /// A table with these headings, which may have several lines.
 pub(crate) fn table<'a>(heads: impl IntoIterator<Item = &'a str>) -> Table {
     let mut table = Table::new();

@@ -36,7 +36,7 @@ pub(crate) fn run(
             Format::Png => plot.render_png(),
         })?;
     }
-    terminal::print(&plot.render_text())?;
+    terminal::print(&plot.render_text(terminal::width()))?;
     let shown = |path: &Path| path.display().to_string();
     match output {
         Some(path) => terminal::suggest(&["xdg-open", &shown(path)])?,

@@ -129,7 +129,7 @@ fn memory(pid: i32) -> BTreeMap<String, u64> {
 /// Each way to examine a process, with `PID` in place of its id.
 fn ways(folder: &Path) -> Vec<Vec<String>> {
     let file = |name: &str| folder.join(name).display().to_string();
-    let ways: [&[&str]; 20] = [
+    let ways: [&[&str]; 21] = [
         &["report", "--capture", "freeze", "--max-pause", "10s"],
         &["report", "--capture", "fork", "--max-pause", "10s"],
         &["report", "--tree", "--identical", "--max-pause", "10s"],
@@ -153,6 +153,7 @@ fn ways(folder: &Path) -> Vec<Vec<String>> {
             &file("a.jsonl"),
         ],
         &["record", "--max-pause", "10s", "--for", "2s", "--who", "-o", &file("b.jsonl")],
+        &["record", "--max-pause", "10s", "--for", "2s", "--kept", "-o", &file("c.jsonl")],
         &["trim", "--max-pause", "10s", "--dry-run"],
         &["why", "--max-pause", "10s", "PID", "String"],
         &["dump", "--max-pause", "10s", "--values", "-o", &file("a.ndjson")],

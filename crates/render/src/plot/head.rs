@@ -7,6 +7,8 @@ use ledger::Size;
 
 use crate::draw::{Anchor, Colour, Scene, TEXT_SIZE, wrap};
 
+use crate::kept::write_result;
+
 use super::rise::Peak;
 use super::{LEFT, LINE, Plot, RIGHT, Run, members};
 
@@ -50,9 +52,13 @@ impl Plot {
         }
     }
 
-    /// Describes each recording in a few lines: the process, and its stable point.
+    /// Describes each recording in a few lines: the process, its stable point, and the lines that allocate what stays. Takes the width of the
+    /// terminal.
+    ///
+    /// # Panics
+    /// Never: a string takes all text.
     #[must_use]
-    pub fn render_text(&self) -> String {
+    pub fn render_text(&self, width: usize) -> String {
         let common = self.common_command();
         let mut text = common.map_or_else(String::new, |command| format!("{command}\n"));
         for entry in self.entries() {
@@ -69,9 +75,11 @@ impl Plot {
                 let rise = history.rises.iter().max_by_key(|rise| rise.bytes);
                 let peak = history.peaks.iter().max_by_key(|peak| peak.rss);
                 let rise = rise.map(|rise| rise.sentence(&history.names));
-                let kept = history.kept.clone();
-                for sentence in rise.into_iter().chain(peak.map(Peak::sentence)).chain(kept) {
+                for sentence in rise.into_iter().chain(peak.map(Peak::sentence)) {
                     let _ = writeln!(text, "  {sentence}");
+                }
+                if let Some(kept) = &history.kept {
+                    write_result(kept, &mut text, width).expect("a string takes all text");
                 }
             }
         }

@@ -4,12 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use formats::{CauseSample, Line, Recording, Sample};
-
-use crate::draw::{CAUSE_LEGEND, group_of};
-use crate::kept::kept_summary;
+use formats::{CauseSample, Kept, Line, Recording, Sample};
 
 use super::rise::{Peak, Rise, peaks, rises};
+use crate::draw::{CAUSE_LEGEND, group_of};
 
 /// The most points of a curve. Of more samples, each chunk is drawn by its lowest and its highest.
 const MAX_POINTS: usize = 1000;
@@ -31,9 +29,9 @@ pub(super) struct History {
     pub(super) names: Vec<String>,
     pub(super) rises: Vec<Rise>,
     pub(super) peaks: Vec<Peak>,
-    /// The last result of `--kept`, as a sentence.
+    /// The last result of `--kept`.
     #[serde(skip)]
-    pub(super) kept: Option<String>,
+    pub(super) kept: Option<Kept>,
 }
 
 /// The kernel's counters at one time. A counter that was not read has its previous value.
@@ -82,7 +80,7 @@ impl History {
             names,
             rises,
             peaks: peaks(recording),
-            kept: recording.kept().map(kept_summary),
+            kept: recording.kept().cloned(),
         }
     }
 

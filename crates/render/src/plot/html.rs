@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use crate::draw::{self, CAUSE_LEGEND, dark_rules, style_sheet, svg};
 
+use crate::kept::write_result;
 use crate::stacks::GRAPH;
+use crate::text::without_styles;
 
 use super::{NARROW, Plot, WIDTH};
 
@@ -22,7 +24,12 @@ struct Page {
     /// The picture for large windows, and for phones.
     pictures: [String; 2],
     data: Value,
+    /// The names of recordings with `--kept`, and its results.
+    kept: Vec<(String, String)>,
 }
+
+/// The columns of a result of `--kept` in the page.
+const KEPT_WIDTH: usize = 140;
 
 impl Plot {
     /// Returns the picture as an HTML document, which loads nothing and works from disk.
@@ -46,11 +53,18 @@ impl Plot {
                 value
             })
             .collect();
+        let kept = self.runs.iter().filter_map(|run| {
+            let mut text = String::new();
+            let kept = run.history.kept.as_ref()?;
+            write_result(kept, &mut text, KEPT_WIDTH).expect("a string takes all text");
+            Some((run.history.name.clone(), without_styles(&text)))
+        });
         let page = Page {
             title: self.title(),
             palette: style_sheet(),
             dark: dark_rules(&scenes[0].0, ":root[data-scheme=\"dark\"] "),
             pictures,
+            kept: kept.collect(),
             data: json!({ "pictures": places, "runs": runs, "groups": CAUSE_LEGEND }),
         };
         page.render().expect("writing to memory does not fail")

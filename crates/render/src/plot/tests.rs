@@ -5,6 +5,7 @@ use ledger::Cause;
 
 use super::*;
 use crate::draw::Element;
+use crate::text::without_styles;
 use formats::{CauseSample, Group, Line, ProcessSample, RecordingStart, Sample};
 
 const MIB: u64 = 1 << 20;
@@ -122,7 +123,7 @@ fn runs_that_have_the_same_label_share_a_colour_and_a_line_of_the_head() {
     let colours: Vec<Colour> = plot.runs.iter().map(|run| run.colour).collect();
     assert_eq!(colours[..7], colours[7..14]);
     assert_eq!(colours[..7].iter().collect::<BTreeSet<_>>().len(), 7, "{colours:?}");
-    let text = plot.render_text();
+    let text = plot.render_text(400);
     assert_eq!(text.lines().count(), 8, "the command, and each setting once: {text}");
     let jemalloc = text.lines().find(|line| line.starts_with("jemalloc: ")).unwrap();
     let expected = "jemalloc: 3 runs, 0:00:29, peak RSS 191.0 MiB to 193.0 MiB, final RSS 191.0 MiB to 193.0 MiB";
@@ -256,13 +257,33 @@ fn a_png_is_of_the_size_of_the_scene_and_shows_its_colours() {
     assert!(!has(Colour::Jit));
 }
 
+/// A report on a recording of `scenarios/kept/lines.rb` had the first sentence only, and its page nothing.
+#[test]
+fn a_recording_names_the_lines_that_allocate_what_stays() {
+    let lines = include_bytes!("../../tests/kept.jsonl");
+    let mut plot = Plot::default();
+    plot.add("kept", &Recording::read(&lines[..]).unwrap());
+    let text = without_styles(&plot.render_text(400));
+    let page = plot.render_html();
+    for line in [
+        "Cache::STORE in process 14305 keeps 508,832 more objects of Array than 153 s ago; about 65 of 80 samples of them were made in ",
+        " · about 65 of 80 samples: Cache#hot (/srv/app/scenarios/kept/lines.rb:29)\n",
+        " · about 13 of 13 samples: block (2 levels) in Import.reader → Row.new (/srv/app/scenarios/kept/lines.rb:46)\n",
+    ] {
+        assert!(text.contains(line), "{text}");
+        // Lines of the page are shorter.
+        assert!(page.contains(&line[..60]), "{page}");
+    }
+    assert!(page.contains("<h2>Lines of kept that allocate what stays</h2>"), "{page}");
+}
+
 #[test]
 fn recordings_without_samples_are_drawn_too() {
     let mut plot = Plot::default();
     plot.add("empty", &recording(Vec::new()));
     assert!(plot.render_svg().contains("too early to tell"));
     assert!(!plot.render_png().is_empty());
-    assert!(plot.render_text().contains("empty: pid 1"));
+    assert!(plot.render_text(400).contains("empty: pid 1"));
 }
 
 #[test]
@@ -323,7 +344,7 @@ fn the_processes_of_a_family_have_private_and_shared_memory() {
     ];
     let mut plot = Plot::default();
     plot.add("a", &recording(lines));
-    let text = plot.render_text();
+    let text = plot.render_text(400);
     let row = |pid: &str| -> Vec<String> {
         let is_row = |line: &&str| line.trim_start().starts_with(pid);
         let row = text.lines().find(is_row).unwrap_or_else(|| panic!("{text}"));
@@ -334,5 +355,5 @@ fn the_processes_of_a_family_have_private_and_shared_memory() {
     assert_eq!(row("1 ")[1..8], ["60.0", "55.0", "5.0", "5.0", "+0.0", "95.0", "95.0"], "{text}");
     let mut alone = Plot::default();
     alone.add("a", &recording(vec![at(0, vec![member(1, 100, 60, 5)])]));
-    assert!(!alone.render_text().contains("PRIVATE"));
+    assert!(!alone.render_text(400).contains("PRIVATE"));
 }
