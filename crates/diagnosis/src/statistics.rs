@@ -66,6 +66,19 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
+/// The mean of values, and the ends of its interval of 95 % if their noise is about normal; `None` for fewer than three values.
+pub(crate) fn mean_with_interval(values: &[f64]) -> Option<(f64, f64, f64)> {
+    let count = values.len() as f64;
+    if values.len() < 3 {
+        return None;
+    }
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let error = (squares / (count - 1.0) / count).sqrt();
+    let reach = StudentsT::new(0.0, 1.0, count - 1.0).ok()?.inverse_cdf(0.975) * error;
+    Some((mean, mean - reach, mean + reach))
+}
+
 /// Compares each of `others` with `base`. `None` for values that cannot be tested: noise cannot be estimated from a
 /// single value.
 pub(crate) fn compare(base: &[f64], others: &[&[f64]]) -> Vec<Option<Tested>> {
@@ -219,6 +232,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_interval_is_that_of_students_t() {
+        // 4.3027 is the quantile for two degrees of freedom.
+        let (mean, low, high) = mean_with_interval(&[9.0, 10.0, 11.0]).unwrap();
+        let reach = 4.3027 / 3.0_f64.sqrt();
+        assert!((mean - 10.0).abs() < 1e-9, "{mean}");
+        assert!((low - (10.0 - reach)).abs() < 1e-3 && (high - (10.0 + reach)).abs() < 1e-3);
+        assert_eq!(mean_with_interval(&[1.0, 2.0]), None);
     }
 
     fn compare_all(base: &[f64], others: &[Vec<f64>]) -> Vec<Option<Tested>> {

@@ -197,7 +197,7 @@ impl WasteChange {
 }
 
 /// The objects that a root keeps: without those that come and go.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Diff")]
 pub struct KeptChange {
     pub root: String,
@@ -206,6 +206,11 @@ pub struct KeptChange {
     pub objects: Trajectory,
     #[serde(default)]
     pub latest_change: Option<i64>,
+    /// `None` for fewer than three rates, and in older documents.
+    #[serde(default)]
+    pub objects_per_hour: Option<Rate>,
+    #[serde(default)]
+    pub bytes_per_hour: Option<Rate>,
     pub bytes: i64,
     pub newcomers: u64,
     pub kept: u64,
@@ -225,6 +230,15 @@ pub struct DiffSampling {
     pub ambiguous: u64,
     pub collections: u64,
     pub major_collections: u64,
+}
+
+/// A rate with its interval of 95 %.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Diff")]
+pub struct Rate {
+    pub mean: f64,
+    pub low: f64,
+    pub high: f64,
 }
 
 /// The native memory that an owner keeps: blocks of sizes of which it frees hardly any.

@@ -43,7 +43,7 @@ pub use deployment::{Deployment, Platform, Server};
 pub use diff::{
     ArenaChange, CauseChange, ClassChange, CodeChange, Diff, DiffKind, DiffPoint, DiffSampling,
     DiffVerdict, DominatorChange, Doubt, InterpreterChange, KeptChange, KeptNative, OwnerChange,
-    PinChange, SizeClassChange, Subject, Trajectory, UnreadPoint, WasteChange,
+    PinChange, Rate, SizeClassChange, Subject, Trajectory, UnreadPoint, WasteChange,
 };
 pub use family::{
     CopiedOwner, Family, FamilyCause, FamilyDiff, FamilyLimit, FamilyMember, FamilyPoint,

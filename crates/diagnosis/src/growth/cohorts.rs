@@ -11,11 +11,13 @@
 use std::collections::HashMap;
 use std::iter::Peekable;
 
-use formats::{ClassChange, KeptBy, KeptChange, Owner, Snapshot, Trajectory};
+use formats::{ClassChange, KeptBy, KeptChange, Owner, Rate, Snapshot, Trajectory};
 use ledger::{MEMORY_OF_EXTENSIONS, MapBlock, RetainedBy, Use};
 use linux::Address;
 
+use super::course::rates_with_latest;
 use crate::path::{ARROW, root_of};
+use crate::statistics::mean_with_interval;
 
 /// Roots that may be old words, or are no roots of the program's.
 const NO_ROOTS: [&str; 2] = ["(stacks)", MEMORY_OF_EXTENSIONS];
@@ -40,8 +42,11 @@ pub(super) fn count(
     let knows_roots = |it: &&Snapshot| !it.memory_map.roots.of_objects.is_empty();
     let aged: Vec<usize> =
         (0..snapshots.len()).filter(|&index| snapshots[index].report.knows_ages()).collect();
-    let mut kept = (aged.len() >= 3 && snapshots.iter().all(knows_roots))
-        .then(|| Kept { snapshots: aged.len(), counts: HashMap::new() });
+    let unix_ms = |index: usize| snapshots[index].report.capture.unix_ms;
+    let mut kept = (aged.len() >= 3 && snapshots.iter().all(knows_roots)).then(|| Kept {
+        times: aged.iter().map(|&it| unix_ms(it)).collect(),
+        counts: HashMap::new(),
+    });
     let row_of_class: Vec<Option<usize>> =
         names.classes.all.iter().map(|name| rows.get(*name).copied()).collect();
     let (mut objects, mut of_aged) = (Vec::new(), Vec::new());
@@ -171,7 +176,8 @@ fn survive(class: &mut ClassChange, objects: &[Option<Object>]) {
 
 /// The objects that each root keeps, by class.
 struct Kept {
-    snapshots: usize,
+    /// The times of the snapshots, in milliseconds.
+    times: Vec<u64>,
     counts: HashMap<(usize, usize), Counts>,
 }
 
@@ -251,7 +257,7 @@ impl Kept {
         if self.counts.len() >= MAX_PAIRS && !self.counts.contains_key(&pair) {
             return None;
         }
-        Some(self.counts.entry(pair).or_insert_with(|| Counts::none(self.snapshots)))
+        Some(self.counts.entry(pair).or_insert_with(|| Counts::none(self.times.len())))
     }
 
     /// The roots that keep more than before, by the memory of that.
@@ -262,13 +268,22 @@ impl Kept {
         }
         let sizes = Sizes::of(last);
         let row = |(root, classes): (usize, Vec<(&str, Counts)>)| {
-            sizes.change(names.roots.all[root], self.snapshots, &classes)
+            sizes.change(names.roots.all[root], &self.times, &classes)
         };
         let mut rows: Vec<KeptChange> = of_roots.into_iter().filter_map(row).collect();
         rows.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.root.cmp(&b.root)));
         rows.truncate(MAX_ROOTS);
         rows
     }
+}
+
+/// The rate of objects that stay; the last interval has that of old objects. `None` for fewer than three intervals.
+fn rate(objects: &Trajectory, latest: i64, times: &[u64]) -> Option<Rate> {
+    const HOUR: f64 = 3600.0;
+    let rates = rates_with_latest(objects, latest, times);
+    let (mean, low, high) = mean_with_interval(&rates)?;
+    // What stays in all does not become less.
+    Some(Rate { mean: mean * HOUR, low: (low * HOUR).max(0.0), high: high * HOUR })
 }
 
 /// The sizes in the last snapshot.
@@ -288,12 +303,8 @@ impl<'a> Sizes<'a> {
     }
 
     /// The growth of a root's objects of all classes; `None` if there are not more of them than before.
-    fn change(
-        &self,
-        root: &str,
-        snapshots: usize,
-        classes: &[(&str, Counts)],
-    ) -> Option<KeptChange> {
+    fn change(&self, root: &str, times: &[u64], classes: &[(&str, Counts)]) -> Option<KeptChange> {
+        let snapshots = times.len();
         let mut sum = Counts::none(snapshots);
         classes.iter().for_each(|(_, counts)| sum.add(counts));
         // Objects that stay longer, but do not become more, are no growth.
@@ -318,8 +329,15 @@ impl<'a> Sizes<'a> {
             Some(class) => self.retainer(class, root).and_then(|it| it.path.clone()),
             None => self.common_path(root, classes.iter().map(|it| (of_class(it), it.0))),
         };
-        let latest_change = Some(Trajectory::new(sum.old[snapshots - 2..].iter().copied()).change);
+        let latest = Trajectory::new(sum.old[snapshots - 2..].iter().copied()).change;
         let objects = Trajectory::new(sum.lasting.into_iter());
+        let objects_per_hour = rate(&objects, latest, times);
+        let of_bytes = |rate: f64| rate / grown as f64 * bytes as f64;
+        let bytes_per_hour = objects_per_hour.map(|it| Rate {
+            mean: of_bytes(it.mean),
+            low: of_bytes(it.low),
+            high: of_bytes(it.high),
+        });
         let (newcomers, kept) = (sum.newcomers, sum.kept);
         let root = root.to_owned();
         let (samples, made_by) = (None, Vec::new());
@@ -328,7 +346,9 @@ impl<'a> Sizes<'a> {
             class,
             path,
             objects,
-            latest_change,
+            latest_change: Some(latest),
+            objects_per_hour,
+            bytes_per_hour,
             bytes,
             newcomers,
             kept,

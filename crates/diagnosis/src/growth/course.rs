@@ -7,6 +7,8 @@ const LEVELS_OFF: f64 = 0.25;
 /// Growth is steady if its rate is at least this part of the mean rate in every interval.
 const STEADY: f64 = 0.5;
 
+/// Growth that is slower in each interval, in the last one by this factor, is that of a cache that fills.
+const FALLS: f64 = 0.5;
 /// Steady growth may be about to end if its last rate is below this part of the mean rate.
 const SLOWER: f64 = 0.75;
 
@@ -30,6 +32,18 @@ pub(super) fn rates(values: &Trajectory, times: &[u64]) -> Vec<f64> {
     steps.zip(spans).map(|(step, span)| step * 1e3 / span.max(1) as f64).collect()
 }
 
+/// The same for values without a last one, of which only the change since the one before is known.
+pub(super) fn rates_with_latest(values: &Trajectory, latest: i64, times: &[u64]) -> Vec<f64> {
+    let last = values.last().saturating_add_signed(latest);
+    rates(&Trajectory::new(values.at.iter().copied().chain([last])), times)
+}
+
+/// Returns true for rates that fall all the time, to much less than the first one.
+pub(super) fn fall(rates: &[f64]) -> bool {
+    let (Some(first), Some(last)) = (rates.first(), rates.last()) else { return false };
+    *last < FALLS * first && rates.windows(2).all(|pair| pair[1] < pair[0])
+}
+
 /// Returns the course of the values at these times, in milliseconds.
 pub(crate) fn course(values: &Trajectory, times: &[u64]) -> Course {
     let rates = rates(values, times);
@@ -38,7 +52,7 @@ pub(crate) fn course(values: &Trajectory, times: &[u64]) -> Course {
     let mean = rates.iter().sum::<f64>() / rates.len() as f64;
     if last < LEVELS_OFF * fastest {
         Course::LevelsOff
-    } else if rates.iter().all(|&rate| rate >= STEADY * mean) {
+    } else if rates.iter().all(|&rate| rate >= STEADY * mean) && !fall(&rates) {
         Course::Steady
     } else {
         Course::Uneven

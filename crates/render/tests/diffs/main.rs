@@ -126,6 +126,14 @@ fn what_grows_more_slowly_at_the_end_is_not_sure_to_leak() {
     assert_eq!((verdict.kind, verdict.confidence), (DiffKind::ManagedLeak, Confidence::Medium));
 }
 
+/// A cache that fills was a leak with high confidence after four snapshots.
+#[test]
+fn what_grows_by_half_as_much_in_the_end_is_no_leak() {
+    let slower = [(1, 10_000), (2, 14_600), (3, 17_600), (4, 19_800)];
+    let verdict = diff_of(&slower, Some("Cache::STORE")).verdict;
+    assert_eq!((verdict.kind, verdict.doubt), (DiffKind::Growth, Some(Doubt::Uneven)));
+}
+
 /// The rows of an export that ran for some minutes were a leak with high confidence.
 #[test]
 fn what_a_running_method_holds_is_no_leak() {

@@ -360,6 +360,34 @@ fn a_root_with_no_more_objects_at_the_last_look_is_no_leak() {
     assert_eq!(leak.kind, DiffKind::ManagedLeak, "{leak:?}");
 }
 
+/// "Managed leak", with high confidence, of a cache whose entries have random keys: the more it has, the fewer are new. Four snapshots give a
+/// root two rates of what stays, and the last one is that of old objects.
+#[test]
+fn a_bounded_cache_that_fills_is_told_from_a_leak() {
+    let looks = |kept: [u64; 4]| {
+        let look = |(hour, kept): (u64, u64)| look_behind(hour, kept, 40_000 - hour * 6_000);
+        growth(&(1..5).zip(kept).map(look).collect::<Vec<_>>()).verdict
+    };
+    // Each interval adds 0.65 of what the one before has added.
+    let fills = looks([4_000, 8_000, 10_600, 12_290]);
+    assert_eq!((fills.kind, fills.doubt), (DiffKind::Growth, Some(Doubt::Uneven)), "{fills:?}");
+    for leak in [[4_000, 8_000, 11_400, 15_100], [4_000, 8_000, 11_800, 15_200]] {
+        assert_eq!(looks(leak).kind, DiffKind::ManagedLeak, "{leak:?}");
+    }
+}
+
+#[test]
+fn the_rate_of_what_stays_has_an_interval() {
+    let look = |(hour, kept): (u64, u64)| look_behind(hour, kept, 40_000 - hour * 6_000);
+    let diff = growth(&[(1, 4_000), (2, 8_000), (3, 11_900), (4, 16_000)].map(look));
+    // Rates of 4,000, 3,900 and 4,100, and 4.303 of Student's t: 1 KiB is an object.
+    let told = "95 % interval of what stays: 3,752 to 4,248 objects/h, about 3.7 MiB to 4.1 MiB/h";
+    let words = diff_verdict(&diff);
+    let alone = growth(&[(1, 4_000), (2, 8_000), (3, 11_900)].map(look));
+    assert!(words.evidence.iter().any(|it| it == told), "{words:?}");
+    assert_eq!(alone.kept.unwrap()[0].objects_per_hour, None);
+}
+
 /// A cache whose size rises steadily, but whose entries are replaced.
 #[test]
 fn a_cache_that_is_replaced_is_no_leak() {

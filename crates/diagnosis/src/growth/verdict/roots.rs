@@ -8,7 +8,7 @@ use super::changes::{
     Changes, EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, Part, SURE_SECONDS, largest, least, verdict,
 };
 use super::largest::{ISEQS, has_more_objects};
-use crate::growth::course::{Course, course, slows_down};
+use crate::growth::course::{Course, course, fall, rates_with_latest, slows_down};
 use crate::path::{leads_through_method, root_of};
 
 /// Growth has ended if the last rate is below this part of the mean rate before.
@@ -105,15 +105,14 @@ fn verdict_on_root(diff: Changes<'_>, row: &KeptChange) -> Option<DiffVerdict> {
     })
 }
 
-/// Returns true if the number of a root's old objects hardly grew between the last two snapshots, compared with what the root keeps.
+/// Returns true if the number of a root's old objects hardly grew between the last two snapshots, compared with what the root keeps, or if
+/// it has grown more slowly from snapshot to snapshot.
 fn has_ended(row: &KeptChange, times: &[u64]) -> bool {
-    let rate = |change: i64, from: Option<&u64>, to: Option<&u64>| {
-        let milliseconds = from.zip(to).map_or(0, |(from, to)| to.saturating_sub(*from));
-        change as f64 / milliseconds.max(1) as f64
-    };
-    let before = times.len().checked_sub(2).and_then(|index| times.get(index));
-    let mean = rate(row.objects.change, times.first(), before);
-    row.latest_change.is_some_and(|latest| rate(latest, before, times.last()) < ENDED * mean)
+    let Some(latest) = row.latest_change else { return false };
+    let rates = rates_with_latest(&row.objects, latest, times);
+    let Some((last, before)) = rates.split_last() else { return false };
+    let mean = before.iter().sum::<f64>() / before.len().max(1) as f64;
+    *last < ENDED * mean || fall(&rates)
 }
 
 /// The least memory that a root keeps more than before which is growth, in bytes. It has no garbage, so it fluctuates less than

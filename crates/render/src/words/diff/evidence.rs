@@ -57,6 +57,7 @@ pub(super) fn evidence(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> 
             false => signed,
         };
         evidence.push(steps(values, &points(diff), shown));
+        evidence.extend(kept(diff).and_then(|kept| interval(diff, kept)));
     }
     if let Some(row) = open_native_blocks(diff) {
         evidence.push(format!(
@@ -238,6 +239,23 @@ fn steps(values: &Trajectory, points: &[&DiffPoint], shown: fn(i64) -> String) -
         format!("{} in {seconds:.0} s", shown(values[1].wrapping_sub(values[0]) as i64))
     });
     format!("between snapshots: {}", steps.collect::<Vec<_>>().join(", "))
+}
+
+/// The intervals of the rates of what a root keeps; `None` for too few snapshots.
+fn interval(diff: &Diff, kept: &KeptChange) -> Option<String> {
+    let (objects, bytes) = kept.objects_per_hour.zip(kept.bytes_per_hour)?;
+    let (unit, units) = match diff.seconds / 3600.0 {
+        ..MIN_HOURS => ("min", 60.0),
+        _ => ("h", 1.0),
+    };
+    let number = |it: f64| (it / units).round() as u64;
+    Some(format!(
+        "95 % interval of what stays: {} to {} objects/{unit}, about {} to {}/{unit}",
+        Count(number(objects.low)),
+        Count(number(objects.high)),
+        Size(number(bytes.low)),
+        Size(number(bytes.high)),
+    ))
 }
 
 /// The rates of growth, per minute if it was observed for some minutes only: that of objects, if their number grew, and that
