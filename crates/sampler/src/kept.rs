@@ -41,6 +41,8 @@ const LAST_LOOKS: usize = 50;
 /// Different stacks that are kept, and their innermost frames.
 const MAX_STACKS: usize = 1 << 14;
 const MAX_FRAMES: usize = 128;
+/// The seconds whose new objects are counted: twelve days. Later ones count together.
+const MAX_SECONDS: usize = 1 << 20;
 
 /// Samples the new objects of a process, and follows them.
 pub struct KeptSampler {
@@ -87,6 +89,8 @@ pub struct KeptProfile {
     pub ticks: u64,
     /// The new objects that were seen.
     pub seen: u64,
+    /// The same by the second of the observation: a process that has more to do sees more.
+    pub seen_by_second: Vec<u32>,
     /// Those that could not be followed to the end, since too many collections passed between two looks or objects were moved.
     pub ambiguous: u64,
     /// Collections during the observation, and the major ones among them.
@@ -270,7 +274,7 @@ impl KeptSampler {
         for (followed, frame) in begun {
             let named = frames.iter().skip(frame).flatten().copied();
             let stack = named.take(MAX_FRAMES).collect();
-            self.profile.seen += 1;
+            self.count_seen();
             if !self.thinning.takes_next() {
                 continue;
             }
@@ -285,6 +289,14 @@ impl KeptSampler {
                 self.followed.insert(followed.slot, Sample { followed, time, stack });
             }
         }
+    }
+
+    fn count_seen(&mut self) {
+        self.profile.seen += 1;
+        let second = (self.started.elapsed().as_secs() as usize).min(MAX_SECONDS);
+        let seconds = &mut self.profile.seen_by_second;
+        seconds.resize(seconds.len().max(second + 1), 0);
+        seconds[second] = seconds[second].saturating_add(1);
     }
 
     /// Forgets the stacks of objects that are gone.

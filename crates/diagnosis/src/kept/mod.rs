@@ -97,8 +97,7 @@ pub fn kept(
     }
     // Their slots are free by now.
     kept.unreachable += samples.len() as u64 - found;
-    let longest = profile.objects.iter().map(|it| it.age).max().unwrap_or_default();
-    let middle = (longest + sampling.older_than) / 2;
+    let middle = middle(profile, sampling.older_than);
     let paths = paths(after);
     let mut rows: Vec<(KeptRow, Vec<&KeptObject>)> = rows
         .into_iter()
@@ -148,6 +147,20 @@ fn counts(
     // A root that had none may have become the one with the shortest path to objects that are not new.
     let first = || last.saturating_sub(all.1.saturating_sub(all.0));
     (of_root(before).unwrap_or_else(first), last)
+}
+
+/// The age that half of the objects have of those that were seen so long before the end. A process may have had less to do at first, or
+/// less processor time.
+fn middle(profile: &KeptProfile, older_than: Duration) -> Duration {
+    let counted = profile.elapsed.saturating_sub(older_than).as_secs() as usize;
+    let counts = || profile.seen_by_second.iter().take(counted).map(|&it| u64::from(it));
+    let all: u64 = counts().sum();
+    let mut sum = 0;
+    let second = counts().take_while(|count| {
+        sum += count;
+        2 * sum < all
+    });
+    profile.elapsed.saturating_sub(Duration::from_secs(second.count() as u64 + 1))
 }
 
 /// Sums up samples of one class.

@@ -68,6 +68,23 @@ fn a_row_with_enough_samples_and_more_objects_than_before_is_named() {
     assert_eq!((row.objects_before, row.objects_after), (1000, 5000));
 }
 
+/// "Event of Tracker::SEEN: 21 samples, most of them of the last half of the time: these objects do not stay for long", of a leak: the
+/// process had little processor time at first.
+#[test]
+fn the_halves_of_the_time_have_as_many_new_objects() {
+    let middle = |seen: &[(usize, u32)]| {
+        let seen = seen.iter().flat_map(|&(seconds, count)| vec![count; seconds]).collect();
+        let elapsed = Duration::from_secs(110);
+        let profile = KeptProfile { seen_by_second: seen, elapsed, ..KeptProfile::default() };
+        super::middle(&profile, Duration::from_secs(10)).as_secs()
+    };
+    assert_eq!(middle(&[(110, 8)]), 60);
+    // 100 objects until 50 s, and 300 until 100 s, which are old enough.
+    assert_eq!(middle(&[(50, 2), (50, 6), (10, 900)]), 43);
+    // All of them are of the first half.
+    assert_eq!(middle(&[(1, 9), (109, 0)]), 109);
+}
+
 #[test]
 fn nine_samples_name_nothing() {
     assert_eq!(row_of(&profile(9), 0, 5000).judgement, KeptJudgement::FewSamples);
