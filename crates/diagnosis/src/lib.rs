@@ -14,6 +14,7 @@ mod path;
 mod place;
 mod series;
 mod setting;
+mod sizes;
 mod stable;
 mod statistics;
 mod task;

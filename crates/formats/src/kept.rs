@@ -65,6 +65,8 @@ pub struct KeptRow {
     pub samples: u64,
     pub objects_before: u64,
     pub objects_after: u64,
+    #[serde(default)]
+    pub bytes: u64,
     pub judgement: KeptJudgement,
     pub lines: Vec<KeptLine>,
 }

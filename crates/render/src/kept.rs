@@ -156,6 +156,9 @@ fn grown_of(growth: &KeptGrowth) -> u64 {
 
 fn write_row(row: &KeptRow, out: &mut String, width: usize) -> std::fmt::Result {
     let mut head = format!("+{} {}", Count(row.growth()), objects(&row.class));
+    if row.bytes > 0 {
+        head += &format!(", about {}", Size(row.bytes));
+    }
     if let Some(path) = row.path.as_ref().or(row.root.as_ref()) {
         head += &format!(", kept by {path}");
     }
@@ -390,6 +393,7 @@ mod tests {
             samples: 12,
             objects_before: 0,
             objects_after,
+            bytes: 3 << 20,
             judgement: KeptJudgement::Named,
             lines: Vec::new(),
         };
@@ -414,6 +418,8 @@ mod tests {
         let one = "LOG in process 7 keeps 500 more objects of Beta than 60 s ago; about ";
         let other = format!(" Bus::SUBS retains {more}; no line of these is named.");
         assert!(named.starts_with(one) && named.ends_with(&other), "{named}");
+        let text = super::kept(&kept(12, vec![row(500, Some("LOG"))]), 400);
+        assert!(text.contains("+500 objects of Beta, about 3.0 MiB, kept by LOG"), "{text}");
         let of_threads = kept_summary(&kept(12, vec![row(9_000, Some("(threads)"))]));
         let one = "Process 7 keeps 9,000 more objects of Beta than 60 s ago; about 0 of 12";
         assert!(of_threads.starts_with(one) && !of_threads.contains("Bus"), "{of_threads}");

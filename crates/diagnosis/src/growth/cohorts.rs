@@ -11,12 +11,13 @@
 use std::collections::HashMap;
 use std::iter::Peekable;
 
-use formats::{ClassChange, KeptBy, KeptChange, Owner, Rate, Snapshot, Trajectory};
+use formats::{ClassChange, KeptChange, Rate, Snapshot, Trajectory};
 use ledger::{MEMORY_OF_EXTENSIONS, MapBlock, RetainedBy, Use};
 use linux::Address;
 
 use super::course::rates_with_latest;
-use crate::path::{ARROW, root_of};
+use crate::path::ARROW;
+use crate::sizes::Sizes;
 use crate::statistics::mean_with_interval;
 
 /// Roots that may be old words, or are no roots of the program's.
@@ -286,22 +287,7 @@ fn rate(objects: &Trajectory, latest: i64, times: &[u64]) -> Option<Rate> {
     Some(Rate { mean: mean * HOUR, low: (low * HOUR).max(0.0), high: high * HOUR })
 }
 
-/// The sizes in the last snapshot.
-struct Sizes<'a> {
-    roots: HashMap<&'a str, u64>,
-    owners: HashMap<&'a str, &'a Owner>,
-}
-
-impl<'a> Sizes<'a> {
-    fn of(last: &'a Snapshot) -> Self {
-        let roots = last.memory_map.roots.roots.iter();
-        let owners = last.report.owners.iter().flatten();
-        Self {
-            roots: roots.map(|root| (root.name.as_str(), root.bytes)).collect(),
-            owners: owners.map(|owner| (owner.owner.as_str(), owner)).collect(),
-        }
-    }
-
+impl Sizes<'_> {
     /// The growth of a root's objects of all classes; `None` if there are not more of them than before.
     fn change(&self, root: &str, times: &[u64], classes: &[(&str, Counts)]) -> Option<KeptChange> {
         let snapshots = times.len();
@@ -388,23 +374,5 @@ impl<'a> Sizes<'a> {
         }
         let common = common.filter(|steps| steps.len() > 1 && 2.0 * sum > total)?;
         Some(common.join(ARROW))
-    }
-
-    fn retainer(&self, class: &str, root: &str) -> Option<&KeptBy> {
-        let is_root = |it: &&KeptBy| it.path.as_deref().map(root_of) == Some(root);
-        self.owners.get(class)?.kept_by.iter().find(is_root)
-    }
-
-    /// The mean size of a class's objects: of those that the root retains, unless these are nearly all. The size of all has memory
-    /// behind their blocks, too.
-    fn mean(&self, class: &str, root: &str) -> f64 {
-        let mean = |bytes: u64, objects: u64| bytes as f64 / objects.max(1) as f64;
-        match (self.retainer(class, root), self.owners.get(class)) {
-            (Some(it), Some(owner)) if it.objects < owner.objects / 10 * 9 => {
-                mean(it.bytes, it.objects)
-            }
-            (_, Some(owner)) => mean(owner.bytes(), owner.objects),
-            (_, None) => 0.0,
-        }
     }
 }

@@ -18,6 +18,7 @@ use linux::Address;
 use sampler::{KeptObject, KeptProfile};
 
 use crate::path::{ARROW, class_of, is_hidden, root_of};
+use crate::sizes::Sizes;
 use lines::{line, lines, number_frames, stacks};
 use objects::{class, is_kept, is_of_program, is_old, native_bytes, object_bytes, objects, root};
 
@@ -28,10 +29,12 @@ const MAX_ROOTS: usize = 5;
 /// A number of objects must grow by this multiple of its square root: as much as one that does not grow varies by chance
 /// in 1 of 700 observations.
 const MIN_DEVIATIONS: f64 = 3.0;
-/// The samples of the second half of the time for each one of the first half, at most.
+/// The samples of the second half for each one of the first half, at most. Both halves have as many new objects that were seen.
 const MAX_SHIFT: u64 = 4;
 /// The least number of samples of the second half that shows anything: as many, and none of the first half, are chance in 1 of 32 cases.
 const MIN_LATE: u64 = 5;
+/// Numbers of a document are exact up to this one.
+const MAX_BYTES: f64 = 9_007_199_254_740_992.0;
 /// The growth, in objects of a class, from which a root is reported without a line.
 const MIN_GROWTH: u64 = 100;
 
@@ -98,13 +101,14 @@ pub fn kept(
     // Their slots are free by now.
     kept.unreachable += samples.len() as u64 - found;
     let middle = middle(profile, sampling.older_than);
-    let paths = paths(after);
+    let (paths, sizes) = (paths(after), Sizes::of(after));
     let mut rows: Vec<(KeptRow, Vec<&KeptObject>)> = rows
         .into_iter()
         .map(|((class, root), samples)| {
             let mut row =
                 row(class, counts(before, &retained, class, root), &samples, middle, profile);
             row.root = root.map(str::to_owned);
+            row.bytes = bytes(&sizes, &row, root);
             row.path = root.and_then(|root| paths.get(&(root, class))).map(|&it| it.to_owned());
             (row, samples)
         })
@@ -186,7 +190,22 @@ fn row(
         KeptJudgement::Named
     };
     let (class, root, path) = (class.to_owned(), None, None);
-    KeptRow { class, root, path, samples, objects_before, objects_after, judgement, lines }
+    KeptRow {
+        class,
+        root,
+        path,
+        samples,
+        objects_before,
+        objects_after,
+        bytes: 0,
+        judgement,
+        lines,
+    }
+}
+
+/// About the memory of the objects by which a row grew, with what they have outside of their slots.
+fn bytes(sizes: &Sizes<'_>, row: &KeptRow, root: Option<&str>) -> u64 {
+    (sizes.mean(&row.class, root.unwrap_or_default()) * row.growth() as f64).min(MAX_BYTES) as u64
 }
 
 /// The growth of a number of objects that is no chance, and at least `least`.

@@ -136,6 +136,9 @@ fn the_lines_that_keep_what_they_make_are_named() {
         assert_eq!(row.judgement, KeptJudgement::Named, "{kept:#?}");
     }
     assert_eq!(arrays.path.as_deref(), Some("Cache::STORE → Hash → Array"));
+    // Three elements are in the slot.
+    let slots = (arrays.objects_after - arrays.objects_before) * 40;
+    assert!((slots..=slots * 2).contains(&arrays.bytes), "{arrays:#?}");
     let [hot, cold] = ["Cache#hot", "Cache#cold"].map(|method| samples(arrays, method));
     assert!(hot > cold && cold > 0, "{arrays:#?}");
 }
