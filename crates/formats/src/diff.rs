@@ -75,6 +75,11 @@ pub struct DiffPoint {
     /// True if it is not known which objects are old, since a major collection was marking. `None` as `gc_disabled`.
     #[serde(default)]
     pub gc_marking: Option<bool>,
+    /// `None` as `gc_disabled`.
+    #[serde(default)]
+    pub collections: Option<u64>,
+    #[serde(default)]
+    pub major_collections: Option<u64>,
 }
 
 impl DiffPoint {

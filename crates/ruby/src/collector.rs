@@ -3,6 +3,7 @@
 use image::Memory;
 use linux::Address;
 
+use crate::allocation::{CollectionCounts, Collections};
 use crate::interpreter::Interpreter;
 
 /// `mode`, and its value while objects are marked.
@@ -23,6 +24,8 @@ pub struct Collector {
     pub is_stressed: Option<bool>,
     /// False if `GC.config(rgengc_allow_full_mark: false)` lets it collect young objects only; `None` before Ruby 3.4.
     pub allows_full_mark: Option<bool>,
+    /// The collections so far; `None` before the first one, at the moment when one begins, and if their place is unknown for this release.
+    pub counts: Option<CollectionCounts>,
 }
 
 /// The places of the collector's state in the object space (`rb_objspace_t` of gc.c, from 3.4 on gc/default/default.c), and its flags.
@@ -43,6 +46,8 @@ pub(crate) struct CollectorLayout {
     pub(crate) minor: Option<u32>,
     /// The offset of `gc_config.full_mark`.
     pub(crate) full_mark: Option<u64>,
+    /// The offsets of `profile.minor_gc_count`, which that of major collections follows, and of `profile.count`.
+    pub(crate) counts: Option<(u64, u64)>,
 }
 
 impl Collector {
@@ -74,6 +79,11 @@ impl Collector {
             is_disabled: (!runs).then_some(flags & layout.disabled != 0),
             is_stressed: layout.stress.filter(|_| !runs).map(|stress| flags & stress != 0),
             allows_full_mark,
+            counts: layout.counts.and_then(|(minor, all)| {
+                let counts = Collections::at(space.offset(minor), space.offset(all)).read(memory);
+                // Zeros elsewhere would add up, too.
+                counts.filter(|it| it.all > 0)
+            }),
         })
     }
 }

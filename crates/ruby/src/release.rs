@@ -97,6 +97,7 @@ impl Interpreter {
             stress: Some(1 << 8),
             minor: Some(1 << 10),
             full_mark: None,
+            counts: None,
         };
         Some(match () {
             () if self.is_at_least(4, 1) => CollectorLayout {
@@ -108,14 +109,27 @@ impl Interpreter {
                 stress: None,
                 minor: Some(1 << 11),
                 full_mark: Some(72),
+                counts: Some((2456, 2560)),
             },
             () if self.is_at_least(3, 5) || !self.is_at_least(2, 7) => return None,
             () if self.is_at_least(3, 4) => {
-                CollectorLayout { flags: 20, full_mark: Some(16), ..common }
+                let counts = Some((952, 1008));
+                CollectorLayout { flags: 20, full_mark: Some(16), counts, ..common }
             }
-            () if self.is_at_least(3, 3) => common,
+            () if self.is_at_least(3, 3) => {
+                CollectorLayout { counts: Some((1336, 1392)), ..common }
+            }
             () if self.is_at_least(3, 2) => CollectorLayout { stress: None, minor: None, ..common },
-            () => CollectorLayout { stress: Some(1 << 7), minor: Some(1 << 9), ..common },
+            () => CollectorLayout {
+                stress: Some(1 << 7),
+                minor: Some(1 << 9),
+                counts: match () {
+                    () if self.is_at_least(3, 1) => Some((384, 440)),
+                    () if self.is_at_least(3, 0) => None,
+                    () => Some((376, 424)),
+                },
+                ..common
+            },
         })
     }
 

@@ -61,6 +61,8 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
                 threads: process.threads,
                 gc_disabled: gc.and_then(|gc| gc.disabled),
                 gc_marking: gc.and_then(|gc| gc.marking),
+                collections: gc.and_then(|gc| gc.collections),
+                major_collections: gc.and_then(|gc| gc.major_collections),
             }
         })
         .collect();

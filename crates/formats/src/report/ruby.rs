@@ -71,6 +71,11 @@ pub struct Gc {
     pub disabled: Option<bool>,
     pub stress: Option<bool>,
     pub allow_full_mark: Option<bool>,
+    /// `None` in documents of earlier releases, too.
+    #[serde(default)]
+    pub collections: Option<u64>,
+    #[serde(default)]
+    pub major_collections: Option<u64>,
     pub initial_slots: BTreeMap<String, u64>,
     pub variables: BTreeMap<String, String>,
 }
@@ -79,11 +84,14 @@ impl Gc {
     fn new(account: &RubyAccount, ledger: &Ledger) -> Self {
         let variables = ledger.process.environment.iter().flatten();
         let is_setting = |(name, _): &&(String, String)| name.starts_with(ledger::GC_SETTINGS);
+        let counts = account.collector.and_then(|it| it.counts);
         Self {
             marking: account.collector.and_then(|it| it.is_marking),
             disabled: account.collector.and_then(|it| it.is_disabled),
             stress: account.collector.and_then(|it| it.is_stressed),
             allow_full_mark: account.collector.and_then(|it| it.allows_full_mark),
+            collections: counts.map(|it| it.all),
+            major_collections: counts.map(|it| it.major),
             initial_slots: account.initial_slots.iter().cloned().collect(),
             variables: variables.filter(is_setting).cloned().collect(),
         }

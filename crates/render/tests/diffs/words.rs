@@ -93,6 +93,35 @@ fn a_short_diff_states_the_growth_that_it_does_not_show() {
     assert!(!long.contains("does not show"), "{long}");
 }
 
+/// "Nothing grew" with an empty table of what roots keep: nothing had grown old between the snapshots.
+#[test]
+fn too_few_collections_are_told_with_the_time_that_has_enough() {
+    let told = |all: u64| {
+        let looks = [0, 1, 2, 3].map(|at| {
+            let (name, mut snapshot) = look(1, |report| {
+                let gc = &mut report.ruby.as_mut().unwrap().gc;
+                (gc.collections, gc.major_collections) = (Some(40 + at * all / 3), Some(2));
+            });
+            snapshot.report.capture.unix_ms += at * 60_000;
+            (name, snapshot)
+        });
+        let mut diff = growth(&looks);
+        diff.kept = Some(Vec::new());
+        let evidence = diff_verdict(&diff).evidence;
+        evidence.into_iter().find(|it| it.contains("too few to see what roots keep"))
+    };
+    let sentence = |count: &str, every: &str| {
+        let pid = look(1, |_| {}).1.report.process.pid;
+        format!(
+            "{count} (0 major) in 180 s are too few to see what roots keep, since objects grow old by collections: `rbloat diff {pid} \
+             --every {every}` waits for more"
+        )
+    };
+    assert_eq!(told(3), Some(sentence("3 collections", "3m")));
+    assert_eq!(told(0), Some(sentence("0 collections", "10m")));
+    assert_eq!(told(9), None);
+}
+
 #[test]
 fn the_next_command_follows_from_the_verdict() {
     let next = |diff: &Diff| command_after_diff(diff, "42").join(" ");

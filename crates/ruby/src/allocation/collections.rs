@@ -61,6 +61,11 @@ struct Numbers {
 }
 
 impl Collections {
+    /// The numbers at these places.
+    pub(crate) fn at(minor: Address, all: Address) -> Self {
+        Self { minor, all }
+    }
+
     /// Reads the numbers; `None` if they cannot be read, or do not agree, as for a moment when a collection begins.
     #[must_use]
     pub fn read(self, memory: &dyn Memory) -> Option<CollectionCounts> {

@@ -163,7 +163,8 @@ fn a_part_of_free_slots_is_the_reason_for_free_slots() {
 fn the_state_of_the_gc_is_read() {
     let mut target = Target::bare_ruby(
         "require 'json'
-         state = -> { { disabled: GC.enable.tap { |was| GC.disable if was }, stress: GC.stress, full: !GC.respond_to?(:config) || GC.config[:rgengc_allow_full_mark] } }
+         state = -> { { disabled: GC.enable.tap { |was| GC.disable if was }, stress: GC.stress, full: !GC.respond_to?(:config) || GC.config[:rgengc_allow_full_mark],
+                        counts: GC.stat.values_at(:count, :major_gc_count) } }
          tell = -> { puts \"ready #{state.call.merge(version: RUBY_VERSION).to_json}\"; $stdout.flush }
          steps = [-> { GC.disable }, -> { GC.stress = true }, -> { GC.stress = false; GC.enable },
                   -> { GC.config(rgengc_allow_full_mark: false) if GC.respond_to?(:config) }]
@@ -187,6 +188,14 @@ fn the_state_of_the_gc_is_read() {
         let stress = truth["stress"].as_bool().filter(|_| knows_settings(&target));
         assert_eq!(gc.stress, stress, "{truth}");
         assert_eq!(gc.allow_full_mark.unwrap_or(true), truth["full"].as_bool().unwrap(), "{truth}");
+        let version = truth["version"].as_str().unwrap();
+        let is_known = !["3.0.", "3.2."].iter().any(|it| version.starts_with(it));
+        let counts = gc.collections.zip(gc.major_collections);
+        assert_eq!(counts.is_some(), is_known, "{truth}");
+        // Each allocation collects under stress, also the next ones.
+        if let Some((all, major)) = counts.filter(|_| truth["stress"] == false) {
+            assert_eq!(truth["counts"], serde_json::json!([all, major]), "{truth}");
+        }
     }
 }
 

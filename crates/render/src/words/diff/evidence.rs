@@ -11,7 +11,8 @@ use formats::{
 use ledger::{Cause, Count, Size};
 
 use super::subject::{kept, kept_native, largest_code, of_verdict};
-use super::{MIN_CHANGE, signed, signed_count, unread};
+use super::{MIN_CHANGE, longer, signed, signed_count, unread};
+use crate::words::counted;
 
 /// Growth that was observed for a shorter time is given per minute; in hours.
 const MIN_HOURS: f64 = 0.2;
@@ -87,6 +88,7 @@ pub(super) fn evidence(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> 
             signed_count(other.blocks.change)
         ));
     }
+    evidence.extend(few_collections(diff));
     let ageless = diff.points.iter().filter(|point| !point.has_ages());
     let ageless: Vec<&str> = ageless.map(|point| point.source.as_str()).collect();
     evidence.extend(listed(&ageless).map(|sources| {
@@ -95,6 +97,32 @@ pub(super) fn evidence(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> 
     }));
     evidence.extend(not_read(diff));
     evidence
+}
+
+/// The sentence on too few collections to see what roots keep; `None` if there were enough, or if it is not known.
+fn few_collections(diff: &Diff) -> Option<String> {
+    // Ruby calls an object old after three.
+    const COLLECTIONS: f64 = 3.0;
+    let [first, .., last] = &diff.points[..] else { return None };
+    let change = |of: fn(&DiffPoint) -> Option<u64>| of(last)?.checked_sub(of(first)?);
+    let (all, major) = (change(|it| it.collections)?, change(|it| it.major_collections)?);
+    let spans = diff.points.len() as f64 - 1.0;
+    let sees_nothing = diff.kept.as_ref().is_some_and(Vec::is_empty);
+    if !sees_nothing || all as f64 >= COLLECTIONS * spans {
+        return None;
+    }
+    let every = match all {
+        0 => longer(diff).to_owned(),
+        all => format!("{}m", (diff.seconds * COLLECTIONS / all as f64 / 60.0).ceil().max(1.0)),
+    };
+    Some(format!(
+        "{} ({} major) in {:.0} s are too few to see what roots keep, since objects grow old by collections: `rbloat diff {} --every {every}` \
+         waits for more",
+        counted(all, "collection"),
+        Count(major),
+        diff.seconds,
+        last.pid
+    ))
 }
 
 /// The snapshots whose memory was not read, with the reason of the one that needs the longest pause. `None` if all were read.
