@@ -247,8 +247,9 @@ fn a_diff_names_the_lines_that_made_what_roots_keep() {
             return;
         }
         let diff: Diff = document(&output.stdout);
-        let rows = diff.kept.unwrap_or_default();
-        assert!(rows.iter().all(|it| it.samples.is_some()), "{rows:#?}");
+        let (rows, sampling) = (diff.kept.unwrap_or_default(), diff.kept_sampling.unwrap());
+        let is_sampled = sampling.unknown.is_none();
+        assert!(rows.iter().all(|it| it.samples.is_some() == is_sampled), "{rows:#?}");
         let row = rows.iter().find(|it| it.root == "Audit::LOG" && !it.made_by.is_empty());
         if let Some(row) = row {
             let first = &row.made_by[0];
@@ -256,7 +257,7 @@ fn a_diff_names_the_lines_that_made_what_roots_keep() {
             assert!((first.samples + 1) * 100 >= row.samples.unwrap() * 95, "{row:#?}");
             return;
         }
-        seen.push((every, diff.points, rows));
+        seen.push((every, sampling, diff.points, rows));
     }
     panic!("no ten samples: {seen:#?}");
 }
