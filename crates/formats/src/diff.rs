@@ -222,6 +222,8 @@ pub struct KeptChange {
     pub samples: Option<u64>,
     #[serde(default)]
     pub samples_of_class: bool,
+    #[serde(default)]
+    pub sampled_class: Option<String>,
     pub made_by: Vec<KeptLine>,
 }
 

@@ -339,9 +339,12 @@ pub(crate) fn made_by(kept: &KeptChange) -> Option<String> {
     let samples = kept.samples?;
     Some(match kept.made_by.first() {
         Some(line) => {
-            // Samples of one class are too few then.
-            let of =
-                if kept.class.is_none() || kept.samples_of_class { "" } else { " of all it keeps" };
+            // Samples of one class are too few then. Other objects have other lines.
+            let of = match (kept.class.is_none() || kept.samples_of_class, &kept.sampled_class) {
+                (true, _) => String::new(),
+                (false, None) => " of all it keeps".into(),
+                (false, Some(class)) => format!(" of all it keeps, most of them of {class}"),
+            };
             format!("made by {}, about {} of {samples} samples{of}", place(line), line.samples)
         }
         None if samples == 0 => "no samples".into(),

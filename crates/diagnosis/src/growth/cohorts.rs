@@ -340,6 +340,7 @@ impl Sizes<'_> {
             kept,
             samples,
             samples_of_class: false,
+            sampled_class: None,
             made_by,
         })
     }

@@ -343,15 +343,24 @@ pub fn add_lines(diff: &mut Diff, profile: &Result<KeptProfile, KeptUnknown>, la
             || all.iter().filter(|it| row.class.is_none() || it.1 == row.class.as_deref());
         // What leaks is often a structure of several objects.
         row.samples_of_class = of_class().count() as u64 >= KeptJudgement::MIN_SAMPLES;
-        let made: Vec<&KeptObject> = match row.samples_of_class {
-            true => of_class().map(|it| it.0).collect(),
-            false => all.iter().map(|it| it.0).collect(),
+        let made: Vec<(&KeptObject, Option<&str>)> = match row.samples_of_class {
+            true => of_class().copied().collect(),
+            false => all.clone(),
         };
         row.samples = Some(made.len() as u64);
+        row.sampled_class = most(made.iter().filter_map(|it| it.1), made.len());
         if made.len() as u64 >= KeptJudgement::MIN_SAMPLES {
-            row.made_by = lines(made.iter().filter_map(|it| line(profile, it.stack)));
+            row.made_by = lines(made.iter().filter_map(|it| line(profile, it.0.stack)));
         }
     }
+}
+
+/// The class of more than half of these objects.
+fn most<'a>(classes: impl Iterator<Item = &'a str>, all: usize) -> Option<String> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    classes.for_each(|class| *counts.entry(class).or_default() += 1);
+    let (class, count) = counts.into_iter().max_by_key(|it| it.1)?;
+    (2 * count > all).then(|| class.to_owned())
 }
 
 fn sampling(profile: Result<&KeptProfile, KeptUnknown>) -> DiffSampling {

@@ -213,6 +213,28 @@ fn samples_name_the_lines_that_made_what_a_root_keeps() {
     assert_eq!(told(0), expected("no samples", "--every 600m"));
 }
 
+/// "Most of it: … → Hash; made by Table#find": the samples were of Strings in the Hashes, which are made elsewhere.
+#[test]
+fn samples_of_another_class_than_most_objects_have_its_name() {
+    let looks: Vec<_> = (1..5).map(|hour| look_behind(hour, hour * 4_000, 4_000)).collect();
+    let (_, last) = looks.last().unwrap();
+    let map = &last.memory_map;
+    let slots = map.areas.iter().flat_map(|area| map.blocks(area)).filter(|it| it.used.is_object());
+    let age = Duration::from_secs(61 * 60);
+    let objects = slots.take(12).map(|it| KeptObject { slot: it.address, stack: 0, age }).collect();
+    let frame = Frame { label: "Cache#store".into(), path: None, line: None };
+    let (frames, stacks) = (vec![frame], vec![vec![0]]);
+    let profile =
+        KeptProfile { frames, stacks, objects, collections: 12, ..KeptProfile::default() };
+    let mut diff = growth(&looks);
+    diff.kept.as_mut().unwrap()[0].class = Some("Hash".into());
+    add_lines(&mut diff, &Ok(profile), last);
+    let text = render::diff(&diff, 400);
+    let line =
+        "made by Cache#store, about 12 of 12 samples of all it keeps, most of them of Session";
+    assert!(text.contains(line), "{text}");
+}
+
 /// A row had "no samples", and nothing showed that the process had collected no garbage meanwhile.
 #[test]
 fn a_diff_states_how_much_its_samples_show() {

@@ -275,6 +275,30 @@ fn a_diff_of_files_or_of_two_snapshots_has_no_samples() {
     }
 }
 
+/// igorkasyanchuk/rails_performance#147: a variable of each thread that works keeps the texts of queries, and Hashes with them.
+#[test]
+fn what_a_variable_of_threads_keeps_has_its_lines() {
+    for rounds in [10_000, 40_000, 160_000] {
+        let Some(kept) = watch("job_traces", rounds) else { return };
+        let named = || kept.rows.iter().filter(|it| it.judgement == KeptJudgement::Named);
+        for row in named() {
+            let method = match row.class.as_str() {
+                "String" => "Table#find",
+                "Hash" => "CurrentRequest#trace",
+                _ => panic!("{row:#?}"),
+            };
+            assert_eq!(row.root.as_deref(), Some("(threads)"), "{row:#?}");
+            assert!((samples(row, method) + 1) * 100 >= row.samples * 95, "{row:#?}");
+        }
+        if let Some(strings) = named().find(|it| it.class == "String") {
+            let path = strings.path.as_deref().unwrap_or_default();
+            assert!(path.contains("[:current_request] → CurrentRequest → Array"), "{strings:#?}");
+            return;
+        }
+    }
+    panic!("too few samples of what the program keeps");
+}
+
 #[test]
 fn the_lines_are_right_under_jemalloc() {
     let mut program = testkit::scenario("kept/lines");
