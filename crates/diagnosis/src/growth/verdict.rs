@@ -76,11 +76,11 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
     // What roots keep might have another verdict, and so might the snapshots that were left out.
     let has_aged = diff.points.iter().filter(|point| point.has_ages()).count() >= MIN_SNAPSHOTS;
     // Blocks may stay that lie among others of the same sizes, which become fewer. And what a root keeps may become much in time.
-    let confidence = match is_clear(verdict.kind) {
-        true if open_blocks(diff).is_some() || slow_root(diff).is_some() => {
-            verdict.confidence.min(Confidence::Medium)
-        }
-        _ => verdict.confidence,
+    let is_open = nothing_grew(verdict.kind) && open_blocks(diff).is_some()
+        || sees_no_leak(verdict.kind) && slow_root(diff).is_some();
+    let confidence = match is_open {
+        true => verdict.confidence.min(Confidence::Medium),
+        false => verdict.confidence,
     };
     let verdict = DiffVerdict { confidence, ..verdict };
     match has_aged || diff.points.len() < MIN_SNAPSHOTS && !diff.leaves_out {
@@ -309,18 +309,23 @@ pub fn native_owner_of_verdict(diff: &Diff) -> Option<&OwnerChange> {
 /// Returns the owner of blocks that may stay although nothing grew, so that the verdict has no high confidence.
 #[must_use]
 pub fn open_native_blocks(diff: &Diff) -> Option<&KeptNative> {
-    open_blocks(diff.into()).filter(|_| is_clear(diff.verdict.kind) && diff.same_process)
+    open_blocks(diff.into()).filter(|_| nothing_grew(diff.verdict.kind) && diff.same_process)
 }
 
-/// Returns the root that keeps more at a steady rate although nothing grew, so that the verdict has no high confidence.
+/// Returns the root that keeps more at a steady rate although the verdict sees no leak, so that this has no high confidence.
 #[must_use]
 pub fn slow_root_besides(diff: &Diff) -> Option<&KeptChange> {
-    slow_root(diff.into()).filter(|_| is_clear(diff.verdict.kind) && diff.same_process)
+    slow_root(diff.into()).filter(|_| sees_no_leak(diff.verdict.kind) && diff.same_process)
 }
 
 /// Returns true for a verdict that nothing grew.
-fn is_clear(kind: DiffKind) -> bool {
+fn nothing_grew(kind: DiffKind) -> bool {
     matches!(kind, DiffKind::Stable | DiffKind::Shrank)
+}
+
+/// Returns true for a verdict that what grew will not grow on.
+fn sees_no_leak(kind: DiffKind) -> bool {
+    nothing_grew(kind) || matches!(kind, DiffKind::WarmUp | DiffKind::Retention)
 }
 
 /// Returns the blocks of the owner that a verdict is about; `None` if it is about no single owner's native memory, or if its blocks are

@@ -3,13 +3,13 @@ mod subject;
 
 use std::cmp::Reverse;
 
-use diagnosis::native_blocks_of_verdict;
-use formats::{ClassChange, Diff, DiffKind, Doubt};
+use diagnosis::{kept_besides, native_blocks_of_verdict, slow_root_besides};
+use formats::{ClassChange, Diff, DiffKind, Doubt, KeptChange};
 use ledger::{Count, Size};
 
 use super::next::longer;
 use super::{VerdictWords, confidence, unread};
-use evidence::{blocks_gone, evidence, rates};
+use evidence::{blocks_gone, evidence, keeps_more, rates};
 use subject::{is_unknown, largest_code, subject, table_that_grew};
 
 /// The name of the kind of objects that bytecode is.
@@ -24,9 +24,18 @@ pub fn diff_verdict(diff: &Diff) -> VerdictWords {
     let verdict = &diff.verdict;
     let class = verdict.class.as_ref();
     let class = class.and_then(|name| diff.classes.iter().find(|class| class.name == *name));
-    let (summary, check) = sentences(diff, class);
+    let (mut summary, check) = sentences(diff, class);
+    if let Some(row) = steady_root(diff) {
+        summary += &format!(" {} at a steady rate, which may be a leak.", keeps_more(row));
+    }
     let check = format!("{} To check: {check}{}", confidence(verdict.confidence), unseen(diff));
     VerdictWords { summary, evidence: evidence(diff, class), check }
+}
+
+/// The root that keeps more at a steady rate, and much more, beside a verdict that sees no leak.
+pub(crate) fn steady_root(diff: &Diff) -> Option<&KeptChange> {
+    let much = kept_besides(diff).map(|row| &row.root);
+    slow_root_besides(diff).filter(|row| much == Some(&row.root))
 }
 
 /// The growth that so short a time does not show, if nothing grew: 400 KiB in a minute are 560 MiB in a day.
@@ -99,7 +108,8 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
         ),
         (DiffKind::WarmUp, _) => (
             format!(
-                "Warm-up: {subject} grew by {size}, but more and more slowly. This is no leak."
+                "Warm-up: {subject} grew by {size}, but more and more slowly.{}",
+                if slow_root_besides(diff).is_none() { " This is no leak." } else { "" }
             ),
             "the next snapshot should grow less than the first ones.",
         ),

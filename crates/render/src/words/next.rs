@@ -39,6 +39,11 @@ pub fn command_after_diff<'a>(diff: &'a Diff, process: &'a str) -> Vec<&'a str> 
             vec!["report", process, "--retained"]
         }
         (DiffKind::ManagedLeak, None, _) => vec!["diff", process, "--kept"],
+        (DiffKind::WarmUp, ..)
+            if diff.kept_sampling.is_none() && super::diff::steady_root(diff).is_some() =>
+        {
+            vec!["diff", process, "--kept"]
+        }
         (DiffKind::NativeLeak, _, Some(owner)) => vec!["why", process, owner],
         (DiffKind::NativeLeak | DiffKind::CodeLeak, ..) => vec!["who", process],
         (DiffKind::Retention, ..) => vec!["trim", process, "--dry-run"],

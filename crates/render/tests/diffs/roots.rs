@@ -313,9 +313,33 @@ fn what_a_root_keeps_is_told_beside_another_verdict() {
         .collect();
     let diff = growth(&looks);
     assert_eq!((diff.verdict.kind, &diff.verdict.root), (DiffKind::Retention, &None));
-    let evidence = diff_verdict(&diff).evidence;
-    let told = "Cache::STORE keeps about 7.8 MiB more (+8,000 objects)";
-    assert!(evidence.iter().any(|it| it == told), "{evidence:?}");
+    let words = diff_verdict(&diff);
+    let told = " Cache::STORE keeps about 7.8 MiB more (+8,000 objects) at a steady rate, which may be a leak.";
+    assert!(words.summary.ends_with(told), "{words:?}");
+    assert!(!words.evidence.iter().any(|it| it.contains("Cache::STORE")), "{words:?}");
+}
+
+/// Redmine with a leak of 2 kB for each request was "Warm-up … This is no leak" in its first minutes.
+#[test]
+fn a_warm_up_does_not_hide_what_a_root_keeps_at_a_steady_rate() {
+    let diff = |kept: [u64; 4]| {
+        let looks = (1..5).zip(kept).zip([0, 60, 90, 100]).map(|((hour, kept), loaded)| {
+            let (name, mut snapshot) = look_behind(hour, kept, 40_000 - kept);
+            grow(&mut snapshot.report, "file.private", loaded * MIB);
+            snapshot.report.process.rss_bytes += loaded * MIB;
+            (name, snapshot)
+        });
+        growth(&looks.collect::<Vec<_>>())
+    };
+    let leaks = diff([1_000, 3_000, 5_000, 7_000]);
+    let words = diff_verdict(&leaks);
+    assert_eq!(leaks.verdict.kind, DiffKind::WarmUp, "{words:?}");
+    assert!(!words.summary.contains("no leak"), "{words:?}");
+    assert!(words.summary.ends_with(" at a steady rate, which may be a leak."), "{words:?}");
+    let loads = diff([1_000, 1_000, 1_000, 1_000]);
+    let words = diff_verdict(&loads);
+    assert_eq!(loads.verdict.kind, DiffKind::WarmUp, "{words:?}");
+    assert!(words.summary.ends_with(" This is no leak."), "{words:?}");
 }
 
 /// "Views keeps about 32.3 MiB more" stood below "Code leak: …, retained by Views", where the second leak should be.

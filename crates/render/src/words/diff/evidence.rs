@@ -11,7 +11,7 @@ use formats::{
 use ledger::{Cause, Count, Size};
 
 use super::subject::{kept, kept_native, largest_code, of_verdict};
-use super::{MIN_CHANGE, longer, signed, signed_count, unread};
+use super::{MIN_CHANGE, longer, signed, signed_count, steady_root, unread};
 use crate::words::counted;
 
 /// Growth that was observed for a shorter time is given per minute; in hours.
@@ -69,8 +69,10 @@ pub(super) fn evidence(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> 
             Size(row.open_bytes)
         ));
     }
-    evidence.extend(kept_besides(diff).map(keeps_more));
-    if let Some(row) = slow_root_besides(diff) {
+    // What the verdict says itself is not said again.
+    let is_told = steady_root(diff).is_some();
+    evidence.extend(kept_besides(diff).filter(|_| !is_told).map(keeps_more));
+    if let Some(row) = slow_root_besides(diff).filter(|_| !is_told) {
         evidence.push(format!(
             "{}, at a steady rate: too little for a verdict after {:.0} s, but much in time",
             keeps_more(row),
@@ -168,7 +170,7 @@ fn still_there(diff: &Diff, kept: &KeptChange) -> String {
     )
 }
 
-fn keeps_more(row: &KeptChange) -> String {
+pub(super) fn keeps_more(row: &KeptChange) -> String {
     let bytes = Size(row.bytes.max(0) as u64);
     format!("{} keeps about {bytes} more ({} objects)", row.root, signed_count(row.objects.change))
 }
