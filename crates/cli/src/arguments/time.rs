@@ -7,7 +7,7 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Parses a time of at least a second, such as `60s`, `5m` or `1h 30m`. A number without a unit is in seconds.
+/// Parses a time of at least a second, such as `60s`, `5m` or `1h 30m`. It needs a unit: `50` could be seconds or milliseconds.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     parse(text, SECOND..=DAY)
 }
@@ -35,9 +35,10 @@ pub(crate) fn parse_short_time(text: &str) -> Result<Duration, String> {
 }
 
 fn parse(text: &str, range: RangeInclusive<Duration>) -> Result<Duration, String> {
-    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let with_unit = if is_number { format!("{text}s") } else { text.to_owned() };
-    let time = humantime::parse_duration(&with_unit)
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("a time needs a unit: {text}s for seconds, {text}m for minutes"));
+    }
+    let time = humantime::parse_duration(text)
         .map_err(|error| format!("{error}; write a time as 60s, 5m or 1h"))?;
     if range.contains(&time) {
         return Ok(time);
@@ -57,11 +58,15 @@ mod tests {
     #[test]
     fn times_have_units_and_bounds() {
         assert_eq!(parse_time("60s"), Ok(Duration::from_secs(60)));
-        assert_eq!(parse_time("3"), Ok(Duration::from_secs(3)));
         assert_eq!(parse_time("1h 30m"), Ok(Duration::from_secs(5400)));
         assert_eq!(parse_short_time("200ms"), Ok(Duration::from_millis(200)));
         assert_eq!(parse_time_or_never("0"), Ok(Duration::ZERO));
-        assert_eq!(parse_time("0").unwrap_err(), "a time here is from 1s to 1day");
+        assert_eq!(parse_time("0s").unwrap_err(), "a time here is from 1s to 1day");
+        for number in ["0", "3", "50"] {
+            let error = parse_short_time(number).unwrap_err();
+            let expected = "a time needs a unit: ";
+            assert!(error.starts_with(&format!("{expected}{number}s for seconds")), "{error}");
+        }
         assert_eq!(parse_short_time("9ms").unwrap_err(), "a time here is from 10ms to 1day");
         assert_eq!(parse_long_time("7d"), Ok(7 * DAY));
         let date = SystemTime::UNIX_EPOCH + 20_000 * DAY;

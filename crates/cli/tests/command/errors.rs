@@ -108,6 +108,11 @@ fn arguments_that_make_no_sense_are_told_so() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(!output.stderr.is_empty());
     }
+    // They could be milliseconds.
+    let output = rbloat().args(["report", "1", "--max-pause", "50"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("a time needs a unit: 50s for seconds, 50m for minutes"), "{error}");
 }
 
 #[test]
