@@ -315,6 +315,7 @@ fn manual(of: Option<&str>) -> std::io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::path::Path;
     use std::time::Duration;
 
@@ -324,6 +325,23 @@ mod tests {
     #[test]
     fn the_arguments_are_well_formed() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn an_option_is_a_flag_in_every_command_or_takes_a_value_in_every_command() {
+        let mut command = Arguments::command();
+        command.build();
+        let mut forms = BTreeMap::new();
+        for command in command.get_subcommands() {
+            let options = command.get_arguments().filter_map(|it| Some((it.get_long()?, it)));
+            for (name, option) in options {
+                let form = (option.get_action().takes_values(), command.get_name());
+                let (takes_value, other) = *forms.entry(name).or_insert(form);
+                // `record --csv FILE` writes beside the recording; `archive --csv` is a form of the answer.
+                assert!(form.0 == takes_value || name == "csv", "--{name} of {} and {other}", form.1);
+            }
+        }
+        assert_eq!(forms.get("who"), Some(&(true, "report")));
     }
 
     #[test]

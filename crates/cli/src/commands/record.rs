@@ -78,7 +78,7 @@ pub(crate) struct RecordArguments {
     ///
     /// It also captures the owners of memory when RSS reaches a new peak. `rbloat report FILE` shows both
     #[arg(long)]
-    pub(crate) who: bool,
+    pub(crate) growth: bool,
     /// Also record which lines allocate what stays, as `rbloat who --kept`
     ///
     /// The process itself is watched, with half as many ticks, and not its children. The result so far is written every 10
@@ -171,7 +171,7 @@ fn record(
     journal.write(&Line::Start(start))?;
     let how = arguments.capture.options();
     let interval = arguments.every * SAMPLES_PER_GROWTH;
-    let growth = match arguments.who.then(|| GrowthWatch::begin(pid, how, interval)) {
+    let growth = match arguments.growth.then(|| GrowthWatch::begin(pid, how, interval)) {
         // The recording has the program's end.
         Some(Err(failure)) if failure.is_end() && child.is_some() => None,
         growth => growth.transpose()?,
@@ -187,7 +187,7 @@ fn record(
         causes_every,
         causes_are_requested: arguments.causes_every.is_some(),
         first_causes: if child.is_some() { FIRST_CAUSES_OF_A_NEW_PROGRAM } else { Duration::ZERO },
-        peaks: arguments.who,
+        peaks: arguments.growth,
         duration: arguments.duration,
     };
     let mut recorder = Recorder::new(options, pid, orphans, journal, &mut view);

@@ -152,7 +152,7 @@ fn ways(folder: &Path) -> Vec<Vec<String>> {
             "-o",
             &file("a.jsonl"),
         ],
-        &["record", "--max-pause", "10s", "--for", "2s", "--who", "-o", &file("b.jsonl")],
+        &["record", "--max-pause", "10s", "--for", "2s", "--growth", "-o", &file("b.jsonl")],
         &["record", "--max-pause", "10s", "--for", "2s", "--kept", "-o", &file("c.jsonl")],
         &["trim", "--max-pause", "10s", "--dry-run"],
         &["why", "--max-pause", "10s", "PID", "String"],

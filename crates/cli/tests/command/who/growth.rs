@@ -107,7 +107,7 @@ fn a_recording_has_each_rise_of_deep_stacks_with_its_time() {
         end
         "##,
     );
-    let recorder = Recorder::of(&target, &["--who", "--every", "100ms", "--causes-every", "0"]);
+    let recorder = Recorder::of(&target, &["--growth", "--every", "100ms", "--causes-every", "0"]);
     let sum = |recording: &Recording, method: &str| -> u64 {
         recording.growth().map(|growth| bytes_of(recording, growth, method)).sum()
     };
@@ -145,7 +145,7 @@ fn a_recording_has_each_rise_of_deep_stacks_with_its_time() {
 fn a_recording_has_the_code_of_each_rise_and_the_owners_of_a_peak() {
     let slow = GROWTH.replace("sleep 0.01", "sleep 0.05");
     let target = Target::bare_ruby(&format!("{slow}; grow"));
-    let options = ["--who", "--every", "100ms", "--causes-every", "0", "--max-pause", "10s"];
+    let options = ["--growth", "--every", "100ms", "--causes-every", "0", "--max-pause", "10s"];
     let recorder = Recorder::of(&target, &options);
     let [export, index] = ["ReportsController#export", "ReportsController#index"];
     // Its strings become the largest owner. At the first peak the interpreter itself may be larger.

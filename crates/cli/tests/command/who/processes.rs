@@ -236,7 +236,9 @@ fn a_process_that_starts_many_others_does_not_exhaust_the_descriptors() {
 fn a_program_that_ends_during_the_capture_keeps_its_status() {
     for milliseconds in (60..=180).step_by(6) {
         let word = format!("sleep {}; exit 7", f64::from(milliseconds) / 1e3);
-        for command in [&["who"][..], &["record", "--who", "--every", "100ms", "-o", "/dev/null"]] {
+        for command in
+            [&["who"][..], &["record", "--growth", "--every", "100ms", "-o", "/dev/null"]]
+        {
             let mut rbloat = rbloat();
             rbloat.args(command).arg("--");
             rbloat.arg(testkit::ruby().get_program()).args(testkit::ruby().get_args());
@@ -256,7 +258,7 @@ fn a_program_that_ends_before_the_observation_keeps_its_status() {
             assert_eq!(output.status.code(), Some(expected), "{complaint}");
             let found: Who = document(&output.stdout);
             assert!(found.command.contains(program), "{}", found.command);
-            let words = ["record", "--who", "-o", "/dev/null", "--", program];
+            let words = ["record", "--growth", "-o", "/dev/null", "--", program];
             assert_eq!(rbloat().args(words).output().unwrap().status.code(), Some(expected));
         }
     }
