@@ -23,8 +23,8 @@ const MAX_CAUSES: usize = 6;
 pub(crate) struct View {
     /// The way to capture processes.
     capture: CaptureOptions,
-    /// True if standard output belongs to a program that rbloat started. rbloat writes to standard error then.
-    beside_program: bool,
+    /// True if standard output belongs to the recording or to a program that rbloat started. rbloat writes to standard error then.
+    is_taken: bool,
     is_live: bool,
     /// The number of the view's lines on the terminal.
     shown: usize,
@@ -42,14 +42,14 @@ pub(crate) struct View {
 impl View {
     pub(crate) fn new(
         capture: CaptureOptions,
-        beside_program: bool,
+        is_taken: bool,
         growth: Option<GrowthWatch>,
         kept: Option<KeptRecording>,
     ) -> Self {
-        let is_live = !beside_program && terminal::is_interactive();
+        let is_live = !is_taken && terminal::is_interactive();
         Self {
             capture,
-            beside_program,
+            is_taken,
             is_live,
             shown: 0,
             next_line: LINE_INTERVAL,
@@ -112,11 +112,7 @@ impl View {
 
     /// Errors are ignored: the recording continues even if nobody reads the display.
     fn write(&self, text: &str) {
-        if self.beside_program {
-            terminal::print_error(text);
-        } else {
-            let _ = terminal::print(text);
-        }
+        let _ = terminal::print_beside(self.is_taken, text);
     }
 }
 

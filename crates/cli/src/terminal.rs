@@ -84,16 +84,30 @@ fn unless_unread(written: io::Result<()>) -> io::Result<()> {
     }
 }
 
+/// Writes text on a file that was written: to standard error if the file itself went to standard output.
+pub(crate) fn print_beside(is_taken: bool, text: &str) -> io::Result<()> {
+    match is_taken {
+        true => print_error(text),
+        false => print(text)?,
+    }
+    Ok(())
+}
+
 /// Writes sentences to standard output, wrapped on a terminal.
 pub(crate) fn print_sentences(text: &str) -> io::Result<()> {
+    print(&wrapped(text))
+}
+
+/// Returns sentences in lines that fit on the terminal, if there is one.
+pub(crate) fn wrapped(text: &str) -> Cow<'_, str> {
     if !is_interactive() {
-        return print(text);
+        return text.into();
     }
     let lines = text.lines().flat_map(|line| match line {
         "" => vec![String::new()],
         _ => render::wrapped(line, width()),
     });
-    print(&lines.map(|line| line + "\n").collect::<String>())
+    lines.map(|line| line + "\n").collect::<String>().into()
 }
 
 /// Writes a script or a page that clap generated to standard output.

@@ -6,7 +6,7 @@ mod walk;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, ReadDir};
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -74,12 +74,16 @@ pub fn default_path(source: &str, extension: &str) -> PathBuf {
 }
 
 impl Output {
-    /// Opens the file at `path` for writing.
+    /// Opens the file at `path` for writing. The path `-` is standard output.
     ///
     /// # Errors
     /// If that is not possible, or another user might have planted the file.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        Self::new(path, walk(path).and_then(open_end))
+        let opened = match is_dash(path) {
+            true => standard_output().map(|file| (file.into(), Way::Direct)),
+            false => walk(path).and_then(open_end),
+        };
+        Self::new(path, opened)
     }
 
     fn new(path: &Path, opened: io::Result<(File, Way)>) -> Result<Self, Error> {
@@ -87,9 +91,15 @@ impl Output {
         Ok(Self { path: path.into(), file, way })
     }
 
-    /// Returns false for a pipe, a device, and standard output.
-    pub fn is_file(&self) -> bool {
-        !matches!(self.way, Way::Direct)
+    /// Returns true if standard output gets the content, under whatever name. Then nothing else may be printed there.
+    pub fn is_standard_output(&self) -> bool {
+        let inode = |file: BorrowedFd<'_>| {
+            rustix::fs::fstat(file).map(|stat| (stat.st_dev, stat.st_ino)).ok()
+        };
+        let standard = standard_output().ok().and_then(|file| inode(file.as_fd()));
+        matches!(self.way, Way::Direct)
+            && standard.is_some()
+            && inode(self.file.as_fd()) == standard
     }
 
     /// Returns the folder of a file that has no name yet, and true if giving it a name needs root's rights.
@@ -158,9 +168,13 @@ impl Folder {
     /// # Errors
     /// If it is no folder, cannot be created, or another user might have planted it.
     pub fn create(path: &Path) -> Result<Self, Error> {
-        let start = rustix::fs::open(".", FOLDER, Mode::empty());
-        let folder = start.map_err(io::Error::from).and_then(|start| create_below(&start, path));
-        let folder = folder.map_err(|source| unwritable(path, source))?;
+        let create = || match is_dash(path) {
+            true => Err(io::Error::other(
+                "standard output is no folder; write ./- for a folder of this name",
+            )),
+            false => create_below(&rustix::fs::open(".", FOLDER, Mode::empty())?, path),
+        };
+        let folder = create().map_err(|source| unwritable(path, source))?;
         Ok(Self { path: path.into(), folder })
     }
 
@@ -255,6 +269,16 @@ impl Folder {
     pub fn remove_folder(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.folder, name, AtFlags::REMOVEDIR)?)
     }
+}
+
+fn is_dash(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Returns standard output, with the mode and the offset that the shell gave it.
+#[expect(clippy::disallowed_methods, reason = "this writes a file, not text for a terminal")]
+fn standard_output() -> io::Result<OwnedFd> {
+    io::stdout().as_fd().try_clone_to_owned()
 }
 
 /// Opens the folder at this path from `start`, and creates it first if necessary.
@@ -392,6 +416,18 @@ mod tests {
         let stdout = PathBuf::from(format!("/dev/fd/{}", open.as_raw_fd()));
         write(&stdout, b"second\n").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "first\nsecond\n");
+    }
+
+    #[test]
+    fn a_dash_is_standard_output_and_no_folder() {
+        assert!(Output::open(Path::new("-")).unwrap().is_standard_output());
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!Output::open(&folder.path().join("-")).unwrap().is_standard_output());
+        let error = Folder::create(Path::new("-")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cannot write -: standard output is no folder; write ./- for a folder of this name"
+        );
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub use plot::Plot;
 pub use pprof::{owners_pprof, owners_pprof_of};
 pub use processes::{processes, processes_summary};
 pub use push::ProfileServer;
-pub use report::{TextOptions, report, saved_snapshot, written_map, written_report};
+pub use report::{TextOptions, report, saved_snapshot, written};
 pub use sample::{age, duration, fewer_searches, headline, recording_end, sample, sparkline};
 pub use stable::stable_point;
 pub use stacks::Stacks;

@@ -72,18 +72,12 @@ pub fn report(report: &Report, options: TextOptions) -> String {
     text
 }
 
-/// One line about a map that was written to `path`.
+/// One line about a page, a picture or text that was written to `path`.
 #[must_use]
-pub fn written_map(path: &Path) -> String {
-    format!("{}: open it in a browser\n", path.display())
-}
-
-/// One line about a report that was written to `path`.
-#[must_use]
-pub fn written_report(path: &Path) -> String {
+pub fn written(path: &Path) -> String {
     match path.extension().and_then(|it| it.to_str()) {
-        Some("json" | "txt") => format!("{}\n", path.display()),
-        _ => written_map(path),
+        None | Some("html") => format!("{}: open it in a browser\n", path.display()),
+        Some(_) => format!("{}\n", path.display()),
     }
 }
 

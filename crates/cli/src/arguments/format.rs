@@ -4,6 +4,14 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
+/// Checks the extension of a file of a command that writes one format only.
+///
+/// # Errors
+/// As [`format_of`].
+pub(crate) fn check_extension(path: Option<&Path>, extension: &'static str) -> Result<(), Failure> {
+    path.map_or(Ok(()), |path| format_of(path, &[(extension, ())]))
+}
+
 /// Returns the format that belongs to the extension of this name, or the first one if it has none.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ mod size;
 mod source;
 mod time;
 
-pub(crate) use format::format_of;
+pub(crate) use format::{check_extension, format_of};
 pub(crate) use platform::PlatformName;
 pub(crate) use samples::SamplesArguments;
 pub(crate) use size::parse_size;

@@ -25,7 +25,7 @@ pub(crate) struct DumpArguments {
     source: SourceArguments,
     /// The file to write, or a folder for Parquet tables if it ends in / or .parquet
     ///
-    /// A file whose name ends in .ndjson.gz is compressed [default: rbloat-PID-TIME.ndjson.gz]
+    /// A file whose name ends in .ndjson.gz is compressed. `-` is standard output [default: rbloat-PID-TIME.ndjson.gz]
     #[arg(short, long, value_name = "FILE|DIR/")]
     output: Option<PathBuf>,
     /// Include the texts of strings and symbols, and floats
@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: &DumpArguments) -> Result<Outcome, Failure> {
     let path =
         arguments.output.clone().unwrap_or_else(|| default_path(&source.name(), "ndjson.gz"));
     let files = Files::open(&path)?;
-    let is_file = files.outputs().all(Output::is_file);
+    let is_taken = files.outputs().any(Output::is_standard_output);
     let how = arguments.source.capture.options();
     let sandbox = Sandbox::new(how.sandbox, files.outputs());
     let detail = Detail::dump(arguments.retained.retained, arguments.values);
@@ -77,11 +77,7 @@ pub(crate) fn run(arguments: &DumpArguments) -> Result<Outcome, Failure> {
     let Written { counts: Counts { objects, references }, unread_slots } = written;
     let counts = [objects, references, unread_slots];
     let summary = render::saved_dump(counts, &path, arguments.values);
-    if is_file {
-        terminal::print_sentences(&summary)?;
-    } else {
-        terminal::print_error(&summary);
-    }
+    terminal::print_beside(is_taken, &terminal::wrapped(&summary))?;
     Ok(if unread_slots == 0 { Outcome::Done } else { Outcome::Incomplete })
 }
 

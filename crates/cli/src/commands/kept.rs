@@ -43,6 +43,7 @@ pub(crate) fn run(
     });
     progress.erase();
     let kept = kept?;
+    let is_taken = files.take_standard_output();
     files.enter_sandbox(arguments);
     let document = to_json(&kept, &render::kept_summary(&kept));
     files.write(&Stacks::of_kept(&kept), &document)?;
@@ -50,6 +51,6 @@ pub(crate) fn run(
         true => document,
         false => render::kept(&kept, terminal::width()),
     };
-    terminal::print(&text)?;
+    terminal::print_beside(is_taken, &text)?;
     Ok(Outcome::Done)
 }

@@ -22,7 +22,7 @@ pub(crate) struct MapArguments {
     pub(crate) source: SourceArguments,
     /// The file to write [default: rbloat-PID-TIME.html]
     ///
-    /// A name that ends in .png gets the overview as a picture. With --who it has the colours of the code
+    /// `-` is standard output. A name that ends in .png gets the overview as a picture. With --who it has the colours of the code
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Colour pages by who shares them in the family of forked processes
@@ -73,16 +73,14 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
         (None, Some(shared)) => PageColours::Sharing(shared),
         (None, None) => PageColours::Use,
     };
-    let is_file = output.is_file();
-    match format {
-        Format::Page => {
-            output.write(render::map_html(&snapshot, colours).as_bytes())?;
-            if is_file {
-                terminal::print(&render::written_map(&path))?;
-            }
-        }
-        Format::Picture => output.write(&render::map_png(&snapshot, colours))?,
+    let is_taken = output.is_standard_output();
+    output.write(&match format {
+        Format::Page => render::map_html(&snapshot, colours).into_bytes(),
+        Format::Picture => render::map_png(&snapshot, colours),
+    })?;
+    if !is_taken {
+        terminal::print(&render::written(&path))?;
+        terminal::suggest(&["rbloat", "report", &argument])?;
     }
-    terminal::suggest(&["rbloat", "report", &argument])?;
     Ok(if snapshot.report.is_complete() { Outcome::Done } else { Outcome::Incomplete })
 }

@@ -11,7 +11,9 @@ use formats::{EndReason, Line, RecordingEnd, RecordingStart};
 use output::{Output, default_path};
 use supervise::{Journal, Orphans, Recorder, RecorderOptions, Searches, Signals, unix_ms};
 
-use crate::arguments::{CaptureArguments, parse_short_time, parse_time, parse_time_or_never};
+use crate::arguments::{
+    CaptureArguments, check_extension, parse_short_time, parse_time, parse_time_or_never,
+};
 use crate::failure::{Failure, Outcome};
 use crate::recording_view::View;
 use crate::{naming, terminal};
@@ -55,6 +57,8 @@ pub(crate) struct RecordArguments {
     #[command(flatten)]
     pub(crate) recorded: RecordedArguments,
     /// The file to write [default: rbloat-PID-TIME.jsonl]
+    ///
+    /// `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Also write the samples as comma-separated values
@@ -90,6 +94,8 @@ pub(crate) struct RecordArguments {
 }
 
 pub(crate) fn run(arguments: &RecordArguments) -> Result<Outcome, Failure> {
+    check_extension(arguments.output.as_deref(), "jsonl")?;
+    check_extension(arguments.csv.as_deref(), "csv")?;
     match &arguments.recorded.process {
         Some(name) => {
             let pid = match ProcessName::from(name.as_str()) {
@@ -150,11 +156,15 @@ fn record(
     orphans: Option<&Orphans>,
     signals: &Signals,
 ) -> Result<RecordingEnd, Failure> {
-    let (unix_ms, is_beside_program) = (unix_ms(), child.is_some());
+    let unix_ms = unix_ms();
     let path = arguments.output.clone().unwrap_or_else(|| default_path(&pid.to_string(), "jsonl"));
-    let publish = |path| Output::open(path)?.publish();
-    let csv = arguments.csv.as_deref().map(publish).transpose()?;
-    let mut journal = Journal::new(publish(&path)?, csv)?;
+    let csv = arguments.csv.as_deref().map(Output::open).transpose()?;
+    let file = Output::open(&path)?;
+    // The output of a program that rbloat started has the terminal for itself, and so has a recording.
+    let is_taken = child.is_some()
+        || [Some(&file), csv.as_ref()].into_iter().flatten().any(Output::is_standard_output);
+    let csv = csv.map(Output::publish).transpose()?;
+    let mut journal = Journal::new(file.publish()?, csv)?;
     let words =
         |words: &[OsString]| words.iter().map(|it| it.to_string_lossy().into_owned()).collect();
     let causes_every =
@@ -180,7 +190,7 @@ fn record(
         Ok(KeptWatch::begin(&naming::process(ProcessName::Pid(pid))?, how, KEPT)?)
     };
     let kept = arguments.kept.then(begin_kept).transpose()?;
-    let mut view = View::new(how, child.is_some(), growth, kept.map(KeptWatch::record));
+    let mut view = View::new(how, is_taken, growth, kept.map(KeptWatch::record));
     view.print(&format!("recording process {pid} into {}", path.display()));
     let options = RecorderOptions {
         every: arguments.every,
@@ -210,8 +220,7 @@ fn record(
         terminal::complain(failure);
     }
     let picture = path.with_extension("html").display().to_string();
-    // The output of a program that rbloat started has the terminal for itself.
-    if !is_beside_program {
+    if !is_taken {
         let (process, path) = (pid.to_string(), path.display().to_string());
         let next: &[&str] = match end.why {
             EndReason::TargetEnded => &["report", &path, "-o", &picture],

@@ -23,6 +23,7 @@ pub(crate) fn run(
     let open = |path: &PathBuf| Input::new(path.clone(), File::open(path));
     let inputs = files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let opened = output.map(Output::open).transpose()?;
+    let is_taken = opened.as_ref().is_some_and(Output::is_standard_output);
     Sandbox::new(sandbox, &opened).begin();
     let mut plot = Plot::default();
     // One after the other, since a long recording takes far more memory than its drawing.
@@ -36,10 +37,14 @@ pub(crate) fn run(
             Format::Png => plot.render_png(),
         })?;
     }
-    terminal::print(&plot.render_text(terminal::width()))?;
+    terminal::print_beside(is_taken, &plot.render_text(terminal::width()))?;
     let shown = |path: &Path| path.display().to_string();
     match output {
-        Some(path) => terminal::suggest(&["xdg-open", &shown(path)])?,
+        Some(_) if is_taken => {}
+        Some(path) => {
+            terminal::print(&render::written(path))?;
+            terminal::suggest(&["xdg-open", &shown(path)])?;
+        }
         None => {
             let picture = shown(&files[0].with_extension("html"));
             let files: Vec<String> = files.iter().map(|path| shown(path)).collect();

@@ -37,7 +37,7 @@ pub(crate) struct ReportArguments {
     pub(crate) more: Vec<String>,
     /// Write a page, JSON (.json) or text (.txt)
     ///
-    /// The page opens in any browser without network. Of recordings it is a picture (.html, .svg or .png) of their memory with limits, OOM
+    /// The page opens in any browser without network. `-` is standard output. Of recordings it is a picture (.html, .svg or .png) of their memory with limits, OOM
     /// kills and falls, and below it the causes of each
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -209,15 +209,15 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
         None => render::report(report, options),
     };
     if let (Some(output), Some(path)) = (output, &arguments.output) {
-        let is_file = output.is_file();
+        let is_taken = output.is_standard_output();
         let text = match format {
             Format::Page => render::report_html(&report),
             Format::Json => json(&report),
             Format::Text => terminal::without_colours(&text(&report)),
         };
         output.write(text.as_bytes())?;
-        if is_file {
-            terminal::print(&render::written_report(path))?;
+        if !is_taken {
+            terminal::print(&render::written(path))?;
             match format {
                 Format::Page => terminal::suggest(&["xdg-open", &path.display().to_string()])?,
                 _ => suggest_next()?,

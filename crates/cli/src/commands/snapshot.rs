@@ -5,7 +5,7 @@ use examine::{Detail, Sandbox};
 use output::{Output, default_path};
 
 use super::family;
-use crate::arguments::{RetainedArguments, SourceArguments, WasteArguments};
+use crate::arguments::{RetainedArguments, SourceArguments, WasteArguments, check_extension};
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
 use crate::{naming, terminal};
@@ -21,6 +21,8 @@ pub(crate) struct SnapshotArguments {
     #[command(flatten)]
     pub(crate) source: SourceArguments,
     /// The file to write [default: rbloat-PID-TIME.rbloat]
+    ///
+    /// `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Save the account of the whole family of forked processes
@@ -35,13 +37,14 @@ pub(crate) struct SnapshotArguments {
 }
 
 pub(crate) fn run(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
+    check_extension(arguments.output.as_deref(), "rbloat")?;
     if arguments.tree {
         return save_family(arguments);
     }
     let source = naming::source(arguments.source.name()?)?;
     let path = arguments.output.clone().unwrap_or_else(|| default_path(&source.name(), "rbloat"));
     let output = Output::open(&path)?;
-    let is_file = output.is_file();
+    let is_taken = output.is_standard_output();
     let how = arguments.source.capture.options();
     let sandbox = Sandbox::new(how.sandbox, [&output]);
     let mut detail = Detail::snapshot(arguments.retained.retained);
@@ -51,12 +54,9 @@ pub(crate) fn run(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
     output.write(&bytes)?;
     let report = &snapshot.report;
     let summary = render::saved_snapshot(report, &path, bytes.len() as u64);
-    if is_file {
-        terminal::print_sentences(&summary)?;
+    terminal::print_beside(is_taken, &terminal::wrapped(&summary))?;
+    if !is_taken {
         terminal::suggest(&["rbloat", "report", &path.display().to_string()])?;
-    } else {
-        // The pipe that the snapshot went into may be standard output.
-        terminal::print_error(&summary);
     }
     Ok(if report.is_complete() { Outcome::Done } else { Outcome::Incomplete })
 }
@@ -67,17 +67,15 @@ fn save_family(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
     let name = members.oldest().to_string();
     let path = arguments.output.clone().unwrap_or_else(|| default_path(&name, "rbloat"));
     let output = Output::open(&path)?;
-    let is_file = output.is_file();
+    let is_taken = output.is_standard_output();
     let how = arguments.source.capture.options();
     let family = family::account(members, how, Detail::OWNERS, false)?;
     let bytes = family.to_bytes();
     output.write(&bytes)?;
     let summary = render::saved_family(&family, &path, bytes.len() as u64);
-    if is_file {
-        terminal::print_sentences(&summary)?;
+    terminal::print_beside(is_taken, &terminal::wrapped(&summary))?;
+    if !is_taken {
         terminal::suggest(&["rbloat", "report", "--tree", &path.display().to_string()])?;
-    } else {
-        terminal::print_error(&summary);
     }
     Ok(family::outcome(&family))
 }

@@ -59,7 +59,7 @@ pub(crate) struct WhoArguments {
     ///
     /// A page opens in any browser without network. `.json`: the result, for `rbloat report --who` and for speedscope. `.folded`: a line for
     /// each stack, with frames separated by semicolons, and bytes, or objects with --kept. `.pb.gz`: a profile for `go tool pprof`,
-    /// Pyroscope and Parca
+    /// Pyroscope and Parca. `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Vec<PathBuf>,
     /// Count page faults every 20 ms instead of sampling them, as rbloat does if the kernel does not allow events
@@ -122,8 +122,9 @@ pub(crate) fn run(arguments: &WhoArguments) -> Result<Outcome, Failure> {
             let duration = arguments.duration.or(Some(WATCHED));
             let watched = watch(begun, duration, &signals, None);
             let failed = watched.failed;
+            let is_taken = files.take_standard_output();
             print(watched, arguments, files)?;
-            if !arguments.json {
+            if !arguments.json && !is_taken {
                 let pid = target.pid().to_string();
                 match arguments.output.first() {
                     Some(page) => terminal::suggest(&["xdg-open", &page.display().to_string()])?,
@@ -213,6 +214,11 @@ impl Files {
         Sandbox::new(arguments.capture.sandbox.options(), pending).begin();
     }
 
+    /// Returns true if one of them is standard output.
+    pub(crate) fn take_standard_output(&self) -> bool {
+        self.0.iter().any(|(output, _)| output.is_standard_output())
+    }
+
     /// Writes each file: the stacks, or the result with its JSON document.
     pub(crate) fn write(self, stacks: &Stacks, document: &str) -> Result<(), Failure> {
         for (output, format) in self.0 {
@@ -230,6 +236,7 @@ impl Files {
 /// Writes the files, and prints the result and the notes. Nothing else can be done afterwards.
 fn print(watched: Watched, arguments: &WhoArguments, files: Files) -> Result<(), Failure> {
     let who = &watched.who;
+    let is_taken = files.take_standard_output();
     files.enter_sandbox(arguments);
     let document = to_json(who, &render::who_summary(who));
     files.write(&Stacks::of_growth(who), &document)?;
@@ -237,7 +244,7 @@ fn print(watched: Watched, arguments: &WhoArguments, files: Files) -> Result<(),
         true => document,
         false => render::who(who, terminal::width()),
     };
-    terminal::print(&text)?;
+    terminal::print_beside(is_taken, &text)?;
     for note in watched.notes {
         terminal::complain(sentence(note));
     }

@@ -89,6 +89,9 @@ fn what_would_be_ignored_or_lost_is_refused() {
     for (arguments, why) in [
         (&["report", &pid, "--sysroot", "/"][..], "--sysroot is for core files"),
         (&["report", &pid, "-o", "a.pdf"], "its name must end in .html, .json or .txt"),
+        (&["snapshot", &pid, "-o", "a.png"], "its name must end in .rbloat"),
+        (&["record", &pid, "-o", "a.html"], "its name must end in .jsonl"),
+        (&["record", &pid, "--csv", "a.jsonl"], "its name must end in .csv"),
         (&["dump", &pid, "-o", "a.csv"], "must end in .ndjson or .ndjson.gz"),
         (&["map", &pid, "-o", "a.svg"], "its name must end in .html or .png"),
         (&["who", &pid, "-o", "a.gz"], "its name must end in .html, .json, .folded or .pb.gz"),

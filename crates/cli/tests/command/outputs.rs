@@ -210,6 +210,48 @@ fn the_users_own_pipe_and_device_are_written_to() {
     assert!(target.finish());
 }
 
+/// It made a file with this name. Recordings, and pictures of them, had messages of rbloat in between.
+#[test]
+fn a_dash_is_standard_output_and_gets_the_file_only() {
+    let target = Target::bare_ruby(WAITING);
+    let folder = tempfile::tempdir().unwrap();
+    let recording = recording(folder.path());
+    let who = ["who", &target.pid().to_string(), "--for", "1s", "-o"].map(str::to_owned);
+    let beginnings: [(&[u8], bool); 8] = [
+        (b"<!doctype html>", false),
+        (b"\x8brbloat", true),
+        (b"{\"type\":", true),
+        (b"<!doctype html>", false),
+        (b"{\"schema\":", true),
+        (b"t_ms,", true),
+        (b"<!doctype html>", true),
+        (b"<!doctype html>", true),
+    ];
+    let ways = ways(&target, &recording).into_iter().chain([(who.to_vec(), Vec::new())]);
+    for (way, (beginning, has_summary)) in ways.zip(beginnings) {
+        for name in ["-", "/dev/stdout"] {
+            let mut command = rbloat();
+            command.args(&way.0).arg(name).args(&way.1).current_dir(folder.path());
+            let output = command.output().unwrap();
+            let messages = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{way:?}: {messages}");
+            let shown = String::from_utf8_lossy(&output.stdout[..output.stdout.len().min(80)]);
+            assert!(output.stdout.starts_with(beginning), "{way:?}: {shown}");
+            assert_eq!(!messages.is_empty(), has_summary, "{way:?}: {messages}");
+            if way.0[0] == "record" {
+                let text = String::from_utf8(output.stdout).unwrap();
+                let is_data = |line: &str| line.starts_with(['{', 't', '0']) || line.contains(',');
+                assert!(text.lines().all(is_data), "{text}");
+            }
+        }
+    }
+    let output = compare(Path::new("-"));
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(messages.contains("cannot write -: standard output is no folder"), "{messages}");
+    assert_eq!(names(folder.path()), ["a.jsonl"]);
+    assert!(target.finish());
+}
+
 #[test]
 fn a_comparison_is_for_its_owner_only() {
     let folder = tempfile::tempdir().unwrap();
