@@ -33,7 +33,7 @@ module Setting
       case name
       when "default" then {}
       when "arena2" then { "MALLOC_ARENA_MAX" => "2" }
-      when "gem" then { "RUBYOPT" => "-I#{GEM} -rrbloat", "RBLOAT_AUTO_TRIM" => "1" }
+      when "gem" then { "RUBYOPT" => "-I#{GEM} -rrbloat/core", "RBLOAT_AUTO_TRIM" => "1" }
       else { "LD_PRELOAD" => library(name) || raise("#{name} is not installed") }
       end
     end

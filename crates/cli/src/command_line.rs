@@ -42,6 +42,9 @@ Exit status:
             or was not found
   130       interrupted by ^C; by another signal, 128 and its number";
 
+/// The place of the options of all commands in the help of each: behind its own.
+const LAST: usize = 1000;
+
 /// Find out where a Ruby process's memory went, and how to get it back
 ///
 /// rbloat examines the live, unmodified process: no restart, no code loaded into it, no debug symbols.
@@ -71,14 +74,15 @@ pub(crate) struct Arguments {
         global = true,
         value_name = "WHEN",
         default_value = "auto",
-        hide_short_help = true
+        hide_short_help = true,
+        display_order = LAST
     )]
     pub(crate) color: ColorChoice,
     /// Show no progress
-    #[arg(short, long, global = true, hide_short_help = true)]
+    #[arg(short, long, global = true, hide_short_help = true, display_order = LAST)]
     pub(crate) quiet: bool,
     /// Print help
-    #[arg(short, long, global = true, action = ArgAction::Help, hide_short_help = true)]
+    #[arg(short, long, global = true, action = ArgAction::Help, hide_short_help = true, display_order = LAST)]
     help: Option<bool>,
     /// Print the version
     #[arg(short = 'V', long, action = ArgAction::Version, hide_short_help = true)]
@@ -184,7 +188,7 @@ pub(crate) enum Command {
     ///
     /// The file has the format of `ObjectSpace.dump_all`, for the tools that read it, and more fields. A folder gets Parquet
     /// tables, and questions about them in SQL for DuckDB. Nothing is loaded into the process, which pauses as for a report.
-    #[command(after_help = dump::EXAMPLES)]
+    #[command(after_help = dump::EXAMPLES, mut_arg("source", |it| it.help("A process, or a core file")))]
     Dump(dump::DumpArguments),
     /// Serve the memory of all Ruby processes on this machine as metrics
     ///
@@ -338,10 +342,29 @@ mod tests {
                 let form = (option.get_action().takes_values(), command.get_name());
                 let (takes_value, other) = *forms.entry(name).or_insert(form);
                 // `record --csv FILE` writes beside the recording; `archive --csv` is a form of the answer.
-                assert!(form.0 == takes_value || name == "csv", "--{name} of {} and {other}", form.1);
+                assert!(
+                    form.0 == takes_value || name == "csv",
+                    "--{name} of {} and {other}",
+                    form.1
+                );
             }
         }
         assert_eq!(forms.get("who"), Some(&(true, "report")));
+    }
+
+    /// They were in the middle of the many options of the agent.
+    #[test]
+    fn the_options_of_all_commands_come_last_in_the_help_of_each() {
+        let mut command = Arguments::command();
+        command.build();
+        for command in command.get_subcommands_mut().filter(|it| it.get_name() != "help") {
+            let help = command.render_long_help().to_string();
+            let lines = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
+            let lines: Vec<&str> = lines.collect();
+            let last = lines[lines.len() - 3..].concat();
+            let are_last = ["--color", "--quiet", "--help"].iter().all(|it| last.contains(it));
+            assert!(are_last, "{}: {lines:?}", command.get_name());
+        }
     }
 
     #[test]

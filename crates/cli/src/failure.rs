@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use formats::RecordingError;
 
-use crate::remedy::{remedy, remedy_of_agent, remedy_of_recording};
+use crate::remedy::{remedy, remedy_of_added, remedy_of_agent, remedy_of_recording};
 
 /// The reason why a command failed. Each message states the event, the reason, and a remedy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("{}{}", .0, remedy(.0))]
     Examine(examine::Error),
+    #[error("{}{}", .0, remedy_of_added(.0))]
+    NoSnapshot(examine::Error),
     #[error(transparent)]
     Unwritable(#[from] output::Error),
     #[error("{} is not an archive: it has no folder `looks`; --add makes an archive", path.display())]
@@ -168,7 +170,7 @@ impl Failure {
     /// The exit status, as `rbloat --help` documents it.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::Examine(error) => status_of(error),
+            Self::Examine(error) | Self::NoSnapshot(error) => status_of(error),
             Self::OneSource
             | Self::ManySources(_)
             | Self::KeptOfMany

@@ -1,6 +1,7 @@
 //! The rest of the sentence on an error: what the user can do about it. No crate below names an option or another program.
 
 use std::borrow::Cow;
+use std::path::Path;
 
 use examine::{NoStacks, Purpose, Refusal, TraceFailure};
 use formats::{NoCopy, RecordingError, SnapshotError, SnapshotKind};
@@ -33,6 +34,15 @@ pub(crate) fn remedy_of_agent(error: &agent::Error) -> &'static str {
         agent::Error::CannotListen { .. } => "; give another address with --listen",
         agent::Error::NoAuthorities => ": name a file with --push-ca",
         _ => "",
+    }
+}
+
+/// Returns what the user can do about a file that is no snapshot.
+pub(crate) fn remedy_of_added(error: &examine::Error) -> Cow<'static, str> {
+    match error {
+        examine::Error::Unreadable { .. } => "; give a file that `rbloat snapshot` wrote".into(),
+        examine::Error::NoSource { .. } => "".into(),
+        error => remedy(error),
     }
 }
 
@@ -72,6 +82,12 @@ pub(crate) fn remedy(error: &examine::Error) -> Cow<'static, str> {
         E::Unreadable { .. } => {
             "; give a process id, a file that `rbloat snapshot` wrote, or a core file"
         }
+        E::NoSource { path, .. } if has_extension(path, &["json"]) => {
+            ". JSON is for other programs: give the process, the snapshot or the core that it is about. Samples of `rbloat who` are for --who"
+        }
+        E::NoSource { path, .. } if has_extension(path, &["ndjson", "gz"]) => {
+            ". Dumps are for other tools: give the process or the core, or a file that `rbloat snapshot` wrote"
+        }
         E::NoSource { .. } => {
             "; if you mean the process of this program, give its id (`rbloat` lists them). `rbloat report` reads recordings, whose \
              names end in .jsonl"
@@ -86,6 +102,10 @@ pub(crate) fn remedy(error: &examine::Error) -> Cow<'static, str> {
         _ => "",
     }
     .into()
+}
+
+fn has_extension(path: &Path, extensions: &[&str]) -> bool {
+    path.extension().is_some_and(|it| extensions.iter().any(|extension| it == *extension))
 }
 
 fn of_capture(error: &linux::Error) -> Cow<'static, str> {

@@ -11,8 +11,9 @@ pub const JEMALLOC: [Variable; 2] =
 pub const BACKGROUND_THREAD: [Variable; 1] = [JEMALLOC[1]];
 /// The variables that limit glibc's malloc to two arenas.
 pub const TWO_ARENAS: [Variable; 1] = [("MALLOC_ARENA_MAX", "2")];
-/// The variables that load rbloat's gem into a program without Bundler, and start AutoTrim.
-pub const GEM: [Variable; 2] = [("RUBYOPT", "-rrbloat"), ("RBLOAT_AUTO_TRIM", "1")];
+/// The variables that load rbloat's gem into a program without Bundler, and start AutoTrim. A Gemfile may have the gem, too: it then
+/// adds the part for Rails.
+pub const GEM: [Variable; 2] = [("RUBYOPT", "-rrbloat/core"), ("RBLOAT_AUTO_TRIM", "1")];
 
 /// The variable that starts the gem's NativePressure.
 pub const NATIVE_PRESSURE: [Variable; 1] = [("RBLOAT_NATIVE_PRESSURE", "1")];

@@ -160,7 +160,7 @@ impl Setting {
             Self::Arena2 => vec![("MALLOC_ARENA_MAX".into(), "2".into())],
             Self::Gem => {
                 let library = gem?.join("lib");
-                let options = format!("{ruby_options} -I{} -rrbloat", library.display());
+                let options = format!("{ruby_options} -I{} -rrbloat/core", library.display());
                 vec![
                     ("RUBYOPT".into(), options.trim().to_owned()),
                     ("RBLOAT_AUTO_TRIM".into(), "1".into()),
@@ -212,7 +212,7 @@ mod tests {
             }
         }
         let gem = Setting::Gem.environment(Some(Path::new("/gem")), "-W0").unwrap();
-        assert_eq!(gem.set[0].1, "-W0 -I/gem/lib -rrbloat");
+        assert_eq!(gem.set[0].1, "-W0 -I/gem/lib -rrbloat/core");
         assert_eq!(Setting::Gem.environment(None, ""), None);
     }
 

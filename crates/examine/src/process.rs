@@ -1,6 +1,8 @@
 //! Finds the process that the arguments name, and checks that it is a Ruby process, before it is paused.
 
 use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
 
 use image::{Image, Target};
 use linux::proc::GroupNames;
@@ -155,6 +157,10 @@ fn with_word(word: String) -> Result<Vec<Target>, Error> {
     match refusal {
         // This process, or another one, may be the right one.
         Some(refusal) if candidates.is_empty() => Err(refusal),
+        None if candidates.is_empty() && Path::new(&word).is_dir() => {
+            let source = io::ErrorKind::IsADirectory.into();
+            Err(Error::Unreadable { path: word.into(), source })
+        }
         None if candidates.is_empty() => Err(Error::NoSuchCommand { word }),
         _ => Ok(candidates),
     }

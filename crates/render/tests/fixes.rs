@@ -43,7 +43,7 @@ fn the_gem_is_configured_where_the_program_is() {
     assert_eq!(gem(None, false, true), [gemfile, "require \"rbloat\"", "Rbloat::AutoTrim.start"]);
     assert_eq!(gem(Some(Server::Puma), false, false), ["gem install rbloat", "plugin :rbloat"]);
     let plain = gem(None, false, false);
-    let exports = ["export RUBYOPT=\"-rrbloat\"", "export RBLOAT_AUTO_TRIM=\"1\""];
+    let exports = ["export RUBYOPT=\"-rrbloat/core\"", "export RBLOAT_AUTO_TRIM=\"1\""];
     assert_eq!(plain, [&["gem install rbloat"][..], &exports].concat());
 }
 

@@ -10,7 +10,7 @@ require "action_controller/railtie"
 require "action_view/railtie"
 require "csv"
 require "securerandom"
-# RUBYOPT=-rrbloat loads the gem before there is a Rails; a Gemfile would load it here.
+# RUBYOPT=-rrbloat/core loads the gem before there is a Rails; a Gemfile would load it here.
 require "rbloat/railtie" if defined?(Rbloat)
 
 module Shop

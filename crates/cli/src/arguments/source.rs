@@ -37,6 +37,12 @@ struct WhichArguments {
 }
 
 impl SourceArguments {
+    /// Returns true if no option says how to read a process or a core.
+    pub(crate) fn is_plain(&self) -> bool {
+        let CaptureArguments { capture, max_pause, sandbox: _ } = self.capture;
+        self.sysroot.is_none() && max_pause.is_none() && capture == CaptureMode::default()
+    }
+
     /// # Errors
     /// If such a folder is given for a live process.
     pub(crate) fn name(&self) -> Result<SourceName, Failure> {

@@ -17,7 +17,7 @@ use crate::{naming, terminal};
 /// The defaults of `--every` and `--times` for one process.
 const EVERY: Duration = Duration::from_secs(60);
 const TIMES: u32 = 4;
-/// The longest wait for another tracer, such as an agent that captures the process, before each look but the first.
+/// The longest wait for another tracer, such as an agent that captures the process, before each snapshot but the first.
 const WAIT_FOR_TRACER: Duration = Duration::from_secs(30);
 
 pub(crate) const EXAMPLES: &str = "\
@@ -74,7 +74,7 @@ pub(crate) struct DiffArguments {
 }
 
 impl DiffArguments {
-    /// The number of looks at one process.
+    /// The number of snapshots of one process.
     fn times(&self) -> u32 {
         self.times.unwrap_or(TIMES)
     }
@@ -206,7 +206,7 @@ fn check_comparable(snapshots: &[(String, Snapshot)]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Takes something at intervals, by the number of the look. If it cannot be taken any more, such as after the end of the process, those so far are compared.
+/// Takes something at intervals, by the number of the snapshot. If it cannot be taken any more, such as after the end of the process, those so far are compared.
 pub(super) fn watch<T>(
     arguments: &DiffArguments,
     mut take: impl FnMut(u32) -> Result<T, Failure>,
@@ -227,9 +227,9 @@ pub(super) fn watch<T>(
         progress.wait_until(due, &format!("waiting for snapshot {number} of {times}"));
         progress.erase();
         match take(number) {
-            Ok(snapshot) => snapshots.push((format!("look {number}"), snapshot)),
+            Ok(snapshot) => snapshots.push((format!("snapshot {number}"), snapshot)),
             Err(failure) if snapshots.len() >= 2 => {
-                terminal::complain(format!("look {number} of {times}: {failure}"));
+                terminal::complain(format!("snapshot {number} of {times}: {failure}"));
                 break;
             }
             Err(failure) => return Err(failure),

@@ -257,10 +257,8 @@ fn recordings_among(arguments: &ReportArguments) -> Result<Option<Vec<PathBuf>>,
         number if number < names.len() => return Err(Failure::NotOnlyRecordings),
         _ => {}
     }
-    match arguments.wanted == WantedArguments::default() {
-        true => Ok(Some(files)),
-        false => Err(Failure::NeedlessOfRecording),
-    }
+    let is_plain = arguments.wanted == WantedArguments::default() && arguments.source.is_plain();
+    if is_plain { Ok(Some(files)) } else { Err(Failure::NeedlessOfRecording) }
 }
 
 /// Reports on a family.

@@ -188,6 +188,18 @@ fn a_file_that_is_no_snapshot_is_an_error_and_the_others_are_exported() {
     assert!(message.contains("missing.rbloat") && message.contains("damaged.rbloat"), "{message}");
     assert!(message.contains("truncated or damaged"), "{message}");
     assert_eq!(rows(&archive, "looks").len(), 1);
+    // No archive is made of nothing.
+    let none = folder.path().join("none");
+    for path in [&missing, &folder.path().join("archive")] {
+        let output = rbloat().arg("archive").arg(&none).arg("--add").arg(path).output().unwrap();
+        let (status, message) = complaint(&output);
+        assert_eq!(status, 3);
+        assert!(
+            message.trim_end().ends_with("; give a file that `rbloat snapshot` wrote"),
+            "{message}"
+        );
+        assert!(!none.exists());
+    }
 }
 
 #[test]

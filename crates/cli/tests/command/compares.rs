@@ -164,7 +164,7 @@ fn an_installed_gem_is_found() {
         "specifications/rbloat-99.0.gemspec",
         "Gem::Specification.new { |it| it.name = 'rbloat'; it.version = '99.0'; it.summary = 'x'; it.authors = ['x'] }",
     );
-    write("gems/rbloat-99.0/lib/rbloat.rb", "LOADED = true");
+    write("gems/rbloat-99.0/lib/rbloat/core.rb", "LOADED = true");
     let program = "abort 'not loaded' if ENV['RBLOAT_AUTO_TRIM'] && !defined?(LOADED); $stdin.read";
     let arguments = ["--with", "default,gem", "--runs", "1", "--json"];
     let output = run_with_gems(gems.to_str().unwrap(), program, &arguments);

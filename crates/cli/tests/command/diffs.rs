@@ -516,6 +516,7 @@ fn a_process_is_looked_at_again_and_again() {
     assert_eq!(diff.points.len(), 3);
     assert!(diff.seconds > 1.0, "{}", diff.seconds);
     assert!(diff.points.iter().all(|point| point.pid == target.pid()));
+    assert_eq!(diff.points[0].source, "snapshot 1");
 }
 
 #[test]

@@ -116,7 +116,7 @@ fn report_until(pid: i32, what: &str, is_met: impl Fn(&Report) -> bool) -> Repor
 fn the_lines_of_every_platform_set_the_same_variables() {
     let target = burst("0.3", &BTreeMap::new());
     let source = target.pid().to_string();
-    let gem = [("RUBYOPT", "-rrbloat"), ("RBLOAT_AUTO_TRIM", "1")];
+    let gem = [("RUBYOPT", "-rrbloat/core"), ("RBLOAT_AUTO_TRIM", "1")];
     let jemalloc = [("LD_PRELOAD", "libjemalloc.so.2"), ("MALLOC_CONF", "background_thread:true")];
     let arenas = [("MALLOC_ARENA_MAX", "2")];
     for platform in PLATFORMS {
@@ -215,7 +215,7 @@ fn the_gem_is_in_effect() {
     variables.insert("GEM_PATH".into(), folder.path().to_str().unwrap().into());
     let mut command = testkit::scenario("burst");
     // The gem needs RubyGems.
-    command.args(["--scale", "0.2"]).envs(&variables).env("RUBYOPT", "-rrubygems -rrbloat");
+    command.args(["--scale", "0.2"]).envs(&variables).env("RUBYOPT", "-rrubygems -rrbloat/core");
     let target = Target::start(&mut command);
     assert!(has_thread(target.pid(), "rbloat-trim"));
     // A look at its RSS is cheaper than a report.

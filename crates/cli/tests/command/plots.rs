@@ -102,6 +102,7 @@ fn draw(name: &str) -> (TempDir, PathBuf) {
         text.contains("RSS: still growing by about ") && text.contains("it reaches its limit in ")
     );
     assert!(text.contains("ruby "), "{text}");
+    assert!(text.lines().any(|line| line.starts_with(output.to_str().unwrap())), "{text}");
     (folder, output)
 }
 
@@ -195,6 +196,9 @@ fn what_is_no_recording_is_told() {
         (vec![unnamed.clone()], 3, "reads recordings, whose names end in .jsonl"),
         (vec![good.into(), "-o".into(), "a.gif".into()], 2, "must end in .html, .svg or .png"),
         (vec![good.into(), "--waste".into()], 2, "no option but --output"),
+        (vec![good.into(), "--max-pause=1s".into()], 2, "no option but --output"),
+        (vec![good.into(), "--capture=freeze".into()], 2, "no option but --output"),
+        (vec![good.into(), "--sysroot=/".into()], 2, "no option but --output"),
         (vec![good.into(), "1".into()], 2, "each further name must be that of a recording"),
         (vec![good.into(), "missing.jsonl".into()], 3, "cannot read missing.jsonl"),
     ];

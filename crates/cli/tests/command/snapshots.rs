@@ -203,6 +203,20 @@ fn a_file_that_is_no_snapshot_gets_an_error_that_says_so() {
     let (status, words) = complaint(&rbloat().args(["report", "/tmp"]).output().unwrap());
     assert_eq!(status, 3);
     assert!(words.contains("directory"), "{words}");
+    // Without a slash it could be a word of a command line.
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("folder")).unwrap();
+    fs::write(folder.path().join("a.json"), "{}").unwrap();
+    fs::write(folder.path().join("a.ndjson.gz"), "{}").unwrap();
+    for (name, hint) in [
+        ("folder", "cannot read folder: is a directory; give a process id"),
+        ("a.json", "Samples of `rbloat who` are for --who"),
+        ("a.ndjson.gz", "Dumps are for other tools"),
+    ] {
+        let output = rbloat().args(["report", name]).current_dir(folder.path()).output().unwrap();
+        let (status, words) = complaint(&output);
+        assert!(status == 3 && words.contains(hint), "{words}");
+    }
     // The device has no end, and is not read to it.
     let (status, words) = complaint(&rbloat().args(["report", "/dev/zero"]).output().unwrap());
     assert_eq!(status, 3);

@@ -66,7 +66,7 @@ fn parse_label(text: &str) -> Result<Label, String> {
 
 /// Adds the snapshots to the archive in a folder, which is made if there is none.
 pub(super) fn run(path: &Path, arguments: &AddArguments) -> Result<Outcome, Failure> {
-    let archive = Folder::create(path)?;
+    let mut archive = None;
     let sandbox = Sandbox::of_analyses(arguments.sandbox.options());
     let (mut added, mut is_complete, mut bytes) = (0_u64, true, 0_u64);
     let mut unread = None;
@@ -75,7 +75,7 @@ pub(super) fn run(path: &Path, arguments: &AddArguments) -> Result<Outcome, Fail
             Ok(report) => report,
             // The others can still be added. The last error is printed at the end, and is rbloat's exit status.
             Err(error) => {
-                if let Some(earlier) = unread.replace(Failure::from(error)) {
+                if let Some(earlier) = unread.replace(Failure::NoSnapshot(error)) {
                     terminal::complain(earlier);
                 }
                 continue;
@@ -83,9 +83,14 @@ pub(super) fn run(path: &Path, arguments: &AddArguments) -> Result<Outcome, Fail
         };
         is_complete &= report.is_complete();
         let look = arguments.look(report);
+        // A folder without tables is no archive.
+        let archive = match &mut archive {
+            Some(archive) => archive,
+            none => none.insert(Folder::create(path)?),
+        };
         let files = sandbox.run(|| archive::files(&[look]));
         for file in files.map_err(|error| Failure::NotAdded { path: snapshot.clone(), error })? {
-            agent::add_to_archive(&archive, &file)?;
+            agent::add_to_archive(archive, &file)?;
             bytes += file.bytes.len() as u64;
         }
         added += 1;

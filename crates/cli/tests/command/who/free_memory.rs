@@ -86,7 +86,8 @@ fn the_code_that_left_free_memory_is_named() {
     assert_eq!(diff.made_by.unwrap(), rows);
     let pictures = ["a.png", "b.png"].map(file);
     for file in [&page, &pictures[0]] {
-        output_of(&["map", &snapshot, "--who", &samples, "-o", file]);
+        let shown = output_of(&["map", &snapshot, "--who", &samples, "-o", file]);
+        assert!(shown.starts_with(file.as_bytes()), "{}", String::from_utf8_lossy(&shown));
     }
     output_of(&["map", &snapshot, "-o", &pictures[1]]);
     let [by_code, by_use] = pictures.map(|picture| fs::read(picture).unwrap());
