@@ -70,6 +70,9 @@ pub(crate) fn remedy(error: &examine::Error) -> Cow<'static, str> {
             SnapshotKind::Family => ", which report and diff read with --tree",
             SnapshotKind::Process => ": leave out --tree",
         },
+        E::NotRuby { ruby: Some(pid), .. } => {
+            return format!("; give the Ruby process below it: {pid}").into();
+        }
         E::NotRuby { .. } | E::NoSuchCommand { .. } => "; `rbloat` lists the Ruby processes",
         E::NotInContainer { .. } => "; `rbloat` lists the Ruby processes with both ids",
         E::Ambiguous { .. } => "; give one of these ids without --namespace-pid",

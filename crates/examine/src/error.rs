@@ -29,6 +29,8 @@ pub enum Error {
         pid: i32,
         /// The beginning of its command line.
         command: String,
+        /// The only Ruby process that it, or a program between them, started.
+        ruby: Option<i32>,
     },
     /// No process has this id in its container.
     #[error("no Ruby process has the id {namespace_pid} inside a container")]

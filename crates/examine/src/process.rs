@@ -36,8 +36,32 @@ fn with_id(pid: i32) -> Result<Target, Error> {
     let target = open_target(pid)?;
     match ruby::find_in(target.image(), target.modules()) {
         Some(_) => Ok(target),
-        None => Err(Error::NotRuby { pid, command: command(target.image()) }),
+        None => Err(Error::NotRuby {
+            pid,
+            command: command(target.image()),
+            ruby: only_ruby_below(pid),
+        }),
     }
+}
+
+/// Returns the only Ruby process below `pid`, an init or a shell, if there is one. Those below it do not count: they are its workers.
+fn only_ruby_below(pid: i32) -> Option<i32> {
+    let (mut next, mut seen, mut found) = (vec![pid], BTreeSet::from([pid]), None);
+    while let Some(parent) = next.pop() {
+        for child in linux::proc::children(parent) {
+            // Another rbloat may read one of them.
+            let is_copy = || linux::proc::member(child).is_none_or(|member| member.is_copy);
+            if !seen.insert(child) || is_copy() {
+                continue;
+            }
+            match (ruby(child), found) {
+                (Ok(Some(_)), Some(_)) => return None,
+                (Ok(Some(_)), None) => found = Some(child),
+                _ => next.push(child),
+            }
+        }
+    }
+    found
 }
 
 /// Opens a process that was found earlier.

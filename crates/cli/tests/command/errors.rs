@@ -49,6 +49,33 @@ fn a_zombie_has_no_memory() {
     ended.wait().unwrap();
 }
 
+/// Process 1 of a container is often an init, such as tini.
+#[test]
+fn the_only_ruby_process_below_an_init_or_a_shell_is_named() {
+    let started = |script: &str| {
+        let ruby = testkit::ruby();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script, "sh"]).arg(ruby.get_program()).args(ruby.get_args());
+        Target::start(shell.args(["--disable-gems", "-e", WAITING]))
+    };
+    let children = |pid: i32| {
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        children.unwrap().trim().to_owned()
+    };
+    let one = started("\"$@\"; true");
+    let (status, line) = complaint(&run(one.pid(), &[]));
+    assert_eq!(status, 3);
+    let expected = format!("; give the Ruby process below it: {}\n", children(one.pid()));
+    assert!(line.ends_with(&expected), "{line}");
+    assert!(one.finish());
+    // The second one starts when the first one is ready.
+    let two = started("exec 3<&0; \"$@\" | { read line; \"$@\" <&3; }; true");
+    let (status, line) = complaint(&run(two.pid(), &[]));
+    assert_eq!(status, 3);
+    assert!(line.ends_with("; `rbloat` lists the Ruby processes\n"), "{line}");
+    assert!(two.finish());
+}
+
 /// rbloat panicked: exit status 101.
 #[test]
 fn a_full_disk_behind_standard_error_changes_no_exit_status() {
