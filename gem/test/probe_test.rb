@@ -32,6 +32,17 @@ class ProbeTest < Minitest::Test
     assert_operator freed, :<, 0.05
   end
 
+  # A GC at any time frees nothing of it, so NativePressure is no remedy.
+  def test_a_leak_of_an_extension_is_no_case_for_native_pressure
+    setup = "require '#{Extension.compile(HOARD)}'; $kept = []"
+    _, seen, freed, verdict, = probe("$kept.concat(Array.new(100) { Hoard.new(50_000) })", setup: setup)
+    assert_operator seen, :<, 0.05
+    assert_operator freed, :<, 0.05
+    assert_match(/could free \d %\. What the GC could not free is retained by objects, or leaked: /, verdict)
+    verdict = probe("$kept.concat(Array.new(100) { Hoard.new(50_000) }.first(50))", setup: setup)[3]
+    assert_match(/ use Rbloat::NativePressure\. What the GC could not free is .* at each call\.\z/, verdict)
+  end
+
   def test_an_extension_that_reports_nothing_is_not_seen
     bytes, seen, freed, verdict, = probe("Array.new(100) { Hoard.new(50_000) }",
                                          setup: "require '#{Extension.compile(HOARD)}'")

@@ -43,9 +43,10 @@ module Rbloat
 
       text = "The block kept #{Units.binary(malloc_bytes)} of malloc's memory. " \
              "The GC knows about #{(seen * 100).round} % of it, and could free #{(freed * 100).round} %."
-      return text if seen >= Probe::ENOUGH
-
-      "#{text} Extensions do not report the rest, so it can pile up: free it explicitly, or use Rbloat::NativePressure."
+      # More collections free nothing of a leak.
+      text += Probe::UNSEEN if seen < Probe::ENOUGH && freed > 1 - Probe::ENOUGH
+      text += Probe::KEPT if freed < Probe::ENOUGH
+      text
     end
     alias_method :to_s, :verdict
   end
@@ -56,6 +57,9 @@ module Rbloat
     LITTLE = 16 * 1024
     # Less than 1, since extensions do not report the headers of chunks.
     ENOUGH = 0.75
+    UNSEEN = " Extensions do not report the rest, and dead parts of it pile up: free them explicitly, or use " \
+             "Rbloat::NativePressure."
+    KEPT = " What the GC could not free is retained by objects, or leaked: a leak keeps as much again at each call."
 
     class << self
       private
