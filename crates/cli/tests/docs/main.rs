@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
+mod command_lines;
+
 /// Pages that `scripts/docs` generates.
 const GENERATED: [&str; 3] =
     ["docs/commands.md", "docs/sample-report.html", "docs/sample-map.html"];
