@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use formats::RecordingError;
 
-use crate::remedy::{remedy, remedy_of_added, remedy_of_agent, remedy_of_recording};
+use crate::remedy::{
+    remedy, remedy_of_added, remedy_of_agent, remedy_of_recording, remedy_of_screen,
+};
 
 /// The reason why a command failed. Each message states the event, the reason, and a remedy.
 #[derive(Debug, thiserror::Error)]
@@ -96,11 +98,8 @@ pub(crate) enum Failure {
     NeedsOwners(&'static str),
     #[error("a snapshot has no texts: --show-strings needs a process or a core")]
     NoTexts,
-    #[error(
-        "`rbloat top` needs a terminal: {0}. `rbloat` lists the Ruby processes once, and `rbloat record PID` records the memory \
-         of a process over time"
-    )]
-    NoScreen(&'static str),
+    #[error("{}{}", .0, remedy_of_screen(.0))]
+    Top(top::Error),
     #[error("{}{}", .0, remedy_of_agent(.0))]
     Agent(agent::Error),
     #[error("cannot write the output: {0}")]
@@ -122,6 +121,18 @@ impl From<examine::Error> for Failure {
         match error {
             examine::Error::Supervise(error) => Self::Supervise(error),
             error => Self::Examine(error),
+        }
+    }
+}
+
+impl From<top::Error> for Failure {
+    fn from(error: top::Error) -> Self {
+        match error {
+            top::Error::Examine(error) => error.into(),
+            top::Error::Unwritable(error) => error.into(),
+            top::Error::Supervise(error) => error.into(),
+            top::Error::Output(error) => error.into(),
+            error @ top::Error::NoScreen(_) => Self::Top(error),
         }
     }
 }
@@ -187,7 +198,7 @@ impl Failure {
             | Self::MapOfFamilyFile
             | Self::NoAddress(_)
             | Self::NoExplanation(_)
-            | Self::NoScreen(_)
+            | Self::Top(_)
             | Self::NeedsOwners(_)
             | Self::NoTexts => 2,
             Self::UnreadableRecording { .. }

@@ -6,11 +6,9 @@ mod commands;
 mod comparison_folder;
 mod failure;
 mod naming;
-mod note;
 mod progress;
 mod recording_view;
 mod remedy;
-mod screen;
 mod terminal;
 
 use std::process::ExitCode;
@@ -37,7 +35,7 @@ fn main() -> ExitCode {
 fn print_panics() {
     let print_backtrace = std::panic::take_hook();
     examine::set_panic_hook(move |panic, message| {
-        screen::restore();
+        top::restore();
         match std::env::var_os("RUST_BACKTRACE") {
             Some(_) => print_backtrace(panic),
             None => terminal::complain(examine::defect(message)),

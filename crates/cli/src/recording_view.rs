@@ -9,8 +9,7 @@ use ledger::Size;
 use render::{age, bar, headline, sample as line, sparkline};
 use supervise::Watcher;
 
-use crate::failure::Failure;
-use crate::note::sentence;
+use crate::remedy::explained;
 use crate::terminal;
 
 /// The time between two lines if there is no terminal.
@@ -123,21 +122,20 @@ impl Watcher for View {
 
     fn capture(&mut self, process: (i32, u64), owners: bool) -> Result<Report, String> {
         let detail = if owners { Detail::OWNERS } else { Detail::CAUSES };
-        examine::report_of(process, self.capture, detail)
-            .map_err(|error| Failure::from(error).to_string())
+        examine::report_of(process, self.capture, detail).map_err(|error| explained(&error))
     }
 
     fn growth(&mut self, is_end: bool) -> Option<Result<(Who, Instant), String>> {
         let grown = self.growth.as_mut()?.growth(is_end)?;
         Some(grown.map_err(|note| match note {
-            Note::Failed(_, error) => format!("growth by code: {}", Failure::from(error)),
-            note => sentence(note),
+            Note::Failed(_, error) => format!("growth by code: {}", explained(&error)),
+            note => note.sentence(explained),
         }))
     }
 
     fn kept(&mut self, is_end: bool) -> Option<Result<Kept, String>> {
         let kept = self.kept.as_mut()?.result(is_end)?;
-        let kept = kept.map_err(|error| format!("what stays: {}", Failure::from(error)));
+        let kept = kept.map_err(|error| format!("what stays: {}", explained(&error)));
         if let Ok(kept) = &kept {
             self.last_kept = Some(kept.clone());
         }

@@ -37,6 +37,15 @@ pub(crate) fn remedy_of_agent(error: &agent::Error) -> &'static str {
     }
 }
 
+pub(crate) fn remedy_of_screen(error: &top::Error) -> &'static str {
+    match error {
+        top::Error::NoScreen(_) => {
+            ". `rbloat` lists the Ruby processes once, and `rbloat record PID` records the memory of a process over time"
+        }
+        _ => "",
+    }
+}
+
 /// Returns what the user can do about a file that is no snapshot.
 pub(crate) fn remedy_of_added(error: &examine::Error) -> Cow<'static, str> {
     match error {

@@ -1,5 +1,5 @@
 //! Standard output and standard error. Beside this module only clap (help and version), indicatif (the line of progress) and
-//! `screen` (`rbloat top`) write to them. clippy checks the rest.
+//! the crate `top` write to them. clippy checks the rest.
 //!
 //! Text may contain names that a process, a file or a file name chose. So each text passes [`plain`] on its way out.
 
@@ -11,12 +11,10 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anstream::ColorChoice;
+use render::plain;
 
 /// The width of output that does not go to a terminal, in columns.
 const WIDTH: usize = 120;
-
-/// The parameters of the escape sequences that select rbloat's styles, and clap's. None of them hides text.
-const STYLES: [&str; 7] = ["0", "1", "2", "4", "31", "32", "33"];
 
 /// True if no progress is shown.
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
@@ -40,11 +38,6 @@ pub(crate) fn width() -> usize {
 /// Returns true if standard output is a terminal.
 pub(crate) fn is_interactive() -> bool {
     io::stdout().is_terminal()
-}
-
-/// Returns true if standard input is a terminal.
-pub(crate) fn has_keyboard() -> bool {
-    io::stdin().is_terminal()
 }
 
 /// Returns true if standard output is shown in colours.
@@ -117,7 +110,7 @@ pub(crate) fn print_generated(bytes: &[u8]) -> io::Result<()> {
 
 /// Writes text to standard error, unless a screen is drawn. Errors are ignored: there is no other place to report them.
 pub(crate) fn print_error(text: &str) {
-    if crate::screen::is_taken() {
+    if top::is_taken() {
         return;
     }
     let _ = anstream::stderr().write_all(plain(text).as_bytes());
@@ -148,57 +141,4 @@ pub(crate) fn erase(lines: usize) -> io::Result<()> {
     let mut out = anstream::stdout().lock();
     write!(out, "\x1b[{lines}A\x1b[J")?;
     out.flush()
-}
-
-/// Escapes all characters but line breaks, styles, and plain text: no other sequence reaches a terminal.
-pub(crate) fn plain(text: &str) -> Cow<'_, str> {
-    let is_special = |it: char| it != '\n' && linux::is_control(it);
-    if !text.contains(is_special) {
-        return text.into();
-    }
-    let mut escaped = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(place) = rest.find(is_special) {
-        let (before, special) = rest.split_at(place);
-        escaped.push_str(before);
-        let style = style_at(special).unwrap_or_default();
-        let mut after = special[style.len()..].chars();
-        escaped.push_str(style);
-        if style.is_empty() {
-            escaped.extend(after.next().into_iter().flat_map(char::escape_debug));
-        }
-        rest = after.as_str();
-    }
-    escaped.push_str(rest);
-    escaped.into()
-}
-
-/// Returns the escape sequence of a style that `text` begins with.
-fn style_at(text: &str) -> Option<&str> {
-    let sequence = text.strip_prefix("\x1b[")?;
-    let (parameters, _) = sequence.split_once('m')?;
-    let is_style = parameters.split(';').all(|it| STYLES.contains(&it));
-    is_style.then(|| &text[.."\x1b[".len() + parameters.len() + "m".len()])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn terminal_sequences_in_names_are_escaped() {
-        let hostile = "\x1b]0;title\x07 \x1b[2J \u{9b}31m \u{202e}evil\u{2028}\u{200b}\r\x08\t";
-        let expected = "\\u{1b}]0;title\\u{7} \\u{1b}[2J \\u{9b}31m \\u{202e}evil\\u{2028}\\u{200b}\\r\\u{8}\\t";
-        assert_eq!(plain(hostile), expected);
-        // Hidden text, and sequences that never end.
-        assert_eq!(plain("\x1b[8mhidden\x1b["), "\\u{1b}[8mhidden\\u{1b}[");
-        assert_eq!(plain("\x1b[1;8m\x1b[31"), "\\u{1b}[1;8m\\u{1b}[31");
-    }
-
-    #[test]
-    fn text_styles_and_lines_pass_unchanged() {
-        for text in ["", "größer → 漢字\n\nb\\n", "\x1b[1m\x1b[31mred\x1b[0m\n"] {
-            assert_eq!(plain(text), text);
-        }
-    }
 }

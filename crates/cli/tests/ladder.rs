@@ -7,11 +7,12 @@ use std::path::Path;
 use cargo_metadata::{CargoOpt, DependencyKind, Metadata, MetadataCommand, Package};
 
 /// Each crate, and the lower crates that it uses.
-const LADDER: [(&str, &[&str]); 17] = [
+const LADDER: [(&str, &[&str]); 18] = [
     (
         "rbloat",
         &[
             "agent",
+            "top",
             "examine",
             "supervise",
             "archive",
@@ -38,6 +39,7 @@ const LADDER: [(&str, &[&str]); 17] = [
             "linux",
         ],
     ),
+    ("rbloat-top", &["examine", "supervise", "output", "render", "formats", "linux"]),
     (
         "rbloat-examine",
         &[

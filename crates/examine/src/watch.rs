@@ -66,6 +66,22 @@ pub enum Note {
     NoStacks(i32, Error),
 }
 
+impl Note {
+    /// Returns it as a sentence. `explain` returns the one on an error.
+    pub fn sentence(self, explain: impl Fn(&Error) -> String) -> String {
+        match self {
+            Self::NothingObserved => "the program ended before the observation began".into(),
+            Self::ProcessEnded(seconds) => format!("the process ended after {seconds} s"),
+            Self::Failed(seconds, error) => {
+                format!("the observation ended after {seconds} s: {}", explain(&error))
+            }
+            Self::NoStacks(pid, error) => {
+                format!("the stacks of process {pid} are unknown: {}", explain(&error))
+            }
+        }
+    }
+}
+
 /// The reason for which an observation ends before its time.
 pub enum End {
     /// The process ended.

@@ -15,8 +15,8 @@ use crate::arguments::{CaptureArguments, format_of, parse_time};
 use crate::commands::kept;
 use crate::commands::record::{shell_status, start};
 use crate::failure::{Failure, Outcome};
-use crate::note::sentence;
 use crate::progress::{Progress, with_time_left};
+use crate::remedy::explained;
 use crate::{naming, terminal};
 
 /// The time for which a process is watched, if the user gives none.
@@ -246,7 +246,7 @@ fn print(watched: Watched, arguments: &WhoArguments, files: Files) -> Result<(),
     };
     terminal::print_beside(is_taken, &text)?;
     for note in watched.notes {
-        terminal::complain(sentence(note));
+        terminal::complain(note.sentence(explained));
     }
     Ok(())
 }

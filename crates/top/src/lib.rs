@@ -1,7 +1,11 @@
-//! `rbloat top`. This thread draws and reads keys. One thread reads the kernel's figures ([`Rubies`]), another one captures
-//! processes ([`work`]), so that the keyboard works while a capture takes long.
+#![doc = include_str!("../README.md")]
+//!
+//! The calling thread draws and reads keys. One thread reads the kernel's figures ([`Rubies`]), another one captures processes
+//! (`work`), so that the keyboard works while a capture takes long.
 
+mod error;
 mod news;
+mod screen;
 mod view;
 mod work;
 
@@ -10,19 +14,18 @@ use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use examine::{Intervals, Rubies};
+use examine::{CaptureOptions, Intervals, Rubies};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use render::TopOrder;
 use supervise::{Event, Signals};
 
-use crate::arguments::CaptureArguments;
-use crate::failure::{Failure, Outcome};
-use crate::screen::{Key, Screen, take_keys};
+pub use error::Error;
+pub use screen::{is_taken, restore};
+
 use news::{News, NewsSender};
+use screen::{Key, Screen, take_keys};
 use view::{Action, View};
 use work::Worker;
 
@@ -36,41 +39,37 @@ const REDRAW: Duration = Duration::from_secs(1);
 /// The longest wait for the rest of a key's sequence.
 const REST_OF_KEY: Duration = Duration::from_millis(50);
 
-pub(crate) const EXAMPLES: &str = "\
-Examples:
-  rbloat top                watch all Ruby processes; ? shows the keys
-  rbloat top puma           only those with puma in their command lines
-  rbloat top --sort growth  the one that grows fastest first";
-
-#[derive(Debug, Args)]
-pub(crate) struct TopArguments {
-    /// Show only processes with this word in their command lines
-    #[arg(value_name = "WORD", default_value = "", hide_default_value = true)]
-    filter: String,
-    /// The order of the processes at first
-    #[arg(long, value_parser = order(), default_value = TopOrder::default().column(), value_name = "COLUMN")]
-    sort: TopOrder,
-    #[command(flatten)]
-    capture: CaptureArguments,
+/// What to show at first, and how to capture processes.
+#[derive(Debug)]
+pub struct Options {
+    /// The order of the processes.
+    pub order: TopOrder,
+    /// Only processes with this text in their command lines are shown.
+    pub filter: String,
+    /// The way to capture processes.
+    pub capture: CaptureOptions,
+    /// True if the terminal gets colours.
+    pub has_colours: bool,
+    /// Returns the sentence on an error, with what the user can do about it.
+    pub explain: fn(&examine::Error) -> String,
 }
 
-/// Reads the order of processes.
-fn order() -> impl TypedValueParser<Value = TopOrder> {
-    PossibleValuesParser::new(TopOrder::ALL.map(TopOrder::column)).map(|column| {
-        let order = TopOrder::ALL.into_iter().find(|order| order.column() == column);
-        order.expect("it is one of these columns")
-    })
-}
-
-pub(crate) fn run(arguments: &TopArguments) -> Result<Outcome, Failure> {
+/// Shows the Ruby processes of this machine until a key or a signal ends that. Returns the exit status.
+///
+/// # Errors
+/// If there is no terminal, or it is gone, or a thread cannot be started.
+///
+/// # Panics
+/// If a thread has ended by a panic.
+pub fn run(options: &Options) -> Result<u8, Error> {
     // Errors that concern all processes belong on the usual screen.
-    linux::proc::processes()?;
+    linux::proc::processes().map_err(examine::Error::from)?;
     let signals = Signals::block_for_screen()?;
-    let mut screen = Screen::take()?;
+    let mut screen = Screen::take(options.has_colours)?;
     let (sender, mut wake, news) = news::channel()?;
-    let mut worker = Worker::start(arguments.capture.options(), &sender)?;
+    let mut worker = Worker::start(options.capture, options.explain, &sender)?;
     let sampler = start_reading(sender)?;
-    let mut view = View::new(arguments.sort, &arguments.filter);
+    let mut view = View::new(options.order, &options.filter);
     let mut keyboard = Vec::new();
     let status = loop {
         receive(&news, &mut view, &worker);
@@ -93,7 +92,7 @@ pub(crate) fn run(arguments: &TopArguments) -> Result<Outcome, Failure> {
     drop(screen);
     // A capture that is interrupted would leave a zombie of its forked copy.
     let _no_capture = examine::one_at_a_time();
-    Ok(if status == 0 { Outcome::Done } else { Outcome::Ended(status) })
+    Ok(status)
 }
 
 /// Begins to read the kernel's figures, on a thread of its own.
@@ -119,7 +118,7 @@ fn wait(
     screen: &Screen,
     signals: &Signals,
     wake: &impl std::os::fd::AsFd,
-) -> Result<[bool; 2], Failure> {
+) -> Result<[bool; 2], Error> {
     use std::os::fd::AsFd;
     let descriptors = [screen.as_fd(), wake.as_fd(), signals.as_fd()];
     let mut polled = descriptors.map(|it| PollFd::new(it, PollFlags::POLLIN));
@@ -133,7 +132,7 @@ fn wait(
 }
 
 /// Handles the signals that have arrived. Returns the exit status if one of them ends rbloat.
-fn take_signals(signals: &Signals, screen: &mut Screen) -> Result<Option<u8>, Failure> {
+fn take_signals(signals: &Signals, screen: &mut Screen) -> Result<Option<u8>, Error> {
     while let Event::Signal { number, .. } = signals.next(Duration::ZERO)? {
         match Signal::try_from(number) {
             Ok(Signal::SIGTSTP) => stop(screen, signals)?,
@@ -147,7 +146,7 @@ fn take_signals(signals: &Signals, screen: &mut Screen) -> Result<Option<u8>, Fa
 }
 
 /// Stops rbloat as ^Z does, until it continues in the foreground.
-fn stop(screen: &mut Screen, signals: &Signals) -> Result<(), Failure> {
+fn stop(screen: &mut Screen, signals: &Signals) -> Result<(), Error> {
     screen.leave_for(|is_in_foreground| {
         // A process must not stay paused while rbloat is stopped.
         let _no_capture = examine::one_at_a_time();
@@ -167,7 +166,7 @@ fn stop(screen: &mut Screen, signals: &Signals) -> Result<(), Failure> {
 }
 
 /// Returns the keys that were pressed. `None` if the terminal is gone.
-fn read_keys(screen: &mut Screen, typed: &mut Vec<u8>) -> Result<Option<Vec<Key>>, Failure> {
+fn read_keys(screen: &mut Screen, typed: &mut Vec<u8>) -> Result<Option<Vec<Key>>, Error> {
     let Some(bytes) = screen.read() else { return Ok(None) };
     typed.extend(bytes);
     let mut keys = take_keys(typed, false);

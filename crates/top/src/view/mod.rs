@@ -12,12 +12,12 @@ use examine::{Id, Listed};
 use formats::CauseRow;
 use render::TopOrder;
 
-use super::news::{Answer, News};
-use super::work::{Job, JobKind, WATCHED};
+use crate::news::{Answer, News};
 use crate::screen::Key;
+use crate::work::{Job, JobKind, WATCHED};
 use page::{Content, Page};
 
-pub(super) struct View {
+pub(crate) struct View {
     processes: Vec<Listed>,
     refused: usize,
     causes: HashMap<Id, Causes>,
@@ -54,7 +54,7 @@ struct Growth {
 }
 
 /// What a key asks for.
-pub(super) enum Action {
+pub(crate) enum Action {
     None,
     Quit,
     Stop,
@@ -63,7 +63,7 @@ pub(super) enum Action {
 }
 
 impl View {
-    pub(super) fn new(order: TopOrder, filter: &str) -> Self {
+    pub(crate) fn new(order: TopOrder, filter: &str) -> Self {
         Self {
             processes: Vec::new(),
             refused: 0,
@@ -81,15 +81,15 @@ impl View {
         }
     }
 
-    pub(super) fn ids(&self) -> Vec<Id> {
+    pub(crate) fn ids(&self) -> Vec<Id> {
         self.listed().into_iter().map(|(process, _)| process.id).collect()
     }
 
-    pub(super) fn selected(&self) -> Option<Id> {
+    pub(crate) fn selected(&self) -> Option<Id> {
         self.selected
     }
 
-    pub(super) fn receive(&mut self, news: News) {
+    pub(crate) fn receive(&mut self, news: News) {
         match news {
             News::Processes(processes, refused) => {
                 (self.processes, self.refused) = (processes, refused);
@@ -140,7 +140,7 @@ impl View {
     }
 
     /// Changes what is shown, and returns what else is to be done.
-    pub(super) fn press(&mut self, key: Key) -> Action {
+    pub(crate) fn press(&mut self, key: Key) -> Action {
         self.message.clear();
         match key {
             Key::Stop => return Action::Stop,
@@ -271,7 +271,7 @@ impl View {
     }
 
     /// The lines of the screen.
-    pub(super) fn lines(&mut self, width: usize, height: usize) -> Vec<String> {
+    pub(crate) fn lines(&mut self, width: usize, height: usize) -> Vec<String> {
         let mut lines = match &self.page {
             Some(_) => self.page_lines(width, height),
             None => self.list_lines(width, height),

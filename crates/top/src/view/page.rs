@@ -4,7 +4,7 @@ use examine::{AllocatorCall, Id};
 use formats::{Report, TrimReport, Who};
 use render::TextOptions;
 
-use crate::commands::top::news::Answer;
+use crate::news::Answer;
 
 /// The owners in a report.
 const OWNERS: usize = 10;

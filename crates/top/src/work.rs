@@ -15,24 +15,23 @@ use linux::proc;
 use output::{Output, default_path};
 use supervise::{Pace, SHARE_OF_CAUSES};
 
-use super::news::{Answer, News, NewsSender};
-use crate::failure::Failure;
-use crate::note::sentence;
+use crate::error::Error;
+use crate::news::{Answer, News, NewsSender};
 
 /// The time between two rounds of captures, if they cost little, and between two captures of a round.
 const ROUND: Duration = Duration::from_secs(30);
 const BETWEEN_CAPTURES: Duration = Duration::from_millis(500);
 /// The time for which `w` watches a process.
-pub(super) const WATCHED: Duration = Duration::from_secs(60);
+pub(crate) const WATCHED: Duration = Duration::from_secs(60);
 
 /// Work that a key asked for.
-pub(super) struct Job {
-    pub(super) number: u64,
-    pub(super) id: Id,
-    pub(super) kind: JobKind,
+pub(crate) struct Job {
+    pub(crate) number: u64,
+    pub(crate) id: Id,
+    pub(crate) kind: JobKind,
 }
 
-pub(super) enum JobKind {
+pub(crate) enum JobKind {
     Report,
     Predict,
     Trim(Box<(formats::TrimReport, AllocatorCall)>),
@@ -42,12 +41,24 @@ pub(super) enum JobKind {
 }
 
 /// The thread that captures.
-pub(super) struct Worker {
+pub(crate) struct Worker {
     jobs: Sender<Job>,
     thread: JoinHandle<()>,
     shown: Arc<Mutex<Shown>>,
     capture: CaptureOptions,
+    explain: Explain,
     news: NewsSender,
+}
+
+/// Returns the sentence on an error, with what the user can do about it.
+type Explain = fn(&examine::Error) -> String;
+
+/// Returns an error as a sentence.
+fn sentence(error: &Error, explain: Explain) -> String {
+    match error {
+        Error::Examine(error) => explain(error),
+        error => error.to_string(),
+    }
 }
 
 /// The processes that are shown.
@@ -58,11 +69,16 @@ struct Shown {
 }
 
 impl Worker {
-    pub(super) fn start(capture: CaptureOptions, news: &NewsSender) -> io::Result<Self> {
+    pub(crate) fn start(
+        capture: CaptureOptions,
+        explain: Explain,
+        news: &NewsSender,
+    ) -> io::Result<Self> {
         let (sender, jobs) = mpsc::channel();
         let shown = Arc::<Mutex<Shown>>::default();
         let captures = Captures {
             capture,
+            explain,
             news: news.clone(),
             shown: shown.clone(),
             started: Instant::now(),
@@ -73,33 +89,34 @@ impl Worker {
         let thread = std::thread::Builder::new()
             .name("captures".into())
             .spawn(move || captures.run(&jobs))?;
-        Ok(Self { jobs: sender, thread, shown, capture, news: news.clone() })
+        Ok(Self { jobs: sender, thread, shown, capture, explain, news: news.clone() })
     }
 
-    pub(super) fn thread(&self) -> &JoinHandle<()> {
+    pub(crate) fn thread(&self) -> &JoinHandle<()> {
         &self.thread
     }
 
     /// Takes the processes that are shown. The selected one comes first in a round.
-    pub(super) fn follow(&self, ids: Vec<Id>, selected: Option<Id>) {
+    pub(crate) fn follow(&self, ids: Vec<Id>, selected: Option<Id>) {
         *lock(&self.shown) = Shown { ids, selected };
     }
 
-    pub(super) fn start_job(&self, job: Job) {
+    pub(crate) fn start_job(&self, job: Job) {
         let JobKind::Who(is_ended) = &job.kind else {
             // The thread ends only by a panic, which ends rbloat.
             let _ = self.jobs.send(job);
             return;
         };
         // It takes a minute, in which other processes may be captured.
-        let (capture, news, is_ended) = (self.capture, self.news.clone(), Arc::clone(is_ended));
+        let Self { capture, explain, .. } = *self;
+        let (news, is_ended) = (self.news.clone(), Arc::clone(is_ended));
         let watch = move || {
-            let answer = isolated(job.id.0, || who(job.id, capture, &is_ended));
-            let answer = answer.map_err(|failure| failure.to_string());
+            let answer = isolated(job.id.0, || who(job.id, capture, explain, &is_ended));
+            let answer = answer.map_err(|error| sentence(&error, explain));
             news.send(News::Done(job.number, answer));
         };
         if let Err(error) = std::thread::Builder::new().name("watch".into()).spawn(watch) {
-            let error = Failure::from(examine::Error::NoThread(error)).to_string();
+            let error = explain(&examine::Error::NoThread(error));
             self.news.send(News::Done(job.number, Err(error)));
         }
     }
@@ -111,6 +128,7 @@ fn lock(shown: &Mutex<Shown>) -> MutexGuard<'_, Shown> {
 
 struct Captures {
     capture: CaptureOptions,
+    explain: Explain,
     news: NewsSender,
     shown: Arc<Mutex<Shown>>,
     started: Instant,
@@ -127,7 +145,7 @@ impl Captures {
             match jobs.recv_timeout(BETWEEN_CAPTURES) {
                 Ok(Job { number, id, kind }) => {
                     let answer = isolated(id.0, || self.answer(id, kind));
-                    let answer = answer.map_err(|failure| failure.to_string());
+                    let answer = answer.map_err(|error| sentence(&error, self.explain));
                     self.news.send(News::Done(number, answer));
                 }
                 Err(RecvTimeoutError::Timeout) => self.take_causes(),
@@ -162,11 +180,11 @@ impl Captures {
         match report_of(id, self.capture, Detail::CAUSES) {
             Ok(report) => self.news.send(News::Causes(id, Ok(report.causes))),
             Err(error) if error.is_end() => {}
-            Err(error) => self.news.send(News::Causes(id, Err(Failure::from(error).to_string()))),
+            Err(error) => self.news.send(News::Causes(id, Err((self.explain)(&error)))),
         }
     }
 
-    fn answer(&self, id: Id, kind: JobKind) -> Result<Answer, Failure> {
+    fn answer(&self, id: Id, kind: JobKind) -> Result<Answer, Error> {
         Ok(match kind {
             JobKind::Report => {
                 let report = report_of(id, self.capture, Detail::OWNERS)?;
@@ -174,7 +192,7 @@ impl Captures {
                 Answer::Report(Box::new(report))
             }
             JobKind::Predict => {
-                let target = examine::target(id)?;
+                let target = examine::target(id).map_err(examine::Error::from)?;
                 let call = AllocatorCall::find(&target)?;
                 let (report, _) = examine::predict(&target, &call, self.capture)?;
                 Answer::Prediction(Box::new((report, call)))
@@ -192,18 +210,24 @@ impl Captures {
                 output.write(&snapshot.to_bytes())?;
                 Answer::Saved(path)
             }
-            JobKind::Who(is_ended) => who(id, self.capture, &is_ended)?,
+            JobKind::Who(is_ended) => who(id, self.capture, self.explain, &is_ended)?,
         })
     }
 }
 
 /// Watches the growth of a process.
-fn who(id: Id, capture: CaptureOptions, is_ended: &AtomicBool) -> Result<Answer, Failure> {
-    let watch = Watch::begin_with_stacks(&examine::target(id)?, capture, false)?;
+fn who(
+    id: Id,
+    capture: CaptureOptions,
+    explain: Explain,
+    is_ended: &AtomicBool,
+) -> Result<Answer, Error> {
+    let target = examine::target(id).map_err(examine::Error::from)?;
+    let watch = Watch::begin_with_stacks(&target, capture, false)?;
     let watched = watch.run(Some(WATCHED), |watch| match is_ended.load(Ordering::Relaxed) {
         true => Ok(Some(End::Wanted)),
         false => watch.end_of_process(),
     });
-    let notes = watched.notes.into_iter().map(sentence).collect();
+    let notes = watched.notes.into_iter().map(|note| note.sentence(explain)).collect();
     Ok(Answer::Who(Box::new((watched.who, notes))))
 }

@@ -9,7 +9,7 @@ use examine::{AllocatorCall, Id, Listed};
 use formats::{CauseRow, Report, TrimReport, Who};
 
 /// News of another thread.
-pub(super) enum News {
+pub(crate) enum News {
     /// The Ruby processes, and the number of processes that could not be examined.
     Processes(Vec<Listed>, usize),
     /// The causes of a process's memory, or the reason why they could not be read.
@@ -19,7 +19,7 @@ pub(super) enum News {
 }
 
 /// The result of a job.
-pub(super) enum Answer {
+pub(crate) enum Answer {
     Report(Box<Report>),
     Prediction(Box<(TrimReport, AllocatorCall)>),
     Trimmed(Box<TrimReport>),
@@ -31,13 +31,13 @@ pub(super) enum Answer {
 
 /// Sends news, and wakes the thread that draws.
 #[derive(Clone)]
-pub(super) struct NewsSender {
+pub(crate) struct NewsSender {
     sender: Sender<News>,
     wake: Arc<PipeWriter>,
 }
 
 impl NewsSender {
-    pub(super) fn send(&self, news: News) {
+    pub(crate) fn send(&self, news: News) {
         // The receiver may be gone at the end.
         let _ = self.sender.send(news);
         let _ = (&*self.wake).write(&[0]);
@@ -45,7 +45,7 @@ impl NewsSender {
 }
 
 /// Returns a way to send news, a pipe that can be read when there are some, and the news.
-pub(super) fn channel() -> io::Result<(NewsSender, PipeReader, Receiver<News>)> {
+pub(crate) fn channel() -> io::Result<(NewsSender, PipeReader, Receiver<News>)> {
     let (sender, news) = mpsc::channel();
     let (reader, writer) = io::pipe()?;
     Ok((NewsSender { sender, wake: Arc::new(writer) }, reader, news))

@@ -1,4 +1,4 @@
-//! The whole screen of a terminal: for `rbloat top`.
+//! The whole screen of a terminal.
 //!
 //! While a [`Screen`] exists, the terminal is in raw mode and shows its other screen. It is restored when that value is
 //! dropped, before the message of a panic, and before rbloat is stopped by ^Z.
@@ -14,10 +14,11 @@ use ratatui_core::layout::{Position, Size};
 use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::terminal::Terminal;
 use ratatui_core::text::{Line, Span};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
+use rustix::termios::{
+    OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr,
+};
 
-use crate::failure::Failure;
-use crate::terminal;
+use crate::error::Error;
 
 /// The other screen, without a cursor; a line that is too long is cut off.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?7l\x1b[?25l\x1b[2J";
@@ -38,17 +39,16 @@ impl Screen {
     ///
     /// # Errors
     /// If standard input or output is no terminal, or one that can only print lines.
-    pub(crate) fn take() -> Result<Self, Failure> {
+    pub(crate) fn take(has_colours: bool) -> Result<Self, Error> {
         let is_dumb = std::env::var_os("TERM").is_none_or(|it| it.is_empty() || it == "dumb");
-        let why = match (terminal::has_keyboard(), terminal::is_interactive(), is_dumb) {
-            (true, true, false) => {
-                return Ok(Self::of(stdin()?, stdout()?, terminal::has_colours())?);
-            }
+        let (keyboard, output) = (stdin()?, stdout()?);
+        let why = match (isatty(&keyboard), isatty(&output), is_dumb) {
+            (true, true, false) => return Ok(Self::of(keyboard, output, has_colours)?),
             (_, false, _) => "standard output is not a terminal",
             (false, ..) => "standard input is not a terminal",
             _ => "this terminal can only print lines (TERM is dumb or not set)",
         };
-        Err(Failure::NoScreen(why))
+        Err(Error::NoScreen(why))
     }
 
     /// Takes the terminal that `keyboard` and `output` are open on.
@@ -122,7 +122,8 @@ impl Drop for Screen {
 }
 
 /// Returns true while a screen is drawn, which other output would spoil.
-pub(crate) fn is_taken() -> bool {
+#[must_use]
+pub fn is_taken() -> bool {
     to_restore().is_some()
 }
 
@@ -131,7 +132,7 @@ fn to_restore() -> std::sync::MutexGuard<'static, Option<(File, Termios)>> {
 }
 
 /// Restores the terminal if it is taken. Errors are ignored: then the terminal is gone.
-pub(crate) fn restore() {
+pub fn restore() {
     if let Some((mut terminal, modes)) = to_restore().take() {
         let _ = terminal.write_all(LEAVE);
         let _ = tcsetattr(&terminal, OptionalActions::Now, &modes);
@@ -168,7 +169,7 @@ pub(crate) fn draw_lines<B: Backend>(
 
 /// Returns a line of text with rbloat's styles. All else in it is escaped.
 fn styled(text: &str) -> Line<'static> {
-    let text = terminal::plain(text);
+    let text = render::plain(text);
     let mut spans = Vec::new();
     let mut style = Style::new();
     for (index, part) in text.split("\x1b[").enumerate() {
@@ -443,13 +444,13 @@ mod tests {
         let (mut master, slave) = (File::from(pty.master), File::from(pty.slave));
         let modes = || format!("{:?}", tcgetattr(&slave).unwrap());
         let before = modes();
-        crate::print_panics();
+        examine::set_panic_hook(|_, _| restore());
         let screen = Screen::of(slave.try_clone().unwrap(), slave.try_clone().unwrap(), true);
         assert_ne!(modes(), before);
         // One of a single process is that process's failure, whatever thread it is of.
-        let panics = || -> Result<(), Failure> { panic!("on purpose") };
+        let panics = || -> Result<(), Error> { panic!("on purpose") };
         let panics_on_a_thread = || linux::both(|| (), panics).1;
-        for examine in [&panics as &dyn Fn() -> Result<(), Failure>, &panics_on_a_thread] {
+        for examine in [&panics as &dyn Fn() -> Result<(), Error>, &panics_on_a_thread] {
             let failure = examine::isolated(42, examine).unwrap_err().to_string();
             assert!(
                 failure.contains("process 42") && failure.contains("on purpose ("),
