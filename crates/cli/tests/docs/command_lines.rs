@@ -262,3 +262,23 @@ fn every_exit_status_on_a_page_is_one_of_the_program() {
         }
     }
 }
+
+#[test]
+fn a_command_without_json_has_a_reason() {
+    let help = Command::new(env!("CARGO_BIN_EXE_rbloat")).arg("help").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let (_, commands) = help.split_once("Commands:\n").unwrap();
+    let commands = commands.lines().take_while(|line| !line.is_empty());
+    let names = commands.filter(|line| !line.starts_with("   ")).map(|line| line.trim().split(' ').next().unwrap());
+    let mut program = Program::default();
+    let mut number = 0;
+    for name in names.filter(|name| *name != "help") {
+        number += 1;
+        let has_json = program.options(name).unwrap().contains("--json");
+        let note = read("docs/design/025-commands.md");
+        let reasons = note.split("A command without `--json` has a reason:").nth(1).unwrap();
+        let has_reason = reasons.lines().any(|line| line.starts_with("- ") && line.contains(&format!("`{name}`")));
+        assert!(has_json || has_reason, "{name} has neither --json nor a reason in docs/design/025-commands.md");
+    }
+    assert!(number > 10, "{help}");
+}
