@@ -79,7 +79,7 @@ pub(crate) enum Failure {
     )]
     ManyReports,
     #[error(
-        "a recording has the memory over time only: give no option but --output, or a process, a snapshot or a core"
+        "a recording has the memory over time only: give no option but --output and --json, or a process, a snapshot or a core"
     )]
     NeedlessOfRecording,
     #[error("with a recording, each further name must be that of a recording, and end in .jsonl")]

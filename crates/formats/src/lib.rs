@@ -7,6 +7,7 @@ mod confidence;
 mod csv;
 mod deployment;
 mod diff;
+mod explanations;
 mod family;
 mod growth_sample;
 mod kept;
@@ -18,6 +19,7 @@ mod processes;
 mod recording;
 mod report;
 mod snapshot;
+mod stability;
 mod trim;
 mod untrusted;
 mod verdict;
@@ -45,6 +47,7 @@ pub use diff::{
     DiffVerdict, DominatorChange, Doubt, InterpreterChange, KeptChange, KeptNative, OwnerChange,
     PinChange, Rate, SizeClassChange, Subject, Trajectory, UnreadPoint, WasteChange,
 };
+pub use explanations::{Explanation, Explanations};
 pub use family::{
     CopiedOwner, Family, FamilyCause, FamilyDiff, FamilyLimit, FamilyMember, FamilyPoint,
     FamilyServer, FamilyStep, GroupParts, IdenticalPages, LateCode, LateFile, LateGem,
@@ -70,6 +73,9 @@ pub use report::{
     WasteContents, WasteGroup, WasteRow, milliseconds,
 };
 pub use snapshot::{FORMAT, READ_FORMATS, Section, Snapshot, SnapshotError, SnapshotKind};
+pub use stability::{
+    GrowthRate, MemoryLevel, MemoryMeasure, MemoryShape, RecordingStability, Stability, TimeToLimit,
+};
 pub use trim::{
     FamilyTrim, TrimConclusion, TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint,
 };
@@ -108,7 +114,7 @@ pub trait Content: Serialize {
 pub type Schema = fn() -> serde_json::Value;
 
 /// The kind of each document, and its schema.
-pub const SCHEMAS: [(&str, Schema); 11] = [
+pub const SCHEMAS: [(&str, Schema); 13] = [
     (Processes::KIND, schema::<Processes>),
     (Report::KIND, schema::<Report>),
     (Diff::KIND, schema::<Diff>),
@@ -120,6 +126,8 @@ pub const SCHEMAS: [(&str, Schema); 11] = [
     (Who::KIND, schema::<Who>),
     (Kept::KIND, schema::<Kept>),
     (Why::KIND, schema::<Why>),
+    (Stability::KIND, schema::<Stability>),
+    (Explanations::KIND, schema::<Explanations>),
 ];
 
 /// Returns a document as JSON, with a line break at its end. `summary` is its content in one sentence. Control characters

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use formats::{Explanation, Explanations};
+
 use crate::text::BOLD;
 
 /// The pages with a section for each word. A section whose heading begins with "The" is for readers of the page only. `../docs` has links to
@@ -26,14 +28,48 @@ pub fn explained_words() -> impl Iterator<Item = &'static str> {
 /// are the same.
 #[must_use]
 pub fn explanation(word: &str, width: usize) -> Option<String> {
-    let mut words = sections().filter(|(it, _)| it.eq_ignore_ascii_case(word));
-    let (word, text) = words.next().or_else(|| names().find(|(name, _)| is_name(name, word)))?;
+    let (word, text) = find(word)?;
     let mut out = format!("{BOLD}{word}{BOLD:#}\n");
-    for paragraph in text.split("\n\n") {
-        let words: Vec<_> = paragraph.split_whitespace().collect();
-        let _ = write!(out, "\n{}\n", textwrap::fill(&words.join(" "), width.max(20)));
+    for paragraph in paragraphs(text) {
+        let _ = write!(out, "\n{}\n", textwrap::fill(&paragraph, width.max(20)));
     }
     Some(out)
+}
+
+/// Returns the explanation of a word, or of all words, as data. `None` if there is none.
+#[must_use]
+pub fn explanations(word: Option<&str>) -> Option<Explanations> {
+    let found: Vec<_> = match word {
+        Some(word) => vec![find(word)?],
+        None => sections().chain(names()).collect(),
+    };
+    let explanation = |(word, text): (&str, &str)| Explanation {
+        word: word.into(),
+        text: paragraphs(text).collect::<Vec<_>>().join("\n\n"),
+    };
+    Some(Explanations { explanations: found.into_iter().map(explanation).collect() })
+}
+
+/// Returns explanations in one sentence.
+#[must_use]
+pub fn explanations_summary(explanations: &Explanations) -> String {
+    match &explanations.explanations[..] {
+        [Explanation { word, text }] => {
+            let sentence = text.split_inclusive(". ").next().unwrap_or_default();
+            format!("{word}: {}", sentence.trim_end())
+        }
+        many => format!("rbloat explains {} words.", many.len()),
+    }
+}
+
+fn find(word: &str) -> Option<(&'static str, &'static str)> {
+    let mut words = sections().filter(|(it, _)| it.eq_ignore_ascii_case(word));
+    words.next().or_else(|| names().find(|(name, _)| is_name(name, word)))
+}
+
+/// The paragraphs of a text, each in one line.
+fn paragraphs(text: &str) -> impl Iterator<Item = String> {
+    text.split("\n\n").map(|it| it.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// The headings and texts of the pages.

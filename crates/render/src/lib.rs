@@ -42,7 +42,7 @@ pub use answers::{Answer, Row, answers, duckdb_mark};
 pub use comparison::{comparison, comparison_on_terminal, recommendation};
 pub use diff::diff;
 pub use dump::saved_dump;
-pub use explain::{explained_words, explanation};
+pub use explain::{explained_words, explanation, explanations, explanations_summary};
 pub use family::{family, family_summary, saved_family};
 pub use family_diff::{family_diff, family_diff_summary};
 pub use fix::fix;

@@ -1,4 +1,5 @@
 use clap::Args;
+use formats::to_json;
 
 use crate::failure::{Failure, Outcome};
 use crate::terminal;
@@ -15,9 +16,20 @@ pub(crate) struct ExplainArguments {
     /// a name in parentheses, such as imemo_iseq
     #[arg(value_name = "WORD")]
     word: Option<String>,
+    /// Print the explanation, or all of them, as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome, Failure> {
+    if arguments.json {
+        let word = arguments.word.as_deref();
+        let explanations = render::explanations(word)
+            .ok_or_else(|| Failure::NoExplanation(word.unwrap_or_default().into()))?;
+        let summary = render::explanations_summary(&explanations);
+        terminal::print(&to_json(&explanations, &summary))?;
+        return Ok(Outcome::Done);
+    }
     let text = match &arguments.word {
         Some(word) => render::explanation(word, terminal::width())
             .ok_or_else(|| Failure::NoExplanation(word.clone()))?,

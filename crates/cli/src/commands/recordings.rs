@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{self, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use diagnosis::MemorySeries;
 use examine::{Sandbox, SandboxOptions};
-use formats::Recording;
+use formats::{Recording, Stability, to_json};
 use output::Output;
 use render::Plot;
 
@@ -17,6 +18,7 @@ use crate::terminal;
 pub(crate) fn run(
     files: &[PathBuf],
     output: Option<&Path>,
+    is_json: bool,
     sandbox: SandboxOptions,
 ) -> Result<Outcome, Failure> {
     let format = output.map(|path| format_of(path, &FORMATS)).transpose()?;
@@ -25,17 +27,29 @@ pub(crate) fn run(
     let opened = output.map(Output::open).transpose()?;
     let is_taken = opened.as_ref().is_some_and(Output::is_standard_output);
     Sandbox::new(sandbox, &opened).begin();
-    let mut plot = Plot::default();
+    let (mut plot, mut stability, mut summary) =
+        (Plot::default(), Stability::default(), Vec::new());
     // One after the other, since a long recording takes far more memory than its drawing.
     for input in inputs {
-        plot.add(&input.name(), &input.read()?);
+        let name = input.name();
+        let recording = input.read()?;
+        plot.add(&name, &recording);
+        let series = MemorySeries::of(&recording);
+        summary.push(format!("{name}: {}", render::stable_point(&series)));
+        stability.recordings.push(diagnosis::stability(name, &series));
     }
+    let json = || to_json(&stability, &summary.join(" "));
     if let (Some(opened), Some(format)) = (opened, format) {
         opened.write(&match format {
             Format::Html => plot.render_html().into_bytes(),
             Format::Svg => plot.render_svg().into_bytes(),
             Format::Png => plot.render_png(),
+            Format::Json => json().into_bytes(),
         })?;
+    }
+    if is_json {
+        terminal::print_beside(is_taken, &json())?;
+        return Ok(Outcome::Done);
     }
     terminal::print_beside(is_taken, &plot.render_text(terminal::width()))?;
     let shown = |path: &Path| path.display().to_string();
@@ -56,17 +70,18 @@ pub(crate) fn run(
     Ok(Outcome::Done)
 }
 
-/// The format of a picture.
+/// The format of a file: a picture, or the judgement on the memory.
 #[derive(Clone, Copy)]
 enum Format {
     Html,
     Svg,
     Png,
+    Json,
 }
 
 /// The formats by the extensions of file names.
-const FORMATS: [(&str, Format); 3] =
-    [("html", Format::Html), ("svg", Format::Svg), ("png", Format::Png)];
+const FORMATS: [(&str, Format); 4] =
+    [("html", Format::Html), ("svg", Format::Svg), ("png", Format::Png), ("json", Format::Json)];
 
 /// The file of a recording.
 pub(crate) struct Input {

@@ -26,7 +26,7 @@ pub(crate) const USAGE: &str = "\
 rbloat report [OPTIONS] <PID|WORD|FILE>
        rbloat report --tree [OPTIONS] <PID|WORD>...
        rbloat report --tree [OPTIONS] --cgroup <PATH>
-       rbloat report [-o <FILE>] <RECORDING>...";
+       rbloat report [-o <FILE>] [--json] <RECORDING>...";
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
@@ -145,7 +145,12 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     }
     if let Some(files) = recordings_among(arguments)? {
         let sandbox = arguments.source.capture.sandbox.options();
-        return recordings::run(&files, arguments.output.as_deref(), sandbox);
+        return recordings::run(
+            &files,
+            arguments.output.as_deref(),
+            arguments.wanted.json,
+            sandbox,
+        );
     }
     if !arguments.more.is_empty() {
         return Err(Failure::ManyReports);
@@ -257,7 +262,8 @@ fn recordings_among(arguments: &ReportArguments) -> Result<Option<Vec<PathBuf>>,
         number if number < names.len() => return Err(Failure::NotOnlyRecordings),
         _ => {}
     }
-    let is_plain = arguments.wanted == WantedArguments::default() && arguments.source.is_plain();
+    let wanted = WantedArguments { json: arguments.wanted.json, ..WantedArguments::default() };
+    let is_plain = arguments.wanted == wanted && arguments.source.is_plain();
     if is_plain { Ok(Some(files)) } else { Err(Failure::NeedlessOfRecording) }
 }
 

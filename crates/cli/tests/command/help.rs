@@ -1,6 +1,8 @@
 //! The help of each command.
 
-use crate::rbloat;
+use formats::Explanations;
+
+use crate::{document, rbloat};
 
 fn shown(arguments: &[&str]) -> String {
     let output = rbloat().args(arguments).output().unwrap();
@@ -51,6 +53,16 @@ fn short_help_fits_one_screen_with_three_examples() {
     assert!(help.lines().count() <= 24, "{help}");
     assert!(commands.iter().all(|command| help.contains(&format!("\n  {command} "))), "{help}");
     assert_fits(&shown(&["--help"]));
+}
+
+#[test]
+fn explanations_are_also_data() {
+    let json = |words: &[&str]| document::<Explanations>(shown(words).as_bytes()).explanations;
+    let all = json(&["explain", "--json"]);
+    assert_eq!(all.len(), shown(&["explain"]).lines().count());
+    let one = json(&["explain", "Arena", "--json"]);
+    assert_eq!(one.len(), 1);
+    assert!(all.contains(&one[0]) && !one[0].text.contains("  "), "{one:?}");
 }
 
 #[test]

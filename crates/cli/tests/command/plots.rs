@@ -4,12 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use diagnosis::{MemorySeries, Shape};
-use formats::{Line, Sample};
+use formats::{Line, MemoryShape, Sample, Stability};
 use tempfile::TempDir;
 use testkit::{Browser, Target};
 
 use crate::record::Recorder;
-use crate::{complaint, rbloat};
+use crate::{complaint, document, rbloat};
 
 /// Records `steps` steps of a scenario, and returns a series with a sample after each. The samples are two seconds
 /// apart, because steps take longer on a busy machine, and growth would seem to slow down.
@@ -173,6 +173,33 @@ fn svg_and_png_are_whole_pictures() {
 }
 
 #[test]
+fn the_judgement_on_recordings_is_also_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = synthetic(folder.path());
+    let file = folder.path().join("a.json");
+    let report = || {
+        let mut command = rbloat();
+        command.arg("report").arg(&recording);
+        command
+    };
+    let printed: Stability = document(&report().arg("--json").output().unwrap().stdout);
+    let shown = report().arg("-o").arg(&file).output().unwrap();
+    let written: Stability = document(&fs::read(&file).unwrap());
+    assert_eq!(printed, written);
+    let [judged] = &printed.recordings[..] else { panic!("{printed:?}") };
+    assert_eq!((judged.name.as_str(), judged.shape), ("synthetic", MemoryShape::Growth));
+    // It grows by 40 KiB in a second.
+    let growth = judged.growth.unwrap();
+    assert!((growth.bytes_per_second / 40_960.0 - 1.0).abs() < 0.2, "{growth:?}");
+    assert!(growth.low <= growth.bytes_per_second && growth.bytes_per_second <= growth.high);
+    let limit = judged.limit.unwrap();
+    assert!(limit.min_seconds <= limit.seconds && limit.seconds > 0.0, "{limit:?}");
+    assert!(judged.oom_kills > 0 && judged.level.is_none(), "{judged:?}");
+    let text = String::from_utf8(shown.stdout).unwrap();
+    assert!(text.contains("still growing by about "), "{text}");
+}
+
+#[test]
 fn what_is_no_recording_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
@@ -194,7 +221,11 @@ fn what_is_no_recording_is_told() {
         (vec![write("c.jsonl", &(first.replace(":1,", ":9,") + "\n"))], 3, "has version 9"),
         (vec![write("d.jsonl", &(first + "\n\n{}\n"))], 3, "line 2 is invalid"),
         (vec![unnamed.clone()], 3, "reads recordings, whose names end in .jsonl"),
-        (vec![good.into(), "-o".into(), "a.gif".into()], 2, "must end in .html, .svg or .png"),
+        (
+            vec![good.into(), "-o".into(), "a.gif".into()],
+            2,
+            "must end in .html, .svg, .png or .json",
+        ),
         (vec![good.into(), "--waste".into()], 2, "no option but --output"),
         (vec![good.into(), "--max-pause=1s".into()], 2, "no option but --output"),
         (vec![good.into(), "--capture=freeze".into()], 2, "no option but --output"),

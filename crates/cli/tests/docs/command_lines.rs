@@ -269,7 +269,9 @@ fn a_command_without_json_has_a_reason() {
     let help = String::from_utf8(help.stdout).unwrap();
     let (_, commands) = help.split_once("Commands:\n").unwrap();
     let commands = commands.lines().take_while(|line| !line.is_empty());
-    let names = commands.filter(|line| !line.starts_with("   ")).map(|line| line.trim().split(' ').next().unwrap());
+    let names = commands
+        .filter(|line| !line.starts_with("   "))
+        .map(|line| line.trim().split(' ').next().unwrap());
     let mut program = Program::default();
     let mut number = 0;
     for name in names.filter(|name| *name != "help") {
@@ -277,8 +279,13 @@ fn a_command_without_json_has_a_reason() {
         let has_json = program.options(name).unwrap().contains("--json");
         let note = read("docs/design/025-commands.md");
         let reasons = note.split("A command without `--json` has a reason:").nth(1).unwrap();
-        let has_reason = reasons.lines().any(|line| line.starts_with("- ") && line.contains(&format!("`{name}`")));
-        assert!(has_json || has_reason, "{name} has neither --json nor a reason in docs/design/025-commands.md");
+        let has_reason = reasons
+            .lines()
+            .any(|line| line.starts_with("- ") && line.contains(&format!("`{name}`")));
+        assert!(
+            has_json || has_reason,
+            "{name} has neither --json nor a reason in docs/design/025-commands.md"
+        );
     }
     assert!(number > 10, "{help}");
 }
