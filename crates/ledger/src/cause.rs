@@ -8,6 +8,8 @@ pub enum Cause {
     RubyLiveSlots,
     /// Free slots on resident heap pages: fragmentation at Ruby's level.
     RubyFreeSlots,
+    /// Memory of the transient heap that no object has (up to 3.2).
+    RubyTransient,
     /// Headers of heap pages, and padding behind their last slot.
     RubyOverhead,
     /// Malloc'ed bytes that Ruby objects hold: strings, arrays, hashes, instance variables.
@@ -57,9 +59,10 @@ impl Cause {
     }
 
     /// All causes, in display order.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::RubyLiveSlots,
         Self::RubyFreeSlots,
+        Self::RubyTransient,
         Self::RubyOverhead,
         Self::RubyMalloc,
         Self::RubyVm,
@@ -88,6 +91,7 @@ impl Cause {
         match self {
             Self::RubyLiveSlots => "ruby.live_slots",
             Self::RubyFreeSlots => "ruby.free_slots",
+            Self::RubyTransient => "ruby.transient",
             Self::RubyOverhead => "ruby.overhead",
             Self::RubyMalloc => "ruby.malloc",
             Self::RubyVm => "ruby.vm",
@@ -117,7 +121,7 @@ impl Cause {
         match self {
             Self::MallocUnreturned | Self::MallocMuzzy => CauseGroup::Unreturned,
             Self::MallocFragmented => CauseGroup::Fragmented,
-            Self::MallocTop | Self::MallocCached => CauseGroup::KeptForReuse,
+            Self::RubyTransient | Self::MallocTop | Self::MallocCached => CauseGroup::KeptForReuse,
             Self::RubyLiveSlots | Self::RubyMalloc => CauseGroup::RubyObjects,
             Self::RubyFreeSlots => CauseGroup::FreeSlots,
             Self::StackThreads | Self::StackFibers => CauseGroup::Stacks,

@@ -57,6 +57,8 @@ pub struct ObjectSpace {
     pub transient_heap: Option<Range<Address>>,
     /// The slots of the objects with memory there, ascending, and its resident bytes; empty unless everything was read.
     pub transient: Vec<(u32, u32)>,
+    /// The parts of it that no object has, ascending.
+    pub transient_free: Vec<Range<Address>>,
     /// The memory of heap pages that Ruby has freed and keeps, or has mapped and not used yet, ascending (from 4.1 on).
     pub free_pages: Vec<Range<Address>>,
     /// Malloc'ed memory of which only a part is in use: the collector's array of pages and stack of objects to mark, and the tables

@@ -92,7 +92,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
     let (image, interpreter) = (basics.image, basics.interpreter);
     let context = Context::new(basics, &heap);
     let bitmaps = Bitmaps::find(image, &heap)?;
-    let transient_heap = TransientHeap::find(image, interpreter, depth);
+    let transient_heap = TransientHeap::find(image, interpreter);
     let mut read = slots::read(&context, bitmaps, transient_heap.as_ref(), depth)?;
     let Classes { mut classes, names, imemo_types, mut findings, singletons } =
         classes::resolve(&context, &mut read, depth)?;
@@ -126,6 +126,10 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
             .chain(index)
             .collect(),
         free_pages: pool.map(|it| it.free).unwrap_or_default(),
+        transient_free: transient_heap
+            .as_ref()
+            .map(|heap| heap.free(read.transient_used))
+            .unwrap_or_default(),
         transient_heap: transient_heap.map(|heap| heap.range),
         transient: read.transient,
         collector_address: heap.spaces.first().map(|space| space.list_head),

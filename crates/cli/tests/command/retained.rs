@@ -240,6 +240,34 @@ fn young_collections_hold_their_memory() {
     assert!(target.finish());
 }
 
+/// 20 of 130 MiB were memory of live objects, but these had left it: their memory is malloc's once they are old.
+#[test]
+fn what_old_collections_have_left_is_free() {
+    let target = Target::bare_ruby(
+        "require 'objspace'
+         ROWS = Array.new(200_000) { |at| [at, 1, 2, 3, 4, 5, 6, 7, 8, 9] }
+         4.times { GC.start }
+         bytes = ObjectSpace.memsize_of_all
+         puts %(ready {\"bytes\": #{bytes}, \"version\": \"#{RUBY_VERSION}\"}); $stdout.flush; $stdin.read",
+    );
+    if target.truth["version"].as_str() >= Some("3.3") {
+        return testkit::skip("this Ruby has no transient heap");
+    }
+    let whole = crate::report(target.pid());
+    // Ruby counts bytecode and tables, too, and malloc rounds sizes up.
+    let held = crate::bytes(&whole, "ruby.live_slots") + crate::bytes(&whole, "ruby.malloc");
+    let truth = target.number("bytes");
+    assert!(held * 10 <= truth * 11, "{held} of {truth}");
+    let free = crate::bytes(&whole, "ruby.transient");
+    assert!(free > 8 << 20, "{free} {:?}", whole.causes);
+    // The same without owners.
+    let pid = target.pid().to_string();
+    let output = rbloat().args(["report", &pid, "--owners", "0", "--json"]).output().unwrap();
+    let report: Report = document(&output.stdout);
+    assert_eq!(crate::bytes(&report, "ruby.transient"), free);
+    assert!(target.finish());
+}
+
 #[test]
 fn why_refuses_what_it_cannot_explain() {
     let folder = tempfile::tempdir().unwrap();

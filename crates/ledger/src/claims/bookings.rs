@@ -94,7 +94,10 @@ impl<'a> Bookings<'a> {
         carved.extend(of(&objects.fiber_stacks, Cause::StackFibers));
         carved.extend(of(&objects.jit_code, Cause::RubyJit));
         // Small arrays, hashes and structs up to Ruby 3.2.
-        carved.extend(of(objects.transient_heap.as_slice(), Cause::RubyMalloc));
+        carved.extend(of(&objects.transient_free, Cause::RubyTransient));
+        let used =
+            objects.transient_heap.iter().flat_map(|heap| without(heap, &objects.transient_free));
+        carved.extend(used.map(|range| Span::new(range, Cause::RubyMalloc)));
         carved.extend(of(&objects.free_pages, Cause::RubyFreeSlots));
         carved.sort_by_key(|span| span.range.start);
         let mut overlaps = Clashes::default();
@@ -145,7 +148,9 @@ impl<'a> Bookings<'a> {
             }
         });
         let spans = Overlay::new(carved.iter().cloned(), spans, |upper, lower| {
-            if upper.cause != Cause::RubyMalloc || !is_in_use(lower.cause) {
+            // Up to 2.7 Ruby has its transient heap from malloc.
+            let is_transient = matches!(upper.cause, Cause::RubyMalloc | Cause::RubyTransient);
+            if !is_transient || !is_in_use(lower.cause) {
                 carved_clashes.note(upper, lower);
             }
         });
@@ -205,6 +210,16 @@ fn part_of(extent: &Extent, start: Cut, end: Cut) -> Extent {
         blocks: first..extent.blocks.end.min(end.block).max(first),
         ..extent.clone()
     }
+}
+
+/// The parts of a range around these, which are ascending and disjoint, and lie in it.
+fn without(
+    range: &Range<Address>,
+    parts: &[Range<Address>],
+) -> impl Iterator<Item = Range<Address>> {
+    let ends = std::iter::once(range.start).chain(parts.iter().map(|part| part.end));
+    let starts = parts.iter().map(|part| part.start).chain([range.end]);
+    ends.zip(starts).map(|(end, start)| end..start).filter(|part| part.start < part.end)
 }
 
 /// Those of `all`, which are ascending and disjoint, that overlap `within`.

@@ -28,7 +28,11 @@ pub(crate) const CAUSE_LEGEND: [LegendEntry; 17] = [
     group("in use, owner not traced", Colour::Untraced, &[Cause::MallocInUse]),
     group("unknown", Colour::Unknown, &[Cause::Unknown]),
     group("headers and metadata", Colour::Overhead, &[Cause::MallocOverhead, Cause::RubyOverhead]),
-    group("free slots", Colour::FreeSlots, &[Cause::RubyFreeSlots]),
+    group(
+        "free, in Ruby's heaps",
+        Colour::FreeSlots,
+        &[Cause::RubyFreeSlots, Cause::RubyTransient],
+    ),
     group("free, in malloc's caches", Colour::Cached, &[Cause::MallocCached]),
     group("free, at the top of arenas", Colour::Top, &[Cause::MallocTop]),
     group("free, on pages in use", Colour::Fragmented, &[Cause::MallocFragmented]),

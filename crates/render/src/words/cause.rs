@@ -6,6 +6,7 @@ pub const fn meaning(cause: Cause) -> &'static str {
     match cause {
         Cause::RubyLiveSlots => "live Ruby objects: their slots",
         Cause::RubyFreeSlots => "free slots on Ruby's heap pages",
+        Cause::RubyTransient => "free, kept for small young arrays and hashes",
         Cause::RubyOverhead => "headers and padding of Ruby's heap pages",
         Cause::RubyMalloc => "malloc'ed memory that Ruby objects hold",
         Cause::RubyVm => "classes, methods, bytecode and tables of the interpreter",

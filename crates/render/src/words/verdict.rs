@@ -89,6 +89,16 @@ pub fn verdict(report: &Report) -> VerdictWords {
     VerdictWords { summary, evidence, check }
 }
 
+/// The caches with memory that is kept for reuse. Ruby's transient heap is named if it has a tenth of that.
+fn caches(report: &Report) -> String {
+    let allocator = &report.process.allocator;
+    if bytes(report, Cause::RubyTransient) >= report.verdict.bytes / 10 {
+        format!("caches of {allocator} and Ruby")
+    } else {
+        format!("{allocator}'s caches")
+    }
+}
+
 /// Returns true for causes of several groups: only free memory is summed up like that.
 fn is_free(rows: &[Cause]) -> bool {
     rows.windows(2).any(|pair| pair[0].group() != pair[1].group())
@@ -142,7 +152,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             arena_evidence(report),
             format!("`rbloat trim {pid}` should free about {}.", Size(trim_yield(report))),
         ),
-        Cause::MallocTop | Cause::MallocCached => {
+        Cause::RubyTransient | Cause::MallocTop | Cause::MallocCached => {
             let abandoned = report.kept_stacks.map_or(0, |it| it.cached_bytes);
             match abandoned > report.verdict.bytes / 2 {
                 true => (
@@ -156,7 +166,8 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 ),
                 false => (
                     format!(
-                        "{size} are free at the top of arenas or in {allocator}'s caches, where a trim does not reach them."
+                        "{size} are free at the top of arenas or in {}, where a trim does not reach them.",
+                        caches(report)
                     ),
                     arena_evidence(report),
                     "the next work in the process should use this memory first.".into(),

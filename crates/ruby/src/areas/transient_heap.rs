@@ -13,7 +13,6 @@ use linux::{Address, MIN_PAGE_SIZE, length};
 use crate::address_classifier::is_private;
 use crate::interpreter::Interpreter;
 use crate::model::content::Content;
-use crate::model::depth::Depth;
 use crate::word::word;
 
 /// `TRANSIENT_HEAP_TOTAL_SIZE`, in bytes.
@@ -36,28 +35,34 @@ const MAGIC: u64 = 0xfeab;
 /// `TRANSIENT_HEAP_ALLOC_MAX`, in bytes, with the header.
 const MAX_ALLOCATION: usize = 2 << 10;
 
-/// The transient heap. A block is read when an object refers to it: most were in use once, by objects that are gone.
+/// The transient heap. A block is read when an object refers to it: most were in use once, by objects that are gone, or whose memory
+/// malloc serves since.
 pub(crate) struct TransientHeap<'a> {
     image: &'a Image<'a>,
     pub(crate) range: Range<Address>,
     /// The array of the objects that became old. The garbage collector does not mark them, and most are left over.
     pub(crate) promoted: Address,
-    /// The blocks that were ever in use; none if references between objects are not wanted.
+    /// The blocks that were ever in use.
     blocks: Vec<OnceLock<Block>>,
 }
 
-/// The bytes of an allocation, without its header; none if it is another object's.
-pub(crate) struct Allocation<'a>(&'a [u8]);
+/// An allocation.
+pub(crate) struct Allocation<'a> {
+    at: Address,
+    /// Its bytes without its header; none if it is another object's.
+    bytes: &'a [u8],
+}
 
 impl<'a> Allocation<'a> {
     /// Returns the words that its object uses; all of them if their number is unknown.
     pub(crate) fn words(&self, content: Content) -> impl Iterator<Item = u64> + 'a {
-        content.references(self.0.chunks_exact(WORD).map(|bytes| word(bytes, 0)))
+        content.references(self.bytes.chunks_exact(WORD).map(|bytes| word(bytes, 0)))
     }
 
-    /// Its bytes with its header, which are resident: other bytes are not read.
-    pub(crate) fn bytes(&self) -> u32 {
-        if self.0.is_empty() { 0 } else { (HEADER_BYTES + self.0.len()) as u32 }
+    /// Its memory with its header, which is resident: other memory is not read. `None` if it is another object's.
+    pub(crate) fn range(&self) -> Option<Range<Address>> {
+        let end = self.at.offset(self.bytes.len() as u64);
+        (!self.bytes.is_empty()).then(|| Address(self.at.0 - HEADER_BYTES as u64)..end)
     }
 }
 
@@ -70,11 +75,7 @@ struct Block {
 
 impl<'a> TransientHeap<'a> {
     /// Finds it; `None` if it does not exist, or is not recognized.
-    pub(crate) fn find(
-        image: &'a Image<'a>,
-        interpreter: &Interpreter,
-        depth: Depth,
-    ) -> Option<Self> {
+    pub(crate) fn find(image: &'a Image<'a>, interpreter: &Interpreter) -> Option<Self> {
         if !interpreter.has_transient_heap() {
             return None;
         }
@@ -85,13 +86,8 @@ impl<'a> TransientHeap<'a> {
                     Some((range, blocks_used, Address(words[PROMOTED])))
                 })
             })?;
-        let blocks = if depth == Depth::Memory { 0 } else { blocks_used };
-        Some(Self {
-            image,
-            range,
-            promoted,
-            blocks: (0..blocks).map(|_| OnceLock::new()).collect(),
-        })
+        let blocks = (0..blocks_used).map(|_| OnceLock::new()).collect();
+        Some(Self { image, range, promoted, blocks })
     }
 
     /// The bytes that could not be read, of blocks that objects refer to.
@@ -103,7 +99,30 @@ impl<'a> TransientHeap<'a> {
     /// Each allocation has one object, so all objects together have no more bytes than the heap.
     pub(crate) fn of(&self, object: Address, at: Address) -> Option<Allocation<'_>> {
         let is_here = self.range.contains(&at);
-        is_here.then(|| Allocation(self.allocation(object, at).unwrap_or_default()))
+        is_here.then(|| Allocation { at, bytes: self.allocation(object, at).unwrap_or_default() })
+    }
+
+    /// The memory that no object has, ascending; `used` are the allocations of all objects. A block that could not be read whole counts
+    /// as in use: the headers of its allocations may be missing.
+    pub(crate) fn free(&self, mut used: Vec<Range<Address>>) -> Vec<Range<Address>> {
+        let blocks = self.blocks.iter().zip(0..);
+        used.extend(blocks.filter_map(|(block, number)| {
+            let start = self.range.start.offset(number * BLOCK_BYTES);
+            (block.get()?.unread_bytes > 0).then(|| start..start.offset(BLOCK_BYTES))
+        }));
+        used.sort_unstable_by_key(|range| range.start);
+        let mut free = Vec::new();
+        let mut at = self.range.start;
+        for range in used {
+            if at < range.start {
+                free.push(at..range.start);
+            }
+            at = at.max(range.end);
+        }
+        if at < self.range.end {
+            free.push(at..self.range.end);
+        }
+        free
     }
 
     fn allocation(&self, object: Address, at: Address) -> Option<&[u8]> {
@@ -176,4 +195,28 @@ fn arena_of(image: &Image<'_>, words: &[u64]) -> Option<(Range<Address>, u64)> {
         && mapped.start <= arena.start
         && arena.end <= mapped.end;
     fits.then_some((arena, blocks_used))
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::SyntheticMemory;
+
+    use super::*;
+
+    #[test]
+    fn memory_without_an_object_is_free_except_in_blocks_that_were_not_read() {
+        let image = SyntheticMemory::default().image();
+        let start = Address(0x7f00_0000_0000);
+        let at = |offset: u64| start.offset(offset);
+        let block = |unread_bytes| OnceLock::from(Block { bytes: Vec::new(), unread_bytes });
+        let heap = TransientHeap {
+            image: &image,
+            range: at(0)..at(4 * BLOCK_BYTES),
+            promoted: Address(0),
+            blocks: vec![block(0), block(MIN_PAGE_SIZE), OnceLock::new()],
+        };
+        let used = vec![at(96)..at(160), at(16)..at(96), at(BLOCK_BYTES)..at(BLOCK_BYTES + 32)];
+        let free = [0..16, 160..BLOCK_BYTES, 2 * BLOCK_BYTES..4 * BLOCK_BYTES];
+        assert_eq!(heap.free(used), free.map(|it| at(it.start)..at(it.end)));
+    }
 }

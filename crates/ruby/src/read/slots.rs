@@ -145,6 +145,8 @@ pub(crate) struct Slots {
     pub(crate) links: Links,
     /// Objects with memory on the transient heap, and its bytes. In slot order.
     pub(crate) transient: Vec<(u32, u32)>,
+    /// This memory, in slot order.
+    pub(crate) transient_used: Vec<Range<Address>>,
     /// Hashes with the addresses of their `st_table`, and IOs with those of their `rb_io_t`.
     tables: Vec<(u32, Address)>,
     ios: Vec<(u32, Address)>,
@@ -169,6 +171,7 @@ impl Slots {
         self.references.append(more.references);
         self.links.append(more.links);
         self.transient.extend(more.transient);
+        self.transient_used.extend(more.transient_used);
         self.data.append(more.data);
         self.imemos.append(&more.imemos);
         self.counts.add(&more.counts);
@@ -352,14 +355,16 @@ impl Reader<'_, '_> {
             references::for_each(&object, classifier, self.layouts, |found| match found {
                 Reference::Memory(to, content) => {
                     match self.transient_heap.and_then(|heap| heap.of(at, to)) {
-                        Some(allocation) if depth == Depth::Graph => {
-                            let bytes = allocation.bytes();
-                            into.transient.extend((bytes > 0).then_some((own, bytes)));
-                            let words = allocation.words(content);
-                            let slots = words.filter_map(|word| classifier.slot_at(word));
-                            slots.for_each(|to| into.links.push(own, to));
+                        Some(allocation) => {
+                            let Some(range) = allocation.range() else { return };
+                            if depth == Depth::Graph {
+                                into.transient.push((own, linux::length(&range) as u32));
+                                let words = allocation.words(content);
+                                let slots = words.filter_map(|word| classifier.slot_at(word));
+                                slots.for_each(|to| into.links.push(own, to));
+                            }
+                            into.transient_used.push(range);
                         }
-                        Some(_) => {}
                         None => into.references.push(own, to, content),
                     }
                 }

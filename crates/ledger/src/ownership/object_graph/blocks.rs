@@ -14,7 +14,7 @@ impl ObjectGraph<'_> {
     /// The bytes of the blocks that each of the `wanted` objects owns: the object's slot, and the bytes of one block. Of two objects that
     /// refer to a block, both have it. A block behind these belongs to the object that is the fewest pointers away, and to garbage only if no
     /// certain pointer leads to it from an object that is retained: what a dead object referred to is often freed, and in use again.
-    /// Allocations of the transient heap count as blocks, but not those of garbage: the transient heap keeps their pages.
+    /// Allocations of the transient heap count as blocks.
     pub(crate) fn bytes_of_blocks(
         &self,
         paths: &Paths,
@@ -22,7 +22,7 @@ impl ObjectGraph<'_> {
     ) -> impl Iterator<Item = (u32, u64)> {
         let is_retained = |slot: u32| paths.root(self.slot(slot)).is_some();
         let transient = self.space.transient.iter();
-        let transient = transient.filter(|it| wanted(it.0) && is_retained(it.0));
+        let transient = transient.filter(|it| wanted(it.0));
         let transient: Vec<_> = transient.map(|&(slot, bytes)| (slot, u64::from(bytes))).collect();
         let further = self.further_blocks(is_retained, &wanted);
         let of_slots = self.pointers.of_slots.iter().filter(move |&(slot, _)| wanted(slot));
