@@ -64,6 +64,7 @@ module Item
   Message = Class.new(Base)
   Shared = Class.new(Base)
   Result = Class.new(Base)
+  Posted = Class.new(Base)
   Line = Class.new(Base)
   Own = Class.new(Base)
   Folder = Class.new(String)
@@ -128,6 +129,13 @@ Scenario.run(expect: "ruby.malloc") do |scale|
       loop { sleep }
     end
     reader.read(1)
+  end
+  if defined?(Ractor::Port)
+    # The first one that is received leaves the others to the queue of the port.
+    PORT = Ractor::Port.new
+    PORT.send(nil)
+    count.times { PORT.send(Item::Posted.new) }
+    PORT.receive
   end
   $stderr = Lines.new(count)
   @own = Array.new(count) { Item::Own.new }

@@ -104,6 +104,8 @@ pub(crate) struct ObjectGraph<'a> {
     lists: [Vec<u32>; LISTS.len()],
     /// The blocks with the messages that Ractors have not received yet.
     ractor_queues: HashSet<u32>,
+    /// Such blocks that are in lists (from 4.0 on).
+    messages: HashSet<u32>,
     /// The structures of the Ractors that run, which are in a list.
     ractors: HashSet<u32>,
     /// The slot of the main Ractor, which is in a list of its own.
@@ -192,6 +194,7 @@ impl<'a> ObjectGraph<'a> {
         let lists = &pointers.lists;
         let at_exit = lists.at_exit.iter().map(|&(_, slot)| slot).collect();
         let ractor_queues = lists.ractor_queues.iter().copied().collect();
+        let messages = lists.messages.iter().map(|it| it.1).collect();
         let ractors = lists.ractors.structures.clone();
         let main_ractor = lists.ractors.main;
         let lists = [
@@ -209,7 +212,9 @@ impl<'a> ObjectGraph<'a> {
         roots_of_objects.sort_unstable();
         let mut with_others = Bits::new(slots);
         let of_threads = pointers.of_threads.slots.iter().map(|it| it.0);
-        let others = named_in_classes.iter().map(|it| it.0).chain(of_threads).chain(weak.keys());
+        let of_ractors = pointers.lists.messages.iter().map(|it| it.0);
+        let others = named_in_classes.iter().map(|it| it.0).chain(of_threads).chain(of_ractors);
+        let others = others.chain(weak.keys());
         others.for_each(|slot| _ = with_others.insert(slot));
         roots_of_objects.iter().for_each(|&(slot, _)| _ = with_others.insert(slot));
         let class_of = |slot| class_name(space, slot);
@@ -245,6 +250,7 @@ impl<'a> ObjectGraph<'a> {
             weak,
             lists,
             ractor_queues,
+            messages,
             ractors,
             main_ractor,
             with_others,
@@ -368,9 +374,14 @@ impl<'a> ObjectGraph<'a> {
             Node::Slot(slot) if self.cached_method(slot).is_some() => {
                 Some(["(method cache)", "", ""])
             }
-            Node::Memory(node) if self.ractor_queues.contains(&node) => Some(["(queue)", "", ""]),
+            Node::Memory(node) if self.is_message(node) => Some(["(queue)", "", ""]),
             _ => None,
         }
+    }
+
+    /// Returns true for a block with messages that a Ractor has not received yet.
+    fn is_message(&self, node: u32) -> bool {
+        self.ractor_queues.contains(&node) || self.messages.contains(&node)
     }
 
     /// The parts of the name of a root. Roots of one family differ in the second one.

@@ -8,8 +8,8 @@ use image::elf::Module;
 use image::{Image, Memory};
 use linux::{Address, length};
 use ruby::{
-    DataType, EndProc, EventHook, GcRecords, MAX_SPECIAL, ObjectSpace, RactorQueue, References,
-    SlotType,
+    DataType, EndProc, EventHook, GcRecords, MAX_SPECIAL, MessageList, ObjectSpace, RactorQueue,
+    References, SlotType,
 };
 
 use crate::ownership::address_index::{AddressIndex, Referent};
@@ -39,6 +39,8 @@ pub(crate) struct Lists {
     pub(crate) coverage: Vec<u32>,
     /// The blocks with the messages that Ractors have not received yet.
     pub(crate) ractor_queues: Vec<u32>,
+    /// The slots of Ractors, and the blocks with the messages in their lists and in those of their ports (from 4.0 on), ascending.
+    pub(crate) messages: Vec<(u32, u32)>,
     /// The block with the records of GC::Profiler.
     pub(crate) gc_records: Option<u32>,
     /// The Ractors that run.
@@ -76,6 +78,7 @@ impl Lists {
                 .structures_of(DataType::is_ractor)
                 .flat_map(|it| finder.ractor_queues(it))
                 .collect(),
+            messages: finder.messages_in_lists(),
             gc_records: finder.gc_records(),
             ractors,
             ended_threads: space.ended_threads.iter().copied().chain(of_ended_ractors).collect(),
@@ -329,6 +332,68 @@ impl Finder<'_> {
         let queue = RactorQueue::from_words(words.try_into().ok()?)?;
         let number = self.addresses.block_at(queue.messages)?;
         queue.usable_bytes().contains(&self.heap.usable_bytes(number)).then_some(number)
+    }
+
+    /// The messages in the lists of Ractors and their ports.
+    fn messages_in_lists(&self) -> Vec<(u32, u32)> {
+        let mut found = Vec::new();
+        // Words that lead to no list must not make the search endless.
+        let mut steps = 2 * self.heap.block_count();
+        for slot in self.objects_of(DataType::is_ractor) {
+            let structures: Vec<u32> = self.blocks_of_ractor(slot).collect();
+            let parts = structures.iter().flat_map(|&it| self.blocks_behind(it));
+            let tables = parts.filter(|it| self.graph.hash_tables.binary_search(it).is_ok());
+            let of_ports = tables.flat_map(|it| self.blocks_behind(it));
+            let mut queues: Vec<u32> = of_ports.chain(structures.iter().copied()).collect();
+            queues.sort_unstable();
+            queues.dedup();
+            let messages = queues.into_iter().filter_map(|it| self.messages_of(it, &mut steps));
+            found.extend(messages.flatten().map(|message| (slot, message)));
+        }
+        found.sort_unstable();
+        found
+    }
+
+    /// The blocks to which the structure of a Ractor refers. From 4.1 on that of the main one is a variable.
+    fn blocks_of_ractor(&self, slot: u32) -> impl Iterator<Item = u32> + '_ {
+        let structures = self.graph.of_slots.of(slot).iter();
+        let behind = structures.filter_map(|it| self.graph.block(*it));
+        let behind = behind.flat_map(|it| self.blocks_behind(it));
+        let variable = ruby::object_in_variables(self.image, self.space, DataType::is_ractor);
+        let words = match variable {
+            Some((main, at)) if main == slot => self.words(at, RactorQueue::MAX_RACTOR_BYTES),
+            _ => Vec::new(),
+        };
+        behind.chain(words.into_iter().filter_map(|it| self.addresses.block_at(Address(it))))
+    }
+
+    fn blocks_behind(&self, block: u32) -> impl Iterator<Item = u32> + '_ {
+        self.graph.edges(block).iter().filter_map(|edge| self.graph.block(*edge))
+    }
+
+    /// The messages in the list that begins in this block; `None` if it is no list. Takes each message from `steps`.
+    fn messages_of(&self, queue: u32, steps: &mut usize) -> Option<Vec<u32>> {
+        let usable = self.heap.header.usable(self.heap.block(queue as usize)?);
+        if !self.heap.fits(MessageList::BYTES, length(&usable)) {
+            return None;
+        }
+        let mut messages = Vec::new();
+        let head = usable.start;
+        let mut before = head;
+        loop {
+            let words = self.words(before, MessageList::NODE_BYTES);
+            let next = Address(*words.first()?);
+            let previous = *self.words(next, MessageList::NODE_BYTES).get(1)?;
+            if previous != before.0 {
+                return None;
+            }
+            if next == head {
+                return Some(messages);
+            }
+            *steps = steps.checked_sub(1)?;
+            messages.push(self.block_around(next)?);
+            before = next;
+        }
     }
 
     /// The block with the records of GC::Profiler, to which the object space refers.

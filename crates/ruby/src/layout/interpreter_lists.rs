@@ -50,7 +50,7 @@ impl EventHook {
     }
 }
 
-/// The queue of a Ractor: `struct rb_ractor_queue` (ractor_core.h, 3.0 to 3.4): the messages, then the number of the first one, their
+/// The queue of a Ractor: `struct rb_ractor_queue` (ractor_core.h, 3.0 to 3.4; since then [`MessageList`]): the messages, then the number of the first one, their
 /// count, and the room for them, as numbers of 4 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RactorQueue {
@@ -82,6 +82,17 @@ impl RactorQueue {
         let [least, most] = Self::MESSAGE_BYTES.map(|bytes| bytes * u64::from(self.room));
         least..=most + MIN_PAGE_SIZE
     }
+}
+
+/// The queue of a Ractor or of a port: `struct ractor_queue` (ractor_sync.c, from 4.0 on): the head of a list of messages, and a flag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageList;
+
+impl MessageList {
+    /// The bytes of a queue.
+    pub const BYTES: u64 = 24;
+    /// The bytes of a head or of a node of the list (`struct ccan_list_node`): the next node, and the one before.
+    pub const NODE_BYTES: u64 = 16;
 }
 
 /// The records of GC::Profiler: members of `rb_objspace_t` (gc.c, from 3.4 on gc/default/default.c; `profile.records` and what follows it).

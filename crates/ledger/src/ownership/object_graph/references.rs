@@ -112,7 +112,9 @@ impl ObjectGraph<'_> {
             return;
         }
         if has_others {
-            for block in values_of(&self.pointers.of_threads.slots, slot) {
+            let of_threads = values_of(&self.pointers.of_threads.slots, slot);
+            let messages = values_of(&self.pointers.lists.messages, slot);
+            for block in of_threads.chain(messages) {
                 each(self.memory(block), Level::Named);
             }
             for index in values_of(&self.roots_of_objects, slot) {
@@ -165,10 +167,13 @@ impl ObjectGraph<'_> {
         let has_objects = !is_text && !is_area && !self.weak.is_subclass_entry(node);
         if has_objects && !self.is_behind_structure(node) {
             let is_lock = self.is_lock(owner);
+            let is_message = self.messages.contains(&node);
             for slot in self.pointers.slots(node) {
                 let is_locker = is_lock && self.is_thread(slot.to());
                 let is_left_out = is_locker
                     || self.main_ractor == Some(slot.to())
+                    // Its sender.
+                    || is_message && self.is_ractor(slot.to())
                     || is_interpreters
                         && (self.named_slots.contains(slot.to()) || self.is_ractor(slot.to()));
                 if !is_left_out {
@@ -185,6 +190,9 @@ impl ObjectGraph<'_> {
             let to = edge.to();
             // Ractors are in a list, and threads refer to theirs.
             let is_ractor = self.ractors.contains(&to);
+            if self.messages.contains(&to) {
+                continue;
+            }
             let is_listed = self.memory_of_threads.contains(to)
                 && (is_root || !self.memory_of_ended_threads.contains(to));
             if is_listed || is_ractor {
