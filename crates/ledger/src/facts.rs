@@ -278,7 +278,7 @@ impl Facts {
 /// The state of the garbage collector, whose structure is a block of its own (`rb_objspace_alloc` of gc.c).
 fn collector(image: &Image<'_>, heap: &HeapMap, space: &ObjectSpace) -> Option<Collector> {
     let block = heap.block_around(space.collector_address?)?;
-    Collector::read(image, &space.interpreter, heap.header.usable(block).start)
+    Collector::read(image, space, heap.header.usable(block).start)
 }
 
 /// The files of bytecode, and the code of objects.

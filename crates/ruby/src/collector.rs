@@ -5,12 +5,16 @@ use linux::Address;
 
 use crate::allocation::{CollectionCounts, Collections};
 use crate::interpreter::Interpreter;
+use crate::object_space::ObjectSpace;
 
 /// `mode`, and its value while objects are marked.
 const MODE: u32 = 0b11;
 const MARKING: u32 = 1;
 /// More bytes than `malloc_limit` can be in earnest.
 const MAX_LIMIT: u64 = 1 << 40;
+
+/// The first heap is searched for among this many bytes of an object space.
+const MAX_BYTES_BEFORE_HEAPS: u64 = 256;
 
 /// The state of the garbage collector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,18 +55,18 @@ pub(crate) struct CollectorLayout {
 }
 
 impl Collector {
-    /// Reads the state from the object space, whose block begins at `space`; `None` if the layout is unknown or implausible.
+    /// Reads the state from the structure of an object space, which begins at `at`; `None` if the layout is unknown or implausible.
     #[must_use]
-    pub fn read(memory: &dyn Memory, interpreter: &Interpreter, space: Address) -> Option<Self> {
-        let layout = interpreter.collector_layout()?;
-        let flags = memory.read_u32(space.offset(layout.flags)).ok()?;
-        let limit = memory.read_u64(space.offset(layout.limit)).ok()?;
+    pub fn read(memory: &dyn Memory, space: &ObjectSpace, at: Address) -> Option<Self> {
+        let layout = space.interpreter.collector_layout(first_heap(memory, space, at))?;
+        let flags = memory.read_u32(at.offset(layout.flags)).ok()?;
+        let limit = memory.read_u64(at.offset(layout.limit)).ok()?;
         if !(1..MAX_LIMIT).contains(&limit) || flags >> layout.flag_count != 0 {
             return None;
         }
         let allows_full_mark = match layout.full_mark {
             None => None,
-            Some(offset) => match memory.read_u32(space.offset(offset)).ok()? & 0xff {
+            Some(offset) => match memory.read_u32(at.offset(offset)).ok()? & 0xff {
                 0 => Some(false),
                 1 => Some(true),
                 _ => return None,
@@ -80,12 +84,21 @@ impl Collector {
             is_stressed: layout.stress.filter(|_| !runs).map(|stress| flags & stress != 0),
             allows_full_mark,
             counts: layout.counts.and_then(|(minor, all)| {
-                let counts = Collections::at(space.offset(minor), space.offset(all)).read(memory);
+                let counts = Collections::at(at.offset(minor), at.offset(all)).read(memory);
                 // Zeros elsewhere would add up, too.
                 counts.filter(|it| it.all > 0)
             }),
         })
     }
+}
+
+/// The offset of the first heap in the structure of an object space: it begins with the size of its slots (`rb_heap_t`, from 3.4 on), which
+/// is the smallest one.
+fn first_heap(memory: &dyn Memory, space: &ObjectSpace, at: Address) -> Option<u64> {
+    let sizes = space.pages.iter().map(|page| page.slot_bytes).filter(|&bytes| bytes > 0);
+    let size = u64::from(sizes.min()?);
+    let mut offsets = (0..MAX_BYTES_BEFORE_HEAPS).step_by(8);
+    offsets.find(|&offset| memory.read_u64(at.offset(offset)).is_ok_and(|word| word == size))
 }
 
 impl Interpreter {

@@ -76,9 +76,9 @@ impl Interpreter {
         self.is_at_least(4, 1)
     }
 
-    /// Such variables keep slots (from 4.0 on that was not verified).
+    /// Such variables keep slots (`RUBY_GC_HEAP_INIT_BYTES` takes their place in 4.1).
     pub(crate) fn has_initial_numbers(&self) -> bool {
-        self.is_at_least(2, 7) && !self.is_at_least(3, 5)
+        self.is_at_least(2, 7) && !self.is_at_least(4, 1)
     }
 
     /// Slots of all sizes have one variable for their initial number (`RUBY_GC_HEAP_INIT_SLOTS`, up to 3.2).
@@ -86,8 +86,9 @@ impl Interpreter {
         !self.is_at_least(3, 3)
     }
 
-    /// The places of the collector's state (`rb_objspace_t`); `None` for releases whose layout was not verified.
-    pub(crate) fn collector_layout(&self) -> Option<CollectorLayout> {
+    /// The places of the collector's state (`rb_objspace_t`); `None` for releases whose layout was not verified. From 4.0 on they follow from
+    /// that of the first heap, in front of which they lie.
+    pub(crate) fn collector_layout(&self, first_heap: Option<u64>) -> Option<CollectorLayout> {
         let common = CollectorLayout {
             limit: 0,
             flags: 16,
@@ -100,17 +101,28 @@ impl Interpreter {
             counts: None,
         };
         Some(match () {
-            () if self.is_at_least(4, 1) => CollectorLayout {
-                limit: 64,
-                flags: 76,
-                flag_count: 15,
-                disabled: 1 << 4,
-                during_gc: 1 << 6 | 1 << 7 | 1 << 8,
-                stress: None,
-                minor: Some(1 << 11),
-                full_mark: Some(72),
-                counts: Some((2456, 2560)),
-            },
+            () if self.is_at_least(4, 0) => {
+                let before_heap = |bytes| first_heap.and_then(|heap| heap.checked_sub(bytes));
+                let limit = before_heap(24)?;
+                let of_40 = CollectorLayout {
+                    limit,
+                    flags: limit + 12,
+                    full_mark: Some(limit + 8),
+                    ..common
+                };
+                match self.is_at_least(4, 1) {
+                    true => CollectorLayout {
+                        flag_count: 15,
+                        disabled: 1 << 4,
+                        during_gc: 1 << 6 | 1 << 7 | 1 << 8,
+                        stress: None,
+                        minor: Some(1 << 11),
+                        counts: Some((2456, 2560)),
+                        ..of_40
+                    },
+                    false => of_40,
+                }
+            }
             () if self.is_at_least(3, 5) || !self.is_at_least(2, 7) => return None,
             () if self.is_at_least(3, 4) => {
                 let counts = Some((952, 1008));

@@ -15,7 +15,10 @@ pub(super) fn unset_initial_slots(ledger: &Ledger) -> Option<Advice> {
     let variables = ruby.initial_slots.iter().map(|(name, _)| name.clone()).collect();
     let action = Action::UnsetInitialSlots { variables };
     let freed = empty_slots_beyond(kept_free_slots(|name| ledger.process.variable(name)), ruby);
-    let saves_bytes = Some(free_slot_bytes(ledger, freed)).filter(|bytes| is_worth(ledger, *bytes));
+    // From 4.0 on many of the pages have no slots yet.
+    let bytes = free_slot_bytes(ledger, freed).saturating_add(ruby.page_bytes_free);
+    let bytes = bytes.min(ledger.causes[Cause::RubyFreeSlots]);
+    let saves_bytes = Some(bytes).filter(|bytes| is_worth(ledger, *bytes));
     (is_worth(ledger, ledger.causes[Cause::RubyFreeSlots])
         && keeps_most_free_slots(ruby.initial_slot_count(), ruby.slots_free))
     .then_some(Advice { action, saves_bytes })

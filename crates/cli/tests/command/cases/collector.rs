@@ -15,12 +15,13 @@ fn version(target: &Target) -> &str {
 
 /// Returns true if the layout of the garbage collector's state was verified for this release.
 fn is_layout_known(target: &Target) -> bool {
-    knows_settings(target) || version(target) >= "4.1"
+    let version = version(target);
+    !("3.5".."4.0").contains(&version)
 }
 
 /// Returns true if also `GC.stress` and the variables for the initial number of slots are known.
 fn knows_settings(target: &Target) -> bool {
-    version(target) < "3.5"
+    version(target) < "4.1"
 }
 
 /// `(variables of libruby)` retained one object of each page, because the collector's descriptor of a page points to the first slot. One
