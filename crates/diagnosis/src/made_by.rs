@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use formats::{
     Action, Advice, MadeBy, MadePages, Maker, Owner, Report, Snapshot, Who, WhoStack, WhoTouched,
 };
-use ledger::{Area, Cause, Gem, MapBlock, MemoryMap, PageUse, Use};
+use ledger::{Area, AreaKind, Cause, Gem, MapBlock, MemoryMap, PageUse, Use};
 use linux::Address;
 
 /// Smaller parts of a process get no row.
@@ -19,14 +19,19 @@ const MAX_CODE: usize = 20;
 const MAX_COLOURS: usize = 12;
 /// The least share of a part that is worth changing its code, in percent.
 const MIN_SHARE: u64 = 25;
-/// The free memory that code leaves behind.
-const FREE: [Cause; 4] =
-    [Cause::MallocUnreturned, Cause::MallocFragmented, Cause::MallocMuzzy, Cause::RubyFreeSlots];
+/// The memory without an owner: free memory that code leaves behind, and mappings that are neither malloc's nor Ruby's.
+const WITHOUT_OWNER: [Cause; 5] = [
+    Cause::MallocUnreturned,
+    Cause::MallocFragmented,
+    Cause::MallocMuzzy,
+    Cause::RubyFreeSlots,
+    Cause::Unknown,
+];
 
 /// A part of a process's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Part {
-    Free(Cause),
+    WithoutOwner(Cause),
     /// The memory of the owner with this index.
     Owner(u32),
 }
@@ -63,9 +68,9 @@ pub fn made_by(snapshot: &Snapshot, who: &Who) -> Vec<MadeBy> {
         }
     }
     let mut rows = Vec::new();
-    for cause in FREE {
+    for cause in WITHOUT_OWNER {
         let bytes = report.causes.iter().find(|row| row.cause == cause).map_or(0, |row| row.bytes);
-        rows.extend(row(Some(cause), None, bytes, sums.get(&Part::Free(cause)), &makers));
+        rows.extend(row(Some(cause), None, bytes, sums.get(&Part::WithoutOwner(cause)), &makers));
     }
     let mut owners: Vec<(usize, &Owner)> = report.owners.iter().flatten().enumerate().collect();
     owners.sort_by_key(|(_, owner)| Reverse(owner.bytes()));
@@ -162,7 +167,11 @@ fn add_area(
             *sums.entry(part).or_default().entry(maker).or_default() += share * bytes as f64;
         };
         match runs.peek().map(|run| run.1) {
-            Some(PageUse::Unreturned) => add(Part::Free(Cause::MallocUnreturned), 1.0),
+            Some(PageUse::Unreturned) => add(Part::WithoutOwner(Cause::MallocUnreturned), 1.0),
+            // A part of a library's variables is anonymous, too, but it is small.
+            Some(PageUse::Resident) if area.kind == AreaKind::Anonymous => {
+                add(Part::WithoutOwner(Cause::Unknown), 1.0);
+            }
             Some(PageUse::Resident) => {
                 while let Some(block) = blocks.peek().filter(|block| block.address < end) {
                     let within = end_of(block).min(end) - block.address.max(page);
@@ -186,9 +195,9 @@ fn end_of(block: &MapBlock) -> Address {
 
 fn part(block: &MapBlock) -> Option<Part> {
     match block.used {
-        Use::Free => Some(Part::Free(Cause::MallocFragmented)),
-        Use::Muzzy => Some(Part::Free(Cause::MallocMuzzy)),
-        Use::FreeSlot => Some(Part::Free(Cause::RubyFreeSlots)),
+        Use::Free => Some(Part::WithoutOwner(Cause::MallocFragmented)),
+        Use::Muzzy => Some(Part::WithoutOwner(Cause::MallocMuzzy)),
+        Use::FreeSlot => Some(Part::WithoutOwner(Cause::RubyFreeSlots)),
         _ => block.owner.map(Part::Owner),
     }
 }
@@ -269,7 +278,7 @@ fn maker(who: &Who, stack: &WhoStack) -> Option<Maker> {
 
 #[cfg(test)]
 mod tests {
-    use ledger::{AreaKind, Columns};
+    use ledger::Columns;
 
     use super::*;
 
@@ -312,15 +321,27 @@ mod tests {
         let mut sums = HashMap::new();
         add_area(&memory_map, &area, &touches, &mut sums);
         let sum = |part, maker| sums.get(&part).and_then(|it| it.get(&maker)).copied();
-        assert_eq!(sum(Part::Free(Cause::MallocFragmented), 7), Some(500.0));
+        assert_eq!(sum(Part::WithoutOwner(Cause::MallocFragmented), 7), Some(500.0));
         assert_eq!(sum(Part::Owner(2), 7), Some(500.0));
         assert_eq!(sum(Part::Owner(2), 8), Some(1000.0));
-        assert_eq!(sum(Part::Free(Cause::MallocUnreturned), 7), Some(1000.0));
+        assert_eq!(sum(Part::WithoutOwner(Cause::MallocUnreturned), 7), Some(1000.0));
         assert_eq!(sums.values().map(HashMap::len).sum::<usize>(), 4);
         // Unknown stacks are nobody's.
         let mut sums = HashMap::new();
         add_area(&memory_map, &area, &[touch(0x10000, None)], &mut sums);
         assert_eq!(sums, HashMap::new());
+    }
+
+    #[test]
+    fn mappings_that_are_neither_mallocs_nor_rubys_are_made_by_code() {
+        let (memory_map, area) = memory_map();
+        let area = Area { kind: AreaKind::Anonymous, blocks: 0, sizes: 0..0, uses: 0..0, ..area };
+        let touch = |page, maker| Touch { page: Address(page), maker, bytes: 1000 };
+        let touches = [touch(0x10000, Some(7)), touch(0x11000, Some(8)), touch(0x13000, Some(7))];
+        let mut sums = HashMap::new();
+        add_area(&memory_map, &area, &touches, &mut sums);
+        let unknown = Part::WithoutOwner(Cause::Unknown);
+        assert_eq!(sums, HashMap::from([(unknown, HashMap::from([(7, 1000.0), (8, 1000.0)]))]));
     }
 
     #[test]

@@ -430,6 +430,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             change_code(*of, owner.as_deref(), code),
             match owner {
                 Some(_) => "a limit for a cache, entries that are deleted, ids instead of objects",
+                None if *of == Cause::Unknown => "the close, free or destroy method of what maps it",
                 None => "find_each instead of all, rows that are written one by one, a streamed response",
             }
             .into(),
@@ -515,6 +516,10 @@ fn change_code(of: Cause, owner: Option<&str>, code: &Maker) -> String {
     match owner {
         Some(owner) => format!(
             "Look at the code that first touched {size} of {owner}: {code}. If it keeps fewer objects, less is in use."
+        ),
+        None if of == Cause::Unknown => format!(
+            "Look at the code that first touched {size} of memory that is neither malloc's nor Ruby's: {code}. If it keeps fewer mappings, \
+             less is in use."
         ),
         None => format!(
             "Look at the code that first touched {size} of {of}: {code}. If it needs less memory at a time, less remains."

@@ -114,6 +114,47 @@ fn the_code_that_left_free_memory_is_named() {
     assert!(target.finish());
 }
 
+/// Of memory that is neither malloc's nor Ruby's, `report --who` had no row.
+#[test]
+fn the_code_that_maps_memory_is_named() {
+    let mut target = Target::bare_ruby(
+        "begin; require 'fiddle'; rescue LoadError; puts 'ready {\"none\":true}'; $stdout.flush; $stdin.read; exit; end
+         eval(<<~'RUBY', TOPLEVEL_BINDING, '/srv/app/engine.rb', 1)
+           class Engine
+             LIBRARY, WORD = Fiddle::Handle::DEFAULT, Fiddle::TYPE_UINTPTR_T
+             MAP, FILL = %w[mmap memset].map { |name| Fiddle::Function.new(LIBRARY[name], [WORD] * (name == 'mmap' ? 6 : 3), WORD) }
+             def initialize
+               @heap = MAP.call(0, 1 << 20, 3, 0x22, 2**64 - 1, 0)
+               FILL.call(@heap, 1, 1 << 20)
+             end
+           end
+         RUBY
+         puts 'ready {}'; $stdout.flush
+         $stdin.gets
+         POOL = Array.new(96) { Engine.new }
+         puts 'ready {}'; $stdout.flush
+         $stdin.read; exit!(true)",
+    );
+    if target.truth["none"] == true {
+        return testkit::skip("this Ruby has no fiddle");
+    }
+    let (output, _) = watch_work(&mut target);
+    let folder = tempfile::tempdir().unwrap();
+    let samples = folder.path().join("who.json").display().to_string();
+    fs::write(&samples, &output.stdout).unwrap();
+    let report = report_of(&run(target.pid(), &["--who", &samples, "--json"]));
+    let rows = report.made_by.as_deref().unwrap();
+    let unknown = rows.iter().find(|row| row.cause == Some(Cause::Unknown)).unwrap();
+    assert!(unknown.bytes >= 96 << 20, "{unknown:#?}");
+    assert!(bytes_by(unknown, "Engine#initialize") * 10 >= unknown.bytes * 9, "{unknown:#?}");
+    let step = &report.advice[0];
+    let Action::ChangeCode { of, code, .. } = &step.action else { panic!("{step:?}") };
+    assert_eq!((*of, code.path.as_deref()), (Cause::Unknown, Some("/srv/app/engine.rb")));
+    let words = render::words::advice(step, &report).action;
+    assert!(words.contains(" of memory that is neither malloc's nor Ruby's: "), "{words}");
+    assert!(target.finish());
+}
+
 /// Runs [`BURST`], and checks that all three methods are among those that grow, and little code is unknown.
 fn watch_burst(command: &mut Command, work: &str) -> (Target, Output) {
     let mut target =
