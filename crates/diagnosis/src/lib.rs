@@ -47,9 +47,9 @@ pub use statistics::median;
 pub use trim::{trim_expectation, trim_watch};
 pub use variables::VARIABLES;
 pub use verdict::{
-    FREE, MIN_BYTES, MIN_SHARE, Majority, NativeHolder, Part, is_of_extensions, judge,
-    large_in_parts, large_root, large_table, managed, mapper, native_holder, retaining_few, root,
-    useless,
+    FREE, MIN_BYTES, MIN_SHARE, Majority, NativeHolder, Part, are_kept_by_extensions,
+    is_of_extensions, judge, large_in_parts, large_root, large_table, managed, mapper,
+    native_holder, retaining_few, root, useless,
 };
 pub use who::who;
 

@@ -145,6 +145,16 @@ pub fn is_of_extensions(path: &str) -> bool {
     path.starts_with(MEMORY_OF_EXTENSIONS) || library.is_some_and(|name| !is_interpreter(name))
 }
 
+/// Returns true if only memory of C extensions leads to objects most of which the last GC found alive: these have no garbage of the time
+/// since then, so an extension may mark them.
+#[must_use]
+pub fn are_kept_by_extensions(report: &Report) -> bool {
+    let kept = managed(report).flat_map(|owner| &owner.kept_by);
+    let behind = kept.filter(|it| it.path.as_deref().is_some_and(is_of_extensions));
+    let objects = behind.fold(0, |sum: u64, it| sum.saturating_add(it.objects));
+    report.ruby.as_ref().is_some_and(|ruby| objects / 2 > ruby.slots_unmarked)
+}
+
 /// Returns true for the file name of an interpreter, such as `libruby-3.1.so.3.1.2` or `ruby3.3`. `rubyeventmachine.so` is an extension.
 fn is_interpreter(name: &str) -> bool {
     let rest = name.strip_prefix("libruby").or_else(|| name.strip_prefix("ruby"));

@@ -4,7 +4,7 @@ mod blocks;
 
 use std::fmt::Write;
 
-use diagnosis::{BACKGROUND_THREAD, NATIVE_PRESSURE, TWO_ARENAS, is_of_extensions, steps};
+use diagnosis::{BACKGROUND_THREAD, NATIVE_PRESSURE, TWO_ARENAS, steps};
 use formats::{Action, Advice, Deployment, Platform, Report, Server};
 use ledger::Size;
 
@@ -182,9 +182,7 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
             vec![Block::new("As root, for what retains them:", [command.into()])]
         }
         Action::FreeNative { .. } => vec![Block::new("In the program, call:", [command.into()])],
-        Action::ReleaseObjects { are_garbage: false, path, .. }
-            if !path.as_deref().is_some_and(is_of_extensions) =>
-        {
+        Action::ReleaseObjects { .. } if command.starts_with("rbloat ") => {
             vec![Block::new("As root, under load:", [command.into()])]
         }
         Action::DefineCodeOnce { .. } => vec![Block::new("As root, under load:", [command.into()])],

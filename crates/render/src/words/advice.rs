@@ -1,6 +1,6 @@
 use diagnosis::{
-    BACKGROUND_THREAD, JEMALLOC, NativeHolder, TWO_ARENAS, Variable, is_of_extensions, mapper,
-    native_holder, retaining_few,
+    BACKGROUND_THREAD, JEMALLOC, NativeHolder, TWO_ARENAS, Variable, are_kept_by_extensions,
+    is_of_extensions, mapper, native_holder, retaining_few,
 };
 use formats::{Action, Advice, CaptureMethod, LargeGem, Maker, ProcessSummary, Report};
 use ledger::{Cause, Count, Size};
@@ -233,7 +233,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                 }
                 (_, roots) => {
                     let garbage = are_garbage.then_some(*garbage_bytes);
-                    release(&process, class, &size, roots.as_deref(), garbage)
+                    release(&process, class, &size, roots.as_deref(), garbage, are_kept_by_extensions(report))
                 }
             }
         }

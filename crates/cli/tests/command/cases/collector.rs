@@ -309,3 +309,46 @@ fn objects_behind_memory_of_extensions_may_be_garbage() {
     assert!(after < before / 4, "{after} of {before}");
     assert!(target.finish());
 }
+
+/// "Run the GC: they may be garbage", of live objects in trees and arrays of C extensions: these mark them.
+#[test]
+fn objects_that_extensions_mark_are_no_garbage() {
+    let mut target = Target::bare_ruby(
+        "begin; require 'fiddle'; rescue LoadError; puts 'ready {\"none\":true}'; $stdout.flush; $stdin.read; exit; end
+         class Row; def initialize(at); @text = at.to_s.ljust(1000, 'x'); end; end
+         class Table; end
+         # A table of objects as C extensions have them: the type has a function that marks, and one that frees.
+         library = Fiddle::Handle::DEFAULT
+         call = ->(name, *types) { Fiddle::Function.new(library[name], types, Fiddle::TYPE_UINTPTR_T) }
+         word = Fiddle::TYPE_UINTPTR_T
+         table = call['rb_st_init_numtable'].call
+         insert, wrap = call['rb_st_insert', word, word, word], call['rb_data_object_wrap', word, word, word, word]
+         TABLE = Fiddle.dlunwrap(wrap.call(Fiddle.dlwrap(Table), table, library['rb_mark_tbl'].to_i, library['free'].to_i))
+         GC.disable
+         60_000.times { |at| insert.call(table, at, Fiddle.dlwrap(Row.new(at))) }
+         GC.enable
+         collect = -> { 3.times { GC.start }; puts 'ready {}'; $stdout.flush }
+         collect.call
+         $stdin.gets
+         collect.call
+         $stdin.read; exit!(true)",
+    );
+    if target.truth["none"] == true {
+        return testkit::skip("this Ruby has no fiddle");
+    }
+    let report = crate::report(target.pid());
+    let words = render::words::verdict(&report);
+    assert!(words.summary.contains(" begin with (memory of C extensions)"), "{words:?}");
+    let alive = " The last GC found most of them alive, so a C extension may retain them.";
+    assert!(words.summary.ends_with(alive), "{words:?}");
+    assert_eq!(report.verdict.confidence, Confidence::Medium);
+    let step = advice(&report, |it| matches!(it, Action::ReleaseObjects { .. }));
+    assert!(step.action.starts_with("Find the objects of C extensions that hold "), "{step:?}");
+    target.tell("collect");
+    target.next_truth();
+    let after = crate::report(target.pid());
+    let of_objects = |it| bytes(it, "ruby.live_slots") + bytes(it, "ruby.malloc");
+    let [before, after] = [&report, &after].map(of_objects);
+    assert!(after * 10 > before * 9, "{after} of {before}");
+    assert!(target.finish());
+}

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use diagnosis::are_kept_by_extensions;
 use formats::{Report, WasteGroup};
 use ledger::{Cause, Size};
 
@@ -11,8 +12,15 @@ use crate::words::{process, total};
 pub(super) const MIN_PART_BYTES: u64 = 100 << 10;
 /// Owners and classes that are evidence, at most.
 pub(super) const MAX_EVIDENCE: usize = 3;
-/// What objects may be to which memory of C extensions leads.
-pub(super) const BEHIND_EXTENSIONS: &str = " The GC may not follow memory of C extensions: if the extension does not mark the objects, they are garbage.";
+/// What objects may be to which only memory of C extensions leads.
+pub(super) fn behind_extensions(report: &Report) -> &'static str {
+    match are_kept_by_extensions(report) {
+        true => " The last GC found most of them alive, so a C extension may retain them.",
+        false => {
+            " The GC may not follow memory of C extensions: if the extension does not mark the objects, they are garbage."
+        }
+    }
+}
 /// What memory that live objects hold may be.
 pub(super) const IN_USE: &str =
     " The program itself uses this memory: it is a managed leak, or simply its data.";

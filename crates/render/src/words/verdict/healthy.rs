@@ -6,7 +6,7 @@ use diagnosis::{FREE, MIN_BYTES, MIN_SHARE, is_of_extensions};
 use formats::{Action, Report};
 use ledger::{CauseGroup, Size, percent};
 
-use super::figures::{BEHIND_EXTENSIONS, IN_USE, MIN_PART_BYTES, by_cause, room};
+use super::figures::{IN_USE, MIN_PART_BYTES, behind_extensions, by_cause, room};
 use crate::words::{interpreter_kind, meaning, total};
 
 /// The sentence, the evidence and the check.
@@ -34,7 +34,7 @@ pub(super) fn healthy(report: &Report) -> (String, Vec<String>, String) {
                 Size(*bytes),
                 match path.as_deref() {
                     _ if *are_garbage => " Most of them are garbage.".into(),
-                    Some(path) if is_of_extensions(path) => BEHIND_EXTENSIONS.into(),
+                    Some(path) if is_of_extensions(path) => behind_extensions(report).into(),
                     _ =>
                         room(report, *bytes, |group| group.class == *class).unwrap_or(IN_USE.into()),
                 }

@@ -4,7 +4,7 @@ use diagnosis::{Majority, managed, retaining_few};
 use formats::{Action, Memsize, Owner, Report};
 use ledger::{Cause, Count, Size};
 
-use super::figures::{BEHIND_EXTENSIONS, IN_USE, MAX_EVIDENCE, bytes, room};
+use super::figures::{IN_USE, MAX_EVIDENCE, behind_extensions, bytes, room};
 use crate::words::{counted, gc};
 
 /// Objects are not called live if more than one in this many bytes of them is garbage.
@@ -75,7 +75,7 @@ pub(super) fn of_objects(report: &Report, size: Size) -> String {
     let spare = report.advice.iter().find_map(|step| spare(&step.action, report));
     let use_of_it = match spare.or_else(|| room(report, report.verdict.bytes, |_| true)) {
         Some(use_of_it) => use_of_it + &garbage,
-        None if majority.is_behind_extensions => garbage + BEHIND_EXTENSIONS,
+        None if majority.is_behind_extensions => garbage + behind_extensions(report),
         None if is_live => IN_USE.to_owned(),
         None => garbage + &IN_USE.replace("this memory", "the rest"),
     };
