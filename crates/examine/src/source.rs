@@ -401,7 +401,7 @@ impl Taken {
             Self::Process { pid, mut captured, started, .. } => {
                 captured.check_read(pid)?;
                 progress.account(captured.state.process.rss_bytes);
-                let explanation = Explanation::find(&captured.facts, subject);
+                let explanation = Explanation::find(&captured.state, &captured.facts, subject);
                 captured.facts.forget_owners();
                 let report = account(*captured, detail, started).report;
                 progress.end();
@@ -410,7 +410,7 @@ impl Taken {
             Self::Core { path, core, started } => {
                 check_core(&path, &core)?;
                 let mut facts = Facts::read(&core.image, detail.read_depth());
-                let explanation = Explanation::find(&facts, subject);
+                let explanation = Explanation::find(&core.image.state, &facts, subject);
                 facts.forget_owners();
                 (explanation, account_for_core(&path, &core, &facts, started, detail).report)
             }

@@ -34,11 +34,15 @@ fn garbage(report: &Report, class: &str) -> (u64, u64) {
     (objects, garbage)
 }
 
+/// The reasons why the objects of a class exist.
+fn why(target: &Target, class: &str) -> Why {
+    let arguments = ["why", "--json", "--max-pause", "10s", &target.pid().to_string(), class];
+    document(&rbloat().args(arguments).output().unwrap().stdout)
+}
+
 /// The path that retains most objects of a class, and the numbers of its objects and of all objects.
 fn path_to(target: &Target, class: &str) -> (String, u64, u64) {
-    let arguments = ["why", "--json", "--max-pause", "10s", &target.pid().to_string(), class];
-    let output = rbloat().args(arguments).output().unwrap();
-    let why: Why = document(&output.stdout);
+    let why = why(target, class);
     let first = why.paths.first().unwrap();
     (first.path.clone().unwrap_or_else(|| "(garbage)".into()), first.objects, why.subject.objects)
 }

@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use image::ProcessState;
 use linux::Address;
 
 use crate::Facts;
@@ -11,9 +12,10 @@ use crate::ledger::owners_of;
 use crate::ownership::address_index::Referent;
 use crate::ownership::bits::Bits;
 use crate::ownership::object_graph::{EVERYTHING, Node, ObjectGraph, Paths, Reach};
-use crate::ownership::owner::Retainer;
+use crate::ownership::owner::{OwnerAccount, Retainer};
 use crate::ownership::retained::RetainedSizes;
 use crate::ownership::retainers::{MAX_COMPARED_STEPS, Retainers};
+use crate::pages::pages_of;
 
 /// The number of paths, referrers and dominators that are listed.
 const MAX_LISTED: usize = 10;
@@ -38,7 +40,7 @@ pub struct Explanation {
     pub address: Option<Address>,
     /// The number of objects; 0 for a chunk.
     pub objects: u64,
-    /// The bytes of their slots and of the chunks that they own, headers included.
+    /// The bytes of their slots and of the chunks that they own, headers included: the resident ones, as far as these are known.
     pub bytes: u64,
     /// The number of objects that would be freed if the subject went away, its own included.
     pub retained_objects: Option<u64>,
@@ -81,7 +83,11 @@ impl Explanation {
     ///
     /// # Errors
     /// See [`NoExplanation`].
-    pub fn find(facts: &Facts, subject: &Subject) -> Result<Self, NoExplanation> {
+    pub fn find(
+        state: &ProcessState,
+        facts: &Facts,
+        subject: &Subject,
+    ) -> Result<Self, NoExplanation> {
         let owners = owners_of(facts);
         let graph = owners.object_graph().ok_or(NoExplanation::NoGraph)?;
         let paths = Paths::find(&graph, Reach::All);
@@ -95,7 +101,14 @@ impl Explanation {
                 Referent::Block { number, .. } => Ok(explainer.of_node(graph.memory(number))),
                 _ => Err(NoExplanation::NothingThere),
             },
-            Subject::Class(name) => explainer.of_class(name).ok_or(NoExplanation::NoObjects),
+            Subject::Class(name) => {
+                let found = explainer.of_class(name).ok_or(NoExplanation::NoObjects)?;
+                // The same figure as in a report: each block belongs to one owner.
+                let accounts = owners.accounts(pages_of(state));
+                let account = accounts.iter().find(|it| it.objects > 0 && it.name == *name);
+                let bytes = account.map_or(found.bytes, OwnerAccount::weight_bytes);
+                Ok(Self { bytes, ..found })
+            }
         }
     }
 }

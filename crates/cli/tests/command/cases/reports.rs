@@ -4,7 +4,7 @@ use formats::{Action, Advice, DiffKind, Report};
 
 use testkit::Target;
 
-use super::{advice, assert_path, case, garbage, path_to, verdict};
+use super::{advice, assert_path, case, garbage, path_to, verdict, why};
 use crate::diffs::{diff, looks_at};
 use crate::owners::retained;
 use crate::{bytes, report};
@@ -323,8 +323,13 @@ fn why_and_report_have_the_same_paths() {
         for row in rows.take(4) {
             let first = &row.kept_by[0];
             let path = first.path.clone().unwrap_or_else(|| "(garbage)".into());
-            let (found, objects, _) = path_to(&target, &row.owner);
-            assert_eq!((found, objects), (path, first.objects), "{name}: {}", row.owner);
+            let why = why(&target, &row.owner);
+            let most = &why.paths[0];
+            let found = most.path.clone().unwrap_or_else(|| "(garbage)".into());
+            let found = (found, most.objects, most.bytes);
+            assert_eq!(found, (path, first.objects, first.bytes), "{name}: {}", row.owner);
+            // Slots and resident memory.
+            assert_eq!(why.subject.bytes, row.bytes(), "{name}: {}", row.owner);
             compared += 1;
         }
         assert!(compared > 1, "{name}");
