@@ -258,12 +258,17 @@ fn a_warmup_frees_pages_without_slots() {
         return testkit::skip("this Ruby keeps hardly any pages without slots: 4.1 does");
     }
     let step = before.advice.iter().find(|it| it.action == Action::FreePages);
-    assert!(step.is_some(), "{:?}", before.advice);
+    let claim = step.unwrap_or_else(|| panic!("{:?}", before.advice)).saves_bytes.unwrap();
     target.tell("warm up");
     target.next_truth();
     let after = report(target.pid());
-    let [before, after] = [before, after].map(|report| bytes(&report, "ruby.free_slots"));
-    assert!(after < before * 4 / 5, "{before} {after}");
+    let rss = [&before, &after].map(|report| report.process.rss_bytes);
+    let slots = [&before, &after].map(|report| bytes(report, "ruby.free_slots"));
+    for [before, after] in [rss, slots] {
+        // Memory of malloc's may be returned, too.
+        let freed = before.saturating_sub(after);
+        assert!(freed.abs_diff(claim) * 10 <= claim, "{freed} of {claim}");
+    }
     assert!(target.finish());
 }
 

@@ -50,7 +50,8 @@ pub fn keeps_most_free_slots(initial_slots: u64, free_slots: u64) -> bool {
 pub(super) fn free_pages(ledger: &Ledger) -> Option<Advice> {
     let ruby = ledger.ruby.as_ref()?;
     let bytes = ruby.page_bytes_free.min(ledger.causes[Cause::RubyFreeSlots]);
-    (ruby.ractors <= 1 && is_worth(ledger, bytes)).then(|| step(Action::FreePages))
+    let step = Advice { action: Action::FreePages, saves_bytes: Some(bytes) };
+    (ruby.ractors <= 1 && is_worth(ledger, bytes)).then_some(step)
 }
 
 /// Compaction only moves objects: the GC frees empty pages as long as more slots are free than it keeps.
