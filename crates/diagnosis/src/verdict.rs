@@ -183,8 +183,10 @@ pub(crate) fn has_all_arenas(ledger: &Ledger) -> bool {
 /// verdict that has one is too small for a verdict, and not healthy.
 #[must_use]
 pub fn useless(report: &Report) -> Option<Part> {
+    // Each Ruby that has a transient heap has 4 MiB and more of it from its start on, and uses it all the time.
     let bytes_of = |cause: Cause| {
-        report.causes.iter().find(|row| row.cause == cause).map_or(0, |row| row.bytes)
+        let row = report.causes.iter().find(|row| row.cause == cause);
+        row.filter(|_| cause != Cause::RubyTransient).map_or(0, |row| row.bytes)
     };
     let parts = [&FREE[..], &[CauseGroup::NativeUnreachable]].map(|it| Part::of(it, bytes_of));
     let share = |part: &Part| percent(part.bytes, report.process.rss_bytes);
@@ -199,6 +201,19 @@ pub fn large_in_parts(report: &Report) -> Option<&Action> {
     let is_large =
         |bytes| bytes >= MIN_BYTES && percent(bytes, report.process.rss_bytes) >= MIN_SHARE;
     actions.find(|it| matches!(it, Action::ReleaseObjects { bytes, .. } if is_large(*bytes)))
+}
+
+/// Returns the garbage that a setting of the GC keeps, if it is much of a process: it may belong to several causes.
+#[must_use]
+pub fn uncollected_garbage(report: &Report) -> Option<u64> {
+    let is_large =
+        |bytes| bytes >= MIN_ROOT_BYTES && percent(bytes, report.process.rss_bytes) >= MIN_SHARE;
+    report.advice.iter().find_map(|step| match step.action {
+        Action::EnableGc { garbage_bytes } | Action::AllowFullMark { garbage_bytes } => {
+            Some(garbage_bytes).filter(|&bytes| is_large(bytes))
+        }
+        _ => None,
+    })
 }
 
 /// Returns the table of the interpreter's that takes much of a process because of what the program does, with its bytes. The objects with

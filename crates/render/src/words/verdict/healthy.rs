@@ -7,6 +7,7 @@ use formats::{Action, Report};
 use ledger::{CauseGroup, Size, percent};
 
 use super::figures::{IN_USE, MIN_PART_BYTES, behind_extensions, by_cause, room};
+use super::objects::uncollected;
 use crate::words::{interpreter_kind, meaning, total};
 
 /// The sentence, the evidence and the check.
@@ -17,6 +18,7 @@ pub(super) fn healthy(report: &Report) -> (String, Vec<String>, String) {
     let large_root = diagnosis::large_root(report);
     let large_class = diagnosis::large_in_parts(report);
     let large_table = diagnosis::large_table(report);
+    let garbage = diagnosis::uncollected_garbage(report);
     let summary = match (diagnosis::useless(report), large_class, large_root, large_table) {
         (Some(part), ..) => format!(
             "Too small for a verdict: {} resident. But {:.0} % of it are {}.",
@@ -26,6 +28,12 @@ pub(super) fn healthy(report: &Report) -> (String, Vec<String>, String) {
                 [cause] => format!("{} ({})", cause.name(), meaning(cause)),
                 _ => format!("free ({})", by_cause(report, &part.rows)),
             }
+        ),
+        (None, ..) if garbage.is_some() => format!(
+            "{} resident. No cause exceeds {bound} of RSS, but {} of it are garbage {}.",
+            Size(rss),
+            Size(garbage.unwrap_or_default()),
+            uncollected(report)
         ),
         (None, Some(Action::ReleaseObjects { class, bytes, are_garbage, path, .. }), ..) => {
             format!(

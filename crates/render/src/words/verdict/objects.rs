@@ -85,7 +85,7 @@ pub(super) fn of_objects(report: &Report, size: Size) -> String {
 }
 
 /// The reason why garbage was not collected, as the end of a clause.
-fn uncollected(report: &Report) -> &'static str {
+pub(super) fn uncollected(report: &Report) -> &'static str {
     match report.ruby.as_ref().map(|ruby| &ruby.gc) {
         Some(gc) if gc.disabled == Some(true) => {
             "that the GC does not collect, because it is disabled (GC.disable)"
