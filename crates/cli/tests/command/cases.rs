@@ -1,5 +1,6 @@
 //! Mechanisms of public reports on Ruby's memory, in programs that know the truth: `scenarios/cases`.
 
+mod answers;
 mod causes;
 mod collector;
 mod growth;

@@ -1,0 +1,156 @@
+//! The whole answer to a public report: the sentence, the path and the first step, and no sentence that was false once.
+
+use formats::Report;
+use testkit::Target;
+
+use super::case;
+use crate::rbloat;
+
+/// An answer, as far as it does not depend on the release of Ruby.
+struct Answer {
+    case: &'static str,
+    scale: &'static str,
+    /// The releases that have the mechanism.
+    releases: std::ops::Range<&'static str>,
+    /// Parts of the verdict's sentence.
+    verdict: &'static [&'static str],
+    /// A class, and the path that retains most of it, up to the first place in a file.
+    path: Option<(&'static str, &'static str)>,
+    /// The beginning of the first step, and another part of it.
+    step: [&'static str; 2],
+    /// What no line of the report may have.
+    never: &'static [&'static str],
+}
+
+const ALL: std::ops::Range<&str> = "2.7".."9";
+
+const ANSWERS: [Answer; 9] = [
+    // openSUSE/software-o-o#263
+    Answer {
+        case: "traced_allocations",
+        scale: "1",
+        releases: "3.1".."3.4",
+        verdict: &["of native memory are held", " by 1 ObjectTracing/allocation_info_tracer."],
+        path: Some(("String", "ROWS → Array → String")),
+        step: ["Stop the tracing of allocations", ""],
+        never: &["2 Object", "ENV → Object", "NameErrorCheckers"],
+    },
+    // rails/rails#31442
+    Answer {
+        case: "weak_subclasses",
+        scale: "1",
+        releases: ALL,
+        verdict: &["garbage that the GC does not collect, because it is disabled (GC.disable)."],
+        path: Some(("Class", "(garbage)")),
+        step: ["Enable the GC: it is disabled", ""],
+        never: &["Healthy", "Rational →"],
+    },
+    // ruby-concurrency/concurrent-ruby#958
+    Answer {
+        case: "thread_per_client",
+        scale: "1",
+        releases: "2.7".."3.3",
+        verdict: &["are stacks: ", " of 301 threads"],
+        path: None,
+        step: ["Run fewer threads: ", "thread_per_client.rb:14 started 300 of them."],
+        never: &["RAILS_MAX_THREADS", "Sidekiq"],
+    },
+    // hakanensari/structure#9
+    Answer {
+        case: "closures",
+        scale: "8",
+        releases: ALL,
+        verdict: &[],
+        path: Some(("Text::InBlock", "Kept::CLOSURES → Array → Proc")),
+        step: ["", ""],
+        never: &["Run the GC", "most of which are garbage"],
+    },
+    Answer {
+        case: "last_match",
+        scale: "1",
+        releases: ALL,
+        verdict: &[
+            "held by live Ruby objects",
+            " begin with (threads) → Thread \"tailer\" in Tailer#run (",
+        ],
+        path: Some(("String", "(threads) → Thread \"tailer\" in Tailer#run")),
+        step: ["Release the largest of ", " → MatchData → String"],
+        never: &["garbage that", "Run the GC"],
+    },
+    // No public report: envs of C frames have no bytecode.
+    Answer {
+        case: "method_procs",
+        scale: "0.3",
+        releases: ALL,
+        verdict: &[],
+        path: Some(("Proc", "Hooks::LIST → Array → Proc")),
+        step: ["", ""],
+        never: &["could not be derived", "(imemo 0)"],
+    },
+    // rubygems/rubygems.org#515
+    Answer {
+        case: "backtraces",
+        scale: "1",
+        releases: ALL,
+        verdict: &[", most of them by 1,200 Thread::Backtrace.", " begin with Errors::RECENT."],
+        path: Some((
+            "Thread::Backtrace",
+            "Errors::RECENT → Array → RuntimeError → Thread::Backtrace",
+        )),
+        step: ["Release the objects of class Thread::Backtrace", "retained by Errors::RECENT"],
+        never: &["Find out what retains", "Run the GC"],
+    },
+    // aserafin/grape_logging#7
+    Answer {
+        case: "notifications",
+        scale: "1",
+        releases: ALL,
+        verdict: &[],
+        path: Some(("Dashboard", "ActiveSupport::Notifications")),
+        step: ["Release the objects of class String", " → Dashboard → "],
+        never: &["Find out what retains", "Run the GC"],
+    },
+    // ruby-concurrency/concurrent-ruby#671
+    Answer {
+        case: "queued_events",
+        scale: "1",
+        releases: ALL,
+        verdict: &[],
+        path: Some(("Event", "LOGGER → Processor → Thread::Queue → Event")),
+        step: ["Release the objects of class ", "LOGGER → Processor → Thread::Queue → Event"],
+        never: &["Find out what retains", "Run the GC"],
+    },
+];
+
+#[test]
+fn public_reports_have_their_whole_answer() {
+    for answer in &ANSWERS {
+        let (target, report) = case(answer.case, answer.scale);
+        let version = target.truth["ruby_version"].as_str().unwrap();
+        if answer.releases.contains(&version) {
+            check(answer, &target, &report);
+        }
+        assert!(target.finish());
+    }
+}
+
+fn check(answer: &Answer, target: &Target, report: &Report) {
+    let Answer { case, verdict, path, step, never, .. } = answer;
+    let words = render::words::verdict(report);
+    for part in *verdict {
+        assert!(words.summary.contains(part), "{case}: {}", words.summary);
+    }
+    if let Some((class, path)) = path {
+        let (found, objects, all) = super::path_to(target, class);
+        assert!(found.starts_with(path), "{case}: {found} ({objects} of {all})");
+    }
+    let first = report.advice.first().map(|it| render::words::advice(it, report).action);
+    let first = first.unwrap_or_default();
+    assert!(first.starts_with(step[0]) && first.contains(step[1]), "{case}: {first}");
+    let pid = target.pid().to_string();
+    let output = rbloat().args(["report", &pid, "--max-pause", "10s"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in *never {
+        assert!(!text.contains(part), "{case}: {part} in {text}");
+    }
+}
