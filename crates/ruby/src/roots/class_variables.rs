@@ -53,9 +53,6 @@ impl VariablePlace {
                 members.peek().is_some() && members.all(|(_, value)| is_array(value))
             });
         }
-        if shape_tree.home == ShapeHome::Vm {
-            return None;
-        }
         let with_members = program.classes().filter_map(|class| {
             let slot = reader.class(class)?;
             let mut positions =
