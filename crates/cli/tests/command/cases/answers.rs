@@ -154,3 +154,41 @@ fn check(answer: &Answer, target: &Target, report: &Report) {
         assert!(!text.contains(part), "{case}: {part} in {text}");
     }
 }
+
+/// A Hash has the fibers of ended threads as keys, and these have the variables of their threads (ruby/logger#135).
+#[test]
+fn fibers_of_ended_threads_retain_their_variables() {
+    let target = Target::bare_ruby(
+        "class Leveled; def initialize; @levels = {}; end
+           def with(level); @levels[Fiber.current] = level; yield; ensure @levels[Fiber.current] = nil; end; end
+         class Payload; def initialize; @text = rand.to_s.ljust(2000, 'x'); end; end
+         begin; Fiber.current; rescue NoMethodError; require 'fiber'; end
+         LOGGER = Leveled.new
+         500.times { Thread.new { Thread.current[:data] = Payload.new; LOGGER.with(3) { 1 } }.join }
+         3.times { GC.start }
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let (path, objects, all) = super::path_to(&target, "Payload");
+    let is_right =
+        path.starts_with("LOGGER → Leveled → Hash → Fiber ") && path.ends_with(" → Payload");
+    assert!(is_right && all == 500 && objects * 10 >= all * 9, "{path}: {objects} of {all}");
+    assert!(target.finish());
+}
+
+/// Exceptions for a thread that handles them later wait in a list of the interpreter's (`Thread.handle_interrupt`).
+#[test]
+fn exceptions_that_wait_for_a_thread_are_retained_by_it() {
+    let target = Target::bare_ruby(
+        "class Cancel < RuntimeError; def initialize; @context = rand.to_s.ljust(2000, 'x'); super('x'); end; end
+         ready = Queue.new
+         WORKER = Thread.new { Thread.handle_interrupt(Cancel => :never) { ready << 1; sleep } }
+         ready.pop
+         500.times { WORKER.raise(Cancel.new) }
+         3.times { GC.start }
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(true)",
+    );
+    let (path, objects, all) = super::path_to(&target, "Cancel");
+    let is_right = path.starts_with("WORKER → Thread in block ") && path.ends_with(" → Cancel");
+    assert!(is_right && all == 500 && objects * 10 >= all * 9, "{path}: {objects} of {all}");
+    assert!(target.finish());
+}
