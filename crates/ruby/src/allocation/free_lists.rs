@@ -25,6 +25,8 @@ const STRIDES: [u64; 3] = [16, 24, 32];
 const MAX_POOLS: usize = 12;
 /// The Ractors that are looked at.
 const MAX_RACTORS: usize = 16;
+/// After so many looks at which only one size of slots had a list, the program hardly takes others.
+const ENOUGH_VOTES: u64 = 100;
 /// Further places are not looked at: they are no lists.
 const MAX_PLACES: usize = 1 << 12;
 
@@ -223,7 +225,8 @@ impl FreeListSearch {
         }
     }
 
-    /// Returns the place that had a list most often, if there is one alone. Memory behind a Ractor, which a pointer in it may lead to,
+    /// Returns the place that had a list most often, if there is one alone: with the list of the smallest slots if no other one was seen.
+    /// Memory behind a Ractor, which a pointer in it may lead to,
     /// counts as that pointer's: of equal places it is the nearest one. All lists there must be such, of all Ractors.
     #[must_use]
     pub fn found(&self, memory: &dyn Memory) -> Option<FreeLists> {
@@ -240,9 +243,15 @@ impl FreeListSearch {
             .collect();
         best.sort();
         let (key, place, stride) = best.pop()?;
-        let is_alone = best.last().is_none_or(|it| it.0 != key);
-        let lists = (0..).map(|pool| pool * stride).zip(&self.pools);
-        is_alone.then(|| FreeLists {
+        let others = || best.iter().rev().take_while(|it| it.0 == key);
+        let pools = match others().count() {
+            0 => &self.pools[..],
+            // The first list was the only one that had slots, so the distance of two lists is not known.
+            _ if key.0 >= ENOUGH_VOTES && others().all(|it| it.1 == place) => &self.pools[..1],
+            _ => return None,
+        };
+        let lists = (0..).map(|pool| pool * stride).zip(pools);
+        Some(FreeLists {
             place: place.clone(),
             lists: lists.map(|(at, &slot_bytes)| List { at, slot_bytes }).collect(),
             order: Order::Descending,

@@ -165,3 +165,26 @@ fn ractors_have_lists_of_their_own() {
     let (next, made) = next_and_made(&format!("{ALLOCATE}\n{ractors}"));
     assert!(made.iter().any(|&it| next.contains(&Address(it))), "{next:x?} {made:x?}");
 }
+
+/// "Its lists of free slots were not found", of a program on Ruby 3.4 that takes slots of one size only: the distance of two lists was
+/// not known.
+#[test]
+fn a_program_that_takes_slots_of_one_size_has_lists() {
+    let target = Target::bare_ruby(
+        r##"kept = Array.new(5000) { |i| "kept #{i}" }
+            4.times { GC.start }
+            Thread.new { loop { Array.new(500) { |i| "item #{i}" }.join } }
+            puts "ready {}"
+            $stdout.flush
+            $stdin.read"##,
+    );
+    let mut search = examine(&target, FreeListSearch::begin).expect("there are threads");
+    let image = image::look(target.pid()).unwrap();
+    // Between two pages there is no list.
+    let found = (0..500).find_map(|_| {
+        search.look(&image);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        search.found(&image)
+    });
+    assert!(found.is_some(), "{search:?}");
+}
