@@ -25,7 +25,7 @@ fuzz_target!(|input: &[u8]| {
             0 => drop(plot.render_html()),
             1 => drop(plot.render_png()),
             2..6 => drop(plot.render_svg()),
-            _ => drop(plot.render_text()),
+            _ => drop(plot.render_text(100)),
         }
     }
 });
