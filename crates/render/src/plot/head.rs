@@ -52,8 +52,8 @@ impl Plot {
         }
     }
 
-    /// Describes each recording in a few lines: the process, its stable point, and the lines that allocate what stays. Takes the width of the
-    /// terminal.
+    /// Describes each recording in a few lines: the process, its stable point, and the lines that allocate what stays. Takes the width of
+    /// the terminal.
     ///
     /// # Panics
     /// Never: a string takes all text.

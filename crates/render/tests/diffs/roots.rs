@@ -406,8 +406,8 @@ fn a_root_with_no_more_objects_at_the_last_look_is_no_leak() {
     assert_eq!(leak.kind, DiffKind::ManagedLeak, "{leak:?}");
 }
 
-/// "Managed leak", with high confidence, of a cache whose entries have random keys: the more it has, the fewer are new. Four snapshots give a
-/// root two rates of what stays, and the last one is that of old objects.
+/// "Managed leak", with high confidence, of a cache whose entries have random keys: the more it has, the fewer are new. Four snapshots give
+/// a root two rates of what stays, and the last one is that of old objects.
 #[test]
 fn a_bounded_cache_that_fills_is_told_from_a_leak() {
     let looks = |kept: [u64; 4]| {

@@ -118,8 +118,8 @@ fn few_collections(diff: &Diff) -> Option<String> {
         all => format!("{}m", (diff.seconds * COLLECTIONS / all as f64 / 60.0).ceil().max(1.0)),
     };
     Some(format!(
-        "{} ({} major) in {:.0} s are too few to see what roots keep, since objects grow old by collections: `rbloat diff {} --every {every}` \
-         waits for more",
+        "{} ({} major) in {:.0} s are too few to see what roots keep, since objects grow old by collections: `rbloat diff {} --every \
+         {every}` waits for more",
         counted(all, "collection"),
         Count(major),
         diff.seconds,
