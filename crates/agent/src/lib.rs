@@ -14,6 +14,7 @@ mod node_name;
 mod observer;
 mod options;
 mod push;
+mod roles;
 mod server;
 mod shared;
 mod snapshot_folder;

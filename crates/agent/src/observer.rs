@@ -24,6 +24,7 @@ use crate::log::Log;
 use crate::node_name::node_name;
 use crate::options::Options;
 use crate::push::Pusher;
+use crate::roles::Roles;
 use crate::shared::Shared;
 
 /// The time between two searches for processes.
@@ -44,12 +45,6 @@ const BETWEEN_TRIMS: Duration = Duration::from_secs(60);
 const TRIM_AGAIN: Duration = Duration::from_secs(3600);
 /// The owners in a report that is kept if the process is killed.
 const OWNERS_OF_KILLED: usize = 50;
-/// The roles of a container at a time: a program that writes numbers into its title would have a new one each time, and each is a
-/// series that Prometheus keeps for long.
-const MAX_ROLES: usize = 100;
-/// The role of the processes beyond that.
-const OTHER: &str = "other";
-
 pub(crate) struct Observer {
     rubies: Rubies,
     capture: CaptureOptions,
@@ -528,29 +523,6 @@ fn tighter(a: GroupMemory, b: GroupMemory) -> GroupMemory {
     if room(&b) < room(&a) { b } else { a }
 }
 
-/// The roles of the processes of each container.
-#[derive(Default)]
-struct Roles(BTreeMap<Container, BTreeSet<String>>);
-
-impl Roles {
-    fn of<'a>(places: impl Iterator<Item = &'a Place>) -> Self {
-        let mut roles = Self::default();
-        for Place { container, role } in places.filter(|place| place.role != OTHER) {
-            roles.0.entry(container.clone()).or_default().insert(role.clone());
-        }
-        roles
-    }
-
-    /// Returns the role, or another one if the container has too many.
-    fn admit(&mut self, container: &Container, role: String) -> String {
-        let roles = self.0.entry(container.clone()).or_default();
-        if roles.len() < MAX_ROLES {
-            roles.insert(role.clone());
-        }
-        if roles.contains(&role) { role } else { OTHER.to_owned() }
-    }
-}
-
 impl Known {
     fn next_due(&self) -> Duration {
         if self.captured.is_some() { self.due.min(self.owners_due) } else { self.due }
@@ -576,17 +548,6 @@ impl Known {
 mod tests {
     use super::*;
 
-    /// Each role is a series, and a process can change its title as often as it likes.
-    #[test]
-    fn the_number_of_roles_is_bounded() {
-        let (mut roles, container) = (Roles::default(), Container::default());
-        let mut admit = |number| roles.admit(&container, format!("job-{number}"));
-        let admitted: BTreeSet<String> = (0..1000).map(&mut admit).collect();
-        assert_eq!(admitted.len(), MAX_ROLES + 1);
-        assert_eq!(admit(MAX_ROLES - 1), format!("job-{}", MAX_ROLES - 1));
-        assert_eq!(admit(MAX_ROLES), OTHER);
-    }
-
     #[test]
     fn a_moment_without_memory_postpones_owners_by_minutes() {
         let [hour, minutes] = [3600, 300].map(Duration::from_secs);
@@ -608,17 +569,5 @@ mod tests {
         };
         let groups = [group(9, None), group(5, Some(9)), group(1, Some(3)), group(1, Some(8))];
         assert_eq!(groups.into_iter().reduce(tighter), Some(groups[2]));
-    }
-
-    /// After a hundred scripts outside of containers, which had all ended, new ones were `other` until the agent was restarted.
-    #[test]
-    fn roles_of_processes_that_have_ended_make_room() {
-        let (mut roles, container) = (Roles::default(), Container::default());
-        let place = |role| Place { container: Container::default(), role };
-        let admitted = (0..200).map(|number| roles.admit(&container, format!("job-{number}")));
-        let places: Vec<Place> = admitted.map(place).collect();
-        let mut later = Roles::of(places[..MAX_ROLES - 1].iter().chain(&places[MAX_ROLES..]));
-        assert_eq!(later.admit(&container, "new".into()), "new");
-        assert_eq!(later.admit(&container, "one more".into()), OTHER);
     }
 }
