@@ -113,7 +113,7 @@ class HooksTest < Minitest::Test
     plugin :rbloat if ENV["PLUGIN"] == "last"
     bind "unix://%s/socket"
     if defined?(Rbloat)
-      Rbloat::AutoTrim.singleton_class.prepend(Module.new { def prepare_fork; $prepared = 1; super; end })
+      Rbloat::AutoTrim.singleton_class.prepend(Module.new { def prepare_fork(warmup:); $prepared = 1; super; end })
     end
     app do |env|
       if env["PATH_INFO"] == "/burst"

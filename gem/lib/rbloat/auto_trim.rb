@@ -68,7 +68,7 @@ module Rbloat
       # @param warmup [Boolean] true to call Process.warmup instead, which Ruby 3.3 and later have. It also compacts the
       #   heap, so that workers copy fewer pages. An extension that does not support compaction may crash then
       # @return [nil]
-      def prepare_fork(warmup: Rbloat.configuration.warmup)
+      def prepare_fork(warmup: false)
         if warmup && Process.respond_to?(:warmup)
           Process.warmup
         else

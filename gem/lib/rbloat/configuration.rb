@@ -19,7 +19,7 @@ module Rbloat
   # @!attribute growth
   #   @return [Boolean] true if requests and jobs are to be measured, which no profile does; see {Rbloat.growth}
   # @!attribute warmup
-  #   @return [Boolean] true if forks are to be prepared by Process.warmup, which no profile does; see
+  #   @return [Boolean] true if the Puma plugin is to prepare forks by Process.warmup, which no profile does; see
   #     {AutoTrim.prepare_fork}
   class Configuration
     trim = { auto_trim: true, native_pressure: false, share: AutoTrim::SHARE, least_bytes: AutoTrim::LEAST_BYTES,

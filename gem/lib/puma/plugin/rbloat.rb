@@ -15,7 +15,9 @@ Puma::Plugin.create do
     return unless Rbloat.start && launcher.options[:workers].to_i.positive?
 
     # The application may turn AutoTrim off.
-    prepare = proc { Rbloat::AutoTrim.prepare_fork if Rbloat::AutoTrim.running? }
+    prepare = proc do
+      Rbloat::AutoTrim.prepare_fork(warmup: Rbloat.configuration.warmup) if Rbloat::AutoTrim.running?
+    end
     launcher.config.configure { |_user, file, _default| file.before_fork(&prepare) }
   end
 end
