@@ -131,7 +131,7 @@ fn a_trim_that_is_undone_is_told_so() {
          Thread.new { sleep 0.02 while rss.call > before - (1 << 20); loop { $kept = grow.call; sleep 0.1 } }
          puts 'ready {}'; $stdout.flush; $stdin.read",
     );
-    let report = trim_report(target.pid(), &["--watch", "3"]);
+    let report = trim_report(target.pid(), &["--watch", "3s"]);
     let watch = report.watch.unwrap();
     assert!(watch.came_back_bytes > 20 << 20, "{watch:#?}");
     assert!(watch.conclusion != formats::TrimConclusion::Lasts, "{watch:#?}");
