@@ -47,7 +47,7 @@ class HooksTest < Minitest::Test
       config.rbloat.logger = Logger.new($stderr)
     RUBY
     assert_equal [false, false], start_rails(settings)
-    assert_match(/rbloat: it has settings, but does nothing without a profile/, errors)
+    assert_match(/rbloat: ignored config.rbloat, which has no profile/, errors)
   end
 
   # `plugin :rbloat` loads the gem before Rails, and starts AutoTrim before the application is configured.

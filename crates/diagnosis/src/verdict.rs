@@ -145,11 +145,12 @@ pub fn is_of_extensions(path: &str) -> bool {
     path.starts_with(MEMORY_OF_EXTENSIONS) || library.is_some_and(|name| !is_interpreter(name))
 }
 
-/// Returns true if only memory of C extensions leads to objects most of which the last GC found alive: these have no garbage of the time
-/// since then, so an extension may mark them.
+/// Returns true if only memory of C extensions leads to objects most of which have a mark: a GC found them alive, perhaps not the last one, so
+/// an extension may mark them. Asks for the objects of a class, or of all classes.
 #[must_use]
-pub fn are_kept_by_extensions(report: &Report) -> bool {
-    let kept = managed(report).flat_map(|owner| &owner.kept_by);
+pub fn are_kept_by_extensions(report: &Report, class: Option<&str>) -> bool {
+    let owners = managed(report).filter(|owner| class.is_none_or(|class| owner.owner == class));
+    let kept = owners.flat_map(|owner| &owner.kept_by);
     let behind = kept.filter(|it| it.path.as_deref().is_some_and(is_of_extensions));
     let objects = behind.fold(0, |sum: u64, it| sum.saturating_add(it.objects));
     report.ruby.as_ref().is_some_and(|ruby| objects / 2 > ruby.slots_unmarked)

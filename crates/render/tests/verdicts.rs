@@ -390,7 +390,7 @@ fn objects_behind_extensions_are_collected_in_the_program() {
     let owner = &mut report.owners.as_mut().unwrap()[0];
     (owner.objects, owner.kept_by[0].objects) = (500_000, 500);
     report.advice = vec![release_of_strings(path)];
-    // The last GC found most of them alive.
+    // A GC found most of them alive.
     report.ruby.as_mut().unwrap().slots_unmarked = 249;
     let step = words::advice(&report.advice[0], &report);
     assert!(step.action.starts_with("Find the objects of C extensions "), "{step:?}");

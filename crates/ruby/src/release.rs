@@ -66,6 +66,12 @@ impl Interpreter {
         self.is_at_least(4, 0)
     }
 
+    /// Messages for Ractors and their ports are in lists (`ractor_queue` of ractor_sync.c, from 4.0).
+    #[must_use]
+    pub fn has_lists_of_messages(&self) -> bool {
+        self.is_at_least(4, 0)
+    }
+
     /// The length of the longest path to load from is among those lists (`expanded_load_path_maxlen`, from 4.1).
     pub(crate) fn has_length_of_load_path(&self) -> bool {
         self.is_at_least(4, 1)
@@ -117,7 +123,7 @@ impl Interpreter {
                         during_gc: 1 << 6 | 1 << 7 | 1 << 8,
                         stress: None,
                         minor: Some(1 << 11),
-                        counts: Some((2456, 2560)),
+                        counts: Some((limit + 2392, limit + 2496)),
                         ..of_40
                     },
                     false => of_40,

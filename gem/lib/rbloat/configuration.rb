@@ -36,8 +36,8 @@ module Rbloat
     NAMES = PROFILES.keys.join(", ").freeze
     private_constant :VARIABLES, :NAMES
 
-    # @return [Logger, nil] receives a line when a trim returned memory, or the memory limit is near; in Rails the
-    #   logger of Rails
+    # @return [Logger, nil] receives a line when a trim returned memory, or the memory limit is near; in Rails, the
+    #   logger of Rails unless another one was assigned
     attr_accessor :logger
 
     def initialize
@@ -69,7 +69,7 @@ module Rbloat
     def complain_without_profile
       return if @assigned.empty?
 
-      logger&.warn("rbloat: it has settings, but does nothing without a profile: config.rbloat.profile = :server")
+      logger&.warn("rbloat: ignored config.rbloat, which has no profile: add config.rbloat.profile = :server")
     end
 
     PROFILES.fetch(:server).each_key do |name|

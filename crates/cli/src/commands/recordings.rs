@@ -57,7 +57,9 @@ pub(crate) fn run(
         Some(_) if is_taken => {}
         Some(path) => {
             terminal::print(&render::written(path))?;
-            terminal::suggest(&["xdg-open", &shown(path)])?;
+            if !matches!(format, Some(Format::Json)) {
+                terminal::suggest(&["xdg-open", &shown(path)])?;
+            }
         }
         None => {
             let picture = shown(&files[0].with_extension("html"));

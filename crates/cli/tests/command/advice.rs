@@ -396,7 +396,7 @@ fn stacks_of_fibers_are_no_stacks_of_threads() {
     assert!(target.finish());
 }
 
-/// Rails and Puma start AutoTrim without the variable RBLOAT_AUTO_TRIM.
+/// A profile in Rails, and Puma's plugin, start AutoTrim without the variable RBLOAT_AUTO_TRIM.
 #[test]
 fn auto_trim_is_not_advised_if_it_runs() {
     let advises = |thread: &str| {

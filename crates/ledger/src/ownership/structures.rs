@@ -337,10 +337,14 @@ impl Finder<'_> {
     /// The messages in the lists of Ractors and their ports.
     fn messages_in_lists(&self) -> Vec<(u32, u32)> {
         let mut found = Vec::new();
+        if !self.space.interpreter.has_lists_of_messages() {
+            return found;
+        }
         // Words that lead to no list must not make the search endless.
         let mut steps = 2 * self.heap.block_count();
+        let main = ruby::object_in_variables(self.image, self.space, DataType::is_ractor);
         for slot in self.objects_of(DataType::is_ractor) {
-            let structures: Vec<u32> = self.blocks_of_ractor(slot).collect();
+            let structures: Vec<u32> = self.blocks_of_ractor(slot, main).collect();
             let parts = structures.iter().flat_map(|&it| self.blocks_behind(it));
             let tables = parts.filter(|it| self.graph.hash_tables.binary_search(it).is_ok());
             let of_ports = tables.flat_map(|it| self.blocks_behind(it));
@@ -355,12 +359,15 @@ impl Finder<'_> {
     }
 
     /// The blocks to which the structure of a Ractor refers. From 4.1 on that of the main one is a variable.
-    fn blocks_of_ractor(&self, slot: u32) -> impl Iterator<Item = u32> + '_ {
+    fn blocks_of_ractor(
+        &self,
+        slot: u32,
+        main: Option<(u32, Address)>,
+    ) -> impl Iterator<Item = u32> + '_ {
         let structures = self.graph.of_slots.of(slot).iter();
         let behind = structures.filter_map(|it| self.graph.block(*it));
         let behind = behind.flat_map(|it| self.blocks_behind(it));
-        let variable = ruby::object_in_variables(self.image, self.space, DataType::is_ractor);
-        let words = match variable {
+        let words = match main {
             Some((main, at)) if main == slot => self.words(at, RactorQueue::MAX_RACTOR_BYTES),
             _ => Vec::new(),
         };

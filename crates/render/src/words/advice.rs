@@ -233,7 +233,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                 }
                 (_, roots) => {
                     let garbage = are_garbage.then_some(*garbage_bytes);
-                    release(&process, class, &size, roots.as_deref(), garbage, are_kept_by_extensions(report))
+                    release(&process, class, &size, roots.as_deref(), garbage, are_kept_by_extensions(report, Some(class)))
                 }
             }
         }

@@ -50,8 +50,8 @@ pub(super) fn release(
     match roots {
         Some(roots) if is_of_extensions(roots) && are_kept => (
             format!(
-                "Find the objects of C extensions that hold the {objects}: only memory of extensions leads to most of them, and the last GC \
-                 found them alive. While they grow in number, `rbloat who` names the code that creates them."
+                "Find the objects of C extensions that hold the {objects}: only memory of extensions leads to most of them, and a GC found \
+                 most of them alive. While they grow in number, `rbloat who` names the code that creates them."
             ),
             format!("rbloat who {process}"),
             "a change of the program. While it watches, `rbloat who` takes less than 1 % of a processor.",

@@ -339,7 +339,7 @@ fn objects_that_extensions_mark_are_no_garbage() {
     let report = crate::report(target.pid());
     let words = render::words::verdict(&report);
     assert!(words.summary.contains(" begin with (memory of C extensions)"), "{words:?}");
-    let alive = " The last GC found most of them alive, so a C extension may retain them.";
+    let alive = " A GC found most of them alive, so a C extension may retain them.";
     assert!(words.summary.ends_with(alive), "{words:?}");
     assert_eq!(report.verdict.confidence, Confidence::Medium);
     let step = advice(&report, |it| matches!(it, Action::ReleaseObjects { .. }));

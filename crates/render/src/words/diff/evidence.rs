@@ -72,7 +72,9 @@ pub(super) fn evidence(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> 
     // What the verdict says itself is not said again.
     let is_told = steady_root(diff).is_some();
     evidence.extend(kept_besides(diff).filter(|_| !is_told).map(keeps_more));
-    if let Some(row) = slow_root_besides(diff).filter(|_| !is_told) {
+    // Beside growth, what is too little for that of other roots is no news.
+    let nothing_grew = matches!(verdict.kind, DiffKind::Stable | DiffKind::Shrank);
+    if let Some(row) = slow_root_besides(diff).filter(|_| nothing_grew) {
         evidence.push(format!(
             "{}, at a steady rate: too little for a verdict after {:.0} s, but much in time",
             keeps_more(row),
@@ -105,17 +107,23 @@ pub(super) fn evidence(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> 
 fn few_collections(diff: &Diff) -> Option<String> {
     // Ruby calls an object old after three.
     const COLLECTIONS: f64 = 3.0;
+    const MINUTES_OF_DAY: f64 = 1440.0;
     let [first, .., last] = &diff.points[..] else { return None };
     let change = |of: fn(&DiffPoint) -> Option<u64>| of(last)?.checked_sub(of(first)?);
     let (all, major) = (change(|it| it.collections)?, change(|it| it.major_collections)?);
     let spans = diff.points.len() as f64 - 1.0;
     let sees_nothing = diff.kept.as_ref().is_some_and(Vec::is_empty);
-    if !sees_nothing || all as f64 >= COLLECTIONS * spans {
+    // A collector that the program has disabled has its own sentence.
+    let is_disabled = diff.points.iter().all(|point| point.gc_disabled == Some(true));
+    if !sees_nothing || is_disabled || all as f64 >= COLLECTIONS * spans {
         return None;
     }
     let every = match all {
         0 => longer(diff).to_owned(),
-        all => format!("{}m", (diff.seconds * COLLECTIONS / all as f64 / 60.0).ceil().max(1.0)),
+        all => {
+            let minutes = (diff.seconds * COLLECTIONS / all as f64 / 60.0).ceil();
+            format!("{}m", minutes.clamp(1.0, MINUTES_OF_DAY))
+        }
     };
     Some(format!(
         "{} ({} major) in {:.0} s are too few to see what roots keep, since objects grow old by collections: `rbloat diff {} --every \

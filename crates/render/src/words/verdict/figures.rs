@@ -14,8 +14,8 @@ pub(super) const MIN_PART_BYTES: u64 = 100 << 10;
 pub(super) const MAX_EVIDENCE: usize = 3;
 /// What objects may be to which only memory of C extensions leads.
 pub(super) fn behind_extensions(report: &Report) -> &'static str {
-    match are_kept_by_extensions(report) {
-        true => " The last GC found most of them alive, so a C extension may retain them.",
+    match are_kept_by_extensions(report, None) {
+        true => " A GC found most of them alive, so a C extension may retain them.",
         false => {
             " The GC may not follow memory of C extensions: if the extension does not mark the objects, they are garbage."
         }
