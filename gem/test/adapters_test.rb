@@ -73,7 +73,7 @@ class AdaptersTest < Minitest::Test
     RUBY
   end
 
-  # What adapters use of Yabeda (https://github.com/yabeda-rb/yabeda), since no registry here has the gem.
+  # The part of Yabeda's API that the adapter calls (https://github.com/yabeda-rb/yabeda): no registry here has the gem.
   YABEDA = <<~'RUBY'
     module Yabeda
       METRICS = {}

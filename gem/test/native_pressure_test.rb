@@ -62,7 +62,7 @@ class NativePressureTest < Minitest::Test
     assert_operator told, :>=, freed
   end
 
-  # What docs/c-extensions.md says: the GC looks at its limits only when the program allocates with Ruby's malloc.
+  # The claim of docs/c-extensions.md: the GC checks its limits only when the program allocates with Ruby's malloc.
   def test_a_gc_is_told_and_runs_only_if_rubys_malloc_is_called
     without, with = run_ruby(<<~RUBY, options: ["-W0"])
       require "#{Extension.compile(File.join(__dir__, 'native/bitmap.c'))}"

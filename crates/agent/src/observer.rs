@@ -250,7 +250,11 @@ impl Observer {
         }
         let wants_owners = known.owners_due <= now && known.captured.is_some();
         let cpu = proc::own_cpu_time();
-        let is_done = self.about(id, |it| it.capture_due(id, wants_owners)).unwrap_or(false);
+        let done = self.about(id, |it| it.capture_due(id, wants_owners));
+        let is_done = done.unwrap_or_else(|| {
+            self.count(CaptureOutcome::Failed);
+            false
+        });
         if let Some(known) = self.known.get_mut(&id) {
             if wants_owners {
                 known.owners_due =
@@ -287,10 +291,10 @@ impl Observer {
         is_done
     }
 
-    /// Does what concerns one process only, and its memory: if that panics, the agent goes on with the others. Returns `None` then.
+    /// Runs work on one process. If it panics, the agent continues with the other processes. Returns `None` then.
     fn about<T>(&mut self, id: Id, what: impl FnOnce(&mut Self) -> T) -> Option<T> {
         let result = isolated(id.0, || Ok::<_, examine::Error>(what(self)));
-        result.map_err(|failure| self.failed(id, &failure)).ok()
+        result.map_err(|failure| self.complain(id, &failure)).ok()
     }
 
     /// Adds a snapshot to the archive. One of causes alone has other causes, so each process has one kind only.
@@ -432,22 +436,21 @@ impl Observer {
             Err(failure) if failure.is_end() => return Err(None),
             Err(failure) if failure.is_lack_of_room() => CaptureOutcome::NoRoom,
             Err(failure) => {
-                self.failed(id, &failure);
-                return Err(Some(CaptureOutcome::Failed));
+                self.complain(id, &failure);
+                CaptureOutcome::Failed
             }
         };
         self.count(failed);
         Err(Some(failed))
     }
 
-    /// Counts a capture that failed, and prints why, once for each kind of process: the numbers of processes change.
-    fn failed(&mut self, id: Id, failure: &examine::Error) {
+    /// Prints why a process could not be examined, once for each kind of process: the numbers of processes change.
+    fn complain(&mut self, id: Id, failure: &examine::Error) {
         let role = self.known.get(&id).map_or("", |known| &known.place.role);
         if self.printed.insert(role.to_owned()) {
             let sentence = (self.log.explain)(failure);
             (self.log.complain)(&format!("process {} ({role}): {sentence}", id.0));
         }
-        self.count(CaptureOutcome::Failed);
     }
 
     /// Keeps a capture for the case that the process is killed before the next one. One with owners has the better answer.

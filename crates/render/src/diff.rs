@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use anstyle::Style;
+use diagnosis::MIN_LISTED;
 use formats::{
     ClassChange, Diff, DiffKind, DiffPoint, DominatorChange, KeptChange, KeptJudgement, KeptNative,
     OwnerChange, Trajectory,
@@ -22,8 +23,6 @@ use crate::words::{self, signed_count};
 
 /// Rows of classes and of owners, at most.
 const MAX_ROWS: usize = 12;
-/// Smaller changes are not shown, in bytes.
-const MIN_BYTES: u64 = 16 << 10;
 
 /// Returns a diff as text for a terminal of `width` columns: the verdict, and the changes of causes, classes and
 /// owners. It contains ANSI colours, which the caller strips if the reader does not want them.
@@ -84,7 +83,7 @@ fn write_causes(diff: &Diff, out: &mut String) -> std::fmt::Result {
         [name.to_owned(), first, last, change(series.change)]
     };
     for cause in &diff.causes {
-        if cause.bytes.change.unsigned_abs() >= MIN_BYTES {
+        if cause.bytes.change.unsigned_abs() >= MIN_LISTED {
             causes.add_row(row(cause.cause.name(), &cause.bytes));
         }
     }
@@ -94,7 +93,7 @@ fn write_causes(diff: &Diff, out: &mut String) -> std::fmt::Result {
 }
 
 fn write_classes(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
-    let large = |bytes: &Trajectory| bytes.change.unsigned_abs() >= MIN_BYTES;
+    let large = |bytes: &Trajectory| bytes.change.unsigned_abs() >= MIN_LISTED;
     let shown: Vec<_> =
         diff.classes.iter().filter(|class| large(&class.bytes)).take(MAX_ROWS).collect();
     if shown.is_empty() {
@@ -132,7 +131,7 @@ fn write_classes(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Resul
 
 /// Writes what roots keep, without objects that come and go.
 fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
-    let large = |it: &&KeptChange| it.bytes.unsigned_abs() >= MIN_BYTES;
+    let large = |it: &&KeptChange| it.bytes.unsigned_abs() >= MIN_LISTED;
     let shown: Vec<_> = diff.kept.iter().flatten().filter(large).take(MAX_ROWS).collect();
     let row = |it: &KeptChange| Row {
         name: it.root.clone(),
@@ -182,7 +181,7 @@ fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
 
 /// Writes the native memory that owners keep, without sizes whose blocks come and go.
 fn write_kept_native(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
-    let grew = |it: &&KeptNative| it.blocks.change > 0 && it.bytes.change >= MIN_BYTES as i64;
+    let grew = |it: &&KeptNative| it.blocks.change > 0 && it.bytes.change >= MIN_LISTED as i64;
     let shown: Vec<_> = diff.kept_native.iter().flatten().filter(grew).take(MAX_ROWS).collect();
     if shown.is_empty() {
         return Ok(());
@@ -210,7 +209,7 @@ fn write_kept_native(diff: &Diff, out: &mut String, width: usize) -> std::fmt::R
 
 /// Writes how retained sizes changed, if all snapshots have them.
 fn write_dominators(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
-    let large = |it: &&DominatorChange| it.retained_bytes.change.unsigned_abs() >= MIN_BYTES;
+    let large = |it: &&DominatorChange| it.retained_bytes.change.unsigned_abs() >= MIN_LISTED;
     let shown: Vec<_> = diff.dominators.iter().flatten().filter(large).take(MAX_ROWS).collect();
     if shown.is_empty() {
         return Ok(());
@@ -234,7 +233,7 @@ fn write_owners(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result
         .owners
         .iter()
         .filter(|it| {
-            it.cause.is_some_and(Cause::is_native) && it.bytes.change.unsigned_abs() >= MIN_BYTES
+            it.cause.is_some_and(Cause::is_native) && it.bytes.change.unsigned_abs() >= MIN_LISTED
         })
         .take(MAX_ROWS)
         .collect();

@@ -39,7 +39,7 @@ const REDRAW: Duration = Duration::from_secs(1);
 /// The longest wait for the rest of a key's sequence.
 const REST_OF_KEY: Duration = Duration::from_millis(50);
 
-/// What to show at first, and how to capture processes.
+/// The first view, and the way to capture processes.
 #[derive(Debug)]
 pub struct Options {
     /// The order of the processes.

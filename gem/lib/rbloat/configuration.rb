@@ -64,7 +64,7 @@ module Rbloat
       !(in_environment || @profile).nil?
     end
 
-    # Says that the settings have no effect, if there are some.
+    # Warns that the settings have no effect, if any were assigned.
     # @api private
     def complain_without_profile
       return if @assigned.empty?

@@ -28,7 +28,7 @@ module Rbloat
       auto_trim_comeback: "Share of the returned memory that the program soon used again."
     }.freeze
 
-    # What counters grew by since the last reading.
+    # The growth of counters since the last reading.
     class Growth
       def initialize
         @last = {}

@@ -11,7 +11,7 @@ pub(crate) use course::{Course, course};
 use formats::{CaptureMethod, Diff, DiffPoint, Report, Snapshot, Trajectory, UnreadPoint};
 use verdict::Changes;
 pub use verdict::{
-    has_more_objects, is_defined_again, kept_besides, least_growth, native_besides,
+    MIN_LISTED, has_more_objects, is_defined_again, kept_besides, least_growth, native_besides,
     native_blocks_of_verdict, native_owner_of_verdict, open_native_blocks, root_of_most,
     slow_root_besides, totals,
 };

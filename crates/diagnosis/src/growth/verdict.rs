@@ -23,8 +23,8 @@ use largest::{
     Largest, MIN_SHARE, OWNERS_UNKNOWN, blocks_of_largest, is_mostly_garbage, native_owner,
     new_threads, times,
 };
+pub use roots::{MIN_LISTED, kept_besides, root_of_most};
 use roots::{kept, root_slows_down, slow_root};
-pub use roots::{kept_besides, root_of_most};
 
 /// Returns the verdict on `diff`. `hours` is the time between its first and last snapshot, `None`
 /// for different processes.

@@ -33,7 +33,7 @@ const MIN_DEVIATIONS: f64 = 3.0;
 const MAX_SHIFT: u64 = 4;
 /// The least number of samples of the second half that shows anything: as many, and none of the first half, are chance in 1 of 32 cases.
 const MIN_LATE: u64 = 5;
-/// Numbers of a document are exact up to this one.
+/// The most bytes of a row: numbers of a JSON document are exact up to this one.
 const MAX_BYTES: f64 = 9_007_199_254_740_992.0;
 /// The growth, in objects of a class, from which a root is reported without a line.
 const MIN_GROWTH: u64 = 100;
@@ -203,7 +203,7 @@ fn row(
     }
 }
 
-/// About the memory of the objects by which a row grew, with what they have outside of their slots.
+/// The approximate memory of the objects by which a row grew, with their memory outside of slots.
 fn bytes(sizes: &Sizes<'_>, row: &KeptRow, root: Option<&str>) -> u64 {
     (sizes.mean(&row.class, root.unwrap_or_default()) * row.growth() as f64).min(MAX_BYTES) as u64
 }

@@ -18,7 +18,7 @@ struct Answer {
     path: Option<(&'static str, &'static str)>,
     /// The beginning of the first step, and another part of it.
     step: [&'static str; 2],
-    /// What no line of the report may have.
+    /// Words that no line of the report may have.
     never: &'static [&'static str],
 }
 

@@ -309,22 +309,12 @@ fn the_lines_are_right_under_jemalloc() {
 
 #[test]
 fn the_lines_are_right_with_a_jit_compiler() {
-    let mut is_tested = false;
-    for (option, name) in [("--yjit", "YJIT"), ("--zjit", "ZJIT")] {
-        let has = format!("exit!(RubyVM.const_defined?(:{name}) && RubyVM::{name}.enabled?)");
-        let enabled = testkit::ruby().args([option, "-e", &has]).output();
-        if !enabled.is_ok_and(|output| output.status.success()) {
-            continue;
-        }
+    for option in super::jit_options() {
         let mut target = Target::start(testkit::scenario("kept/lines").env("RUBYOPT", option));
         let Some(kept) = watch_target(&mut target, "1000", "15000", &[]) else { return };
         assert_lines_are_right(&kept);
         let named = kept.rows.iter().filter(|it| it.judgement == KeptJudgement::Named);
         assert!(named.count() > 0, "{kept:#?}");
-        is_tested = true;
-    }
-    if !is_tested {
-        testkit::skip("Ruby was built without a JIT compiler");
     }
 }
 

@@ -44,6 +44,21 @@ const GROWTH: &str = r##"
     end
 "##;
 
+/// The options of the JIT compilers that Ruby was built with. Without one, the test is skipped.
+fn jit_options() -> Vec<&'static str> {
+    let is_built = |&(option, name): &(&str, &str)| {
+        let has = format!("exit!(RubyVM.const_defined?(:{name}) && RubyVM::{name}.enabled?)");
+        let enabled = testkit::ruby().args([option, "-e", &has]).output();
+        enabled.is_ok_and(|output| output.status.success())
+    };
+    let compilers = [("--yjit", "YJIT"), ("--zjit", "ZJIT")].into_iter().filter(is_built);
+    let options: Vec<_> = compilers.map(|(option, _)| option).collect();
+    if options.is_empty() {
+        testkit::skip("Ruby was built without a JIT compiler");
+    }
+    options
+}
+
 /// The name of the descriptor of a counter.
 const COUNTER: &str = "anon_inode:[perf_event]";
 

@@ -117,21 +117,11 @@ fn assert_copied_stacks_are_right(mut target: Target) {
 /// A JIT compiler writes the program counter of a frame only where it must.
 #[test]
 fn stacks_are_right_with_a_jit_compiler() {
-    let mut is_tested = false;
-    for (option, name) in [("--yjit", "YJIT"), ("--zjit", "ZJIT")] {
-        let has = format!("exit!(RubyVM.const_defined?(:{name}) && RubyVM::{name}.enabled?)");
-        let enabled = testkit::ruby().args([option, "-e", &has]).output();
-        if !enabled.is_ok_and(|output| output.status.success()) {
-            continue;
-        }
+    for option in super::jit_options() {
         for program in ["who/burst", "who/fibers", "who/pauses"] {
             let target = Target::start(testkit::scenario(program).env("RUBYOPT", option));
             assert_copied_stacks_are_right(target);
         }
-        is_tested = true;
-    }
-    if !is_tested {
-        testkit::skip("Ruby was built without a JIT compiler");
     }
 }
 

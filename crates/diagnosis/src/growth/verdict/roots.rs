@@ -15,8 +15,8 @@ use crate::path::{leads_through_method, root_of};
 pub(super) const ENDED: f64 = 0.25;
 /// A second root is named if it keeps at least this part of what the largest one keeps: one in five.
 pub(super) const PART_OF_LARGEST: i64 = 5;
-/// The least memory of a root that a report of a diff lists, in bytes.
-const MIN_SLOW: i64 = 16 << 10;
+/// The least change that a diff lists, in bytes.
+pub const MIN_LISTED: u64 = 16 << 10;
 /// The root of all threads.
 const THREADS: &str = "(threads)";
 
@@ -126,7 +126,7 @@ pub(super) fn slow_root(diff: Changes<'_>) -> Option<&KeptChange> {
     let leaks = |row: &&KeptChange| {
         verdict_on_root(diff, row).is_some_and(|it| it.kind == DiffKind::ManagedLeak)
     };
-    growing_roots(diff, MIN_SLOW).find(leaks)
+    growing_roots(diff, MIN_LISTED as i64).find(leaks)
 }
 
 /// Returns the root other than that of the verdict that keeps most more than before, if that is growth, and much beside the largest.

@@ -12,7 +12,7 @@ use crate::words::{process, total};
 pub(super) const MIN_PART_BYTES: u64 = 100 << 10;
 /// Owners and classes that are evidence, at most.
 pub(super) const MAX_EVIDENCE: usize = 3;
-/// What objects may be to which only memory of C extensions leads.
+/// The sentence on objects that are reachable from memory of C extensions only.
 pub(super) fn behind_extensions(report: &Report) -> &'static str {
     match are_kept_by_extensions(report, None) {
         true => " A GC found most of them alive, so a C extension may retain them.",
