@@ -183,12 +183,12 @@ impl FreeListSearch {
         }
         for ractor in self.ractors.clone() {
             let words = read_words(memory, ractor, RACTOR_BYTES);
-            self.vote(memory, &[], &words);
+            self.vote(memory, &[], ractor, &words);
             for (index, &cache) in words.iter().enumerate() {
                 let is_pointer = cache & 7 == 0 && cache >> 12 != 0;
                 if is_pointer && !self.is_link(index, cache) && !self.is_of_page(cache) {
                     let words = read_words(memory, Address(cache), CACHE_BYTES);
-                    self.vote(memory, &[index as u64 * 8], &words);
+                    self.vote(memory, &[index as u64 * 8], Address(cache), &words);
                 }
             }
         }
@@ -196,19 +196,20 @@ impl FreeListSearch {
         let start = list.before(AROUND_PAGES);
         let words = read_words(memory, start, 2 * AROUND_PAGES as usize);
         for (index, &first) in words.iter().enumerate() {
-            let next = words.iter().skip(index + 1).take(2);
-            let has_list = next.into_iter().any(|&page| self.pool(memory, first, page).is_some());
-            if has_list {
-                let place = Place::Fixed(start.offset(index as u64 * 8));
+            let at = start.offset(index as u64 * 8);
+            let mut next = words.iter().skip(index + 1).take(2);
+            if next.any(|&page| self.pool(memory, at, [first, page]).is_some()) {
+                let place = Place::Fixed(at);
                 *self.votes.entry((place, STRIDES[0])).or_default() += 1;
             }
         }
     }
 
-    /// Counts the lists among the words of a Ractor, or of a structure that it points to.
-    fn vote(&mut self, memory: &dyn Memory, inner: &[u64], words: &[u64]) {
+    /// Counts the lists among the words of a Ractor, or of a structure that it points to, which begins at `start`.
+    fn vote(&mut self, memory: &dyn Memory, inner: &[u64], start: Address, words: &[u64]) {
         for (index, pair) in words.windows(2).enumerate() {
-            let Some(pool) = self.pool(memory, pair[0], pair[1]) else { continue };
+            let at = start.offset(index as u64 * 8);
+            let Some(pool) = self.pool(memory, at, [pair[0], pair[1]]) else { continue };
             let strides = if self.pools.len() == 1 { &STRIDES[..1] } else { &STRIDES[..] };
             for &stride in strides {
                 let Some(at) = (index as u64 * 8).checked_sub(pool as u64 * stride) else {
@@ -226,8 +227,8 @@ impl FreeListSearch {
     }
 
     /// Returns the place that had a list most often, if there is one alone: with the list of the smallest slots if no other one was seen.
-    /// Memory behind a Ractor, which a pointer in it may lead to,
-    /// counts as that pointer's: of equal places it is the nearest one. All lists there must be such, of all Ractors.
+    /// All lists there must be such, of all Ractors. Several ways may lead to the same memory, since what is read of a Ractor ends behind it:
+    /// the process goes on between their looks, so their votes differ, and the way that ends nearest to the lists is taken.
     #[must_use]
     pub fn found(&self, memory: &dyn Memory) -> Option<FreeLists> {
         let page_bytes = self.pages.bytes;
@@ -237,9 +238,17 @@ impl FreeListSearch {
             let place = Place::Fixed(at);
             return Some(FreeLists { place, lists, order: Order::Ascending, page_bytes });
         }
-        let fitting = self.votes.iter().filter(|(key, _)| self.fits(memory, key));
-        let mut best: Vec<_> = fitting
-            .map(|((place, stride), &votes)| ((votes, Reverse(place.offset())), place, *stride))
+        let mut by_memory = BTreeMap::<_, (u64, Reverse<u64>, &Place)>::new();
+        for (key, &votes) in self.votes.iter().filter(|(key, _)| self.fits(memory, key)) {
+            let (place, stride) = key;
+            let way = (votes, Reverse(place.offset()), place);
+            let best = by_memory.entry((self.addresses(memory, place), *stride)).or_insert(way);
+            let nearest = std::cmp::max_by_key(*best, way, |it| it.1);
+            *best = (best.0.max(votes), nearest.1, nearest.2);
+        }
+        let mut best: Vec<_> = by_memory
+            .into_iter()
+            .map(|((_, stride), (votes, offset, place))| ((votes, offset), place, stride))
             .collect();
         best.sort();
         let (key, place, stride) = best.pop()?;
@@ -261,17 +270,13 @@ impl FreeListSearch {
 
     /// Returns true if there are only lists, or empty ones, at this place of all Ractors.
     fn fits(&self, memory: &dyn Memory, (place, stride): &(Place, u64)) -> bool {
-        let Place::OfRactor { path, at } = place else { return true };
-        // A path begins with the way from a context to the Ractor.
-        let inner = path.get(2..).unwrap_or_default();
-        self.ractors.iter().all(|&ractor| {
-            let follow = |from: Option<Address>, offset: &u64| {
-                memory.read_address(from?.offset(*offset)).ok().filter(|it| it.0 != 0)
-            };
-            // A Ractor that has ended has no lists any more.
-            let Some(base) = inner.iter().fold(Some(ractor), follow) else { return true };
+        if let Place::Fixed(_) = place {
+            return true;
+        }
+        // A Ractor that has ended has no lists any more.
+        self.addresses(memory, place).into_iter().flatten().all(|lists| {
             (0..).zip(&self.pools).all(|(pool, &slot_bytes)| {
-                let pair = read_words(memory, base.offset(at + pool * stride), 16);
+                let pair = read_words(memory, lists.offset(pool * stride), 16);
                 match pair[..] {
                     [0, page] => page == 0 || self.slot_bytes_of(page) == Some(slot_bytes),
                     [list, page] => match self.pages.of(list) {
@@ -285,13 +290,35 @@ impl FreeListSearch {
         })
     }
 
-    /// The size of slots, by its number, if the words are a free slot and the descriptor of its page.
-    fn pool(&self, memory: &dyn Memory, list: u64, descriptor: u64) -> Option<usize> {
+    /// The addresses of the first list at this place, of each Ractor that has one.
+    fn addresses(&self, memory: &dyn Memory, place: &Place) -> Vec<Option<Address>> {
+        let (path, at) = match place {
+            Place::OfRactor { path, at } => (path, *at),
+            Place::Fixed(at) => return vec![Some(*at)],
+        };
+        let follow = |from: Address, offset: &u64| {
+            memory.read_address(from.offset(*offset)).ok().filter(|it| it.0 != 0)
+        };
+        // A path begins with the way from a context to the Ractor.
+        let inner = path.get(2..).unwrap_or_default();
+        let of = |&ractor: &Address| Some(inner.iter().try_fold(ractor, follow)?.offset(at));
+        self.ractors.iter().map(of).collect()
+    }
+
+    /// The size of slots, by its number, if the words, which were read at `at`, are a free slot and the descriptor of its page.
+    fn pool(
+        &self,
+        memory: &dyn Memory,
+        at: Address,
+        [list, descriptor]: [u64; 2],
+    ) -> Option<usize> {
         let page = self.pages.of(list)?;
         let is_list = page.descriptor.0 == descriptor && page.has(list);
-        // Free slots have no flags.
-        let is_free = is_list && memory.read_u64(Address(list)) == Ok(0);
-        self.pools.iter().position(|&it| it == page.slot_bytes).filter(|_| is_free)
+        // Free slots have no flags. A program that allocates often may have taken it since, and then the list has another one.
+        let is_free = || memory.read_u64(Address(list)) == Ok(0);
+        let is_taken = || memory.read_u64(at).is_ok_and(|it| it != list);
+        let is_list = is_list && (is_free() || is_taken());
+        self.pools.iter().position(|&it| it == page.slot_bytes).filter(|_| is_list)
     }
 
     /// Returns true if the word with this index of a Ractor links it to the same place of a Ractor, or to a Ractor: in a list, whose head
