@@ -9,7 +9,7 @@ Gem::Specification.new do |spec|
   spec.summary = "Keeps the memory use of a Ruby process low, and reports where the memory is"
   spec.description = <<~TEXT
     Returns free memory of malloc to the kernel when the saving is worth the cost. Reports native memory to the GC that
-    extensions do not report. Holds database results in single objects. Reports on the memory of its own process.
+    extensions do not report. Reports on the memory of its own process.
   TEXT
   spec.licenses = ["MIT", "Apache-2.0"]
   spec.required_ruby_version = ">= 2.7"
@@ -21,7 +21,8 @@ Gem::Specification.new do |spec|
   }
 
   pages = %w[README.md MEASUREMENTS.md CHANGELOG.md LICENSE-* .yardopts]
-  spec.files = Dir.glob([*pages, "{lib,sig}/**/*.{rb,rbs}", "ext/**/*.{c,h,rb}"], base: __dir__)
+  files = Dir.glob([*pages, "{lib,sig}/**/*.{rb,rbs}", "ext/rbloat/*.{c,h,rb}"], base: __dir__)
+  spec.files = files.grep_v(/results/) # of the gem rbloat-results
   spec.require_paths = ["lib"]
   spec.extensions = ["ext/rbloat/extconf.rb"]
 end

@@ -10,7 +10,8 @@ require "json"
 require "objspace"
 
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
-require "rbloat/#{ARGV[0].start_with?('mysql2') ? 'mysql2' : 'pg'}"
+require "rbloat"
+require "rbloat/results/#{ARGV[0].start_with?('mysql2') ? 'mysql2' : 'pg'}"
 require_relative "../../testkit/ruby/extension"
 require_relative "../../testkit/ruby/statistics"
 require Extension.compile(File.join(__dir__, "strings.c"))

@@ -6,7 +6,7 @@
 require "json"
 
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
-require "rbloat/pg"
+require "rbloat/results/pg"
 
 COLUMNS = 20
 ROWS = 1_000

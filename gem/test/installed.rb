@@ -69,6 +69,8 @@ class Installed
     return check_unpacked unless @spec.required_rubygems_version.satisfied_by?(Gem.rubygems_version)
 
     expect(/1 gem installed/, *install, chdir: @folder)
+    return check_results if @spec.name == "rbloat-results"
+
     check_library
     check_program if platform?
     check_bootsnap
@@ -96,6 +98,17 @@ class Installed
       puts "\#{$LOADED_FEATURES.grep(/rbloat\\.so/).first} \#{Rbloat.stats[:rss_bytes]}"
     RUBY
     ["not for RubyGems #{Gem::VERSION}", "unpacked"]
+  end
+
+  def check_results
+    expect(/\A\[\["1"\]\]/, "-e", <<~'RUBY')
+      require "rbloat/results"
+      cells = Rbloat::Cells.new
+      cells.send(:native_columns, ["a"], ["UTF-8"], [0], nil)
+      cells.send(:native_rows, [["1"]])
+      p cells.values
+    RUBY
+    ["library"]
   end
 
   def check_library

@@ -1,29 +1,11 @@
 # frozen_string_literal: true
 
 require_relative "test_helper"
+require_relative "ractors"
 
 # The gem's methods in a Ractor other than the main one.
 class RactorTest < Minitest::Test
-  PRELUDE = <<~'RUBY'
-    require "json"
-    require "rbloat"
-    Warning[:experimental] = false
-
-    def in_ractor(&block)
-      ractor = Ractor.new(&block)
-      ractor.respond_to?(:value) ? ractor.value : ractor.take
-    rescue Ractor::RemoteError => error
-      "#{error.cause.class}: #{error.cause.message}"
-    end
-  RUBY
-
-  def setup
-    skip "Ractor came with Ruby 3.0" unless defined?(Ractor)
-  end
-
-  def in_ractor(code, env: {})
-    run_ruby("in_ractor { #{code} }", env: env, prelude: PRELUDE)
-  end
+  include Ractors
 
   def test_attach_and_report
     Dir.mktmpdir do |folder|
@@ -44,7 +26,7 @@ class RactorTest < Minitest::Test
   end
 
   def test_a_probe_is_refused_and_changes_nothing
-    message, disabled = run_ruby(<<~RUBY, prelude: PRELUDE)
+    message, disabled = run_ruby(<<~RUBY, prelude: Ractors::PRELUDE)
       GC.disable
       [in_ractor { Rbloat.probe { 1 } }, GC.disable]
     RUBY
@@ -66,33 +48,5 @@ class RactorTest < Minitest::Test
     answer = in_ractor("Array.new(2) { Rbloat::NativePressure.start }.last", env: { "LD_PRELOAD" => jemalloc })
     assert_equal false, answer
     assert_equal 1, errors.scan("this process uses the malloc of jemalloc").size
-  end
-
-  def test_a_table
-    assert_equal [[["x", nil]], "x", %w[a b], true], in_ractor(<<~RUBY)
-      cells = Rbloat::Cells.new
-      cells.send(:native_columns, %w[a b], ["UTF-8"] * 2, [0] * 2, nil)
-      cells.send(:native_rows, [["x", nil]])
-      [cells.values, cells[0]["a"], cells.columns, cells.clear || cells.cleared?]
-    RUBY
-  end
-
-  # A table can be cleared, so it cannot be shared or moved.
-  def test_a_table_is_not_shared
-    assert_equal [%w[Ractor::Error TypeError Ractor::Error], [["x"]]], run_ruby(<<~RUBY, prelude: PRELUDE)
-      cells = Rbloat::Cells.new
-      cells.send(:native_columns, ["a"], ["UTF-8"], [0], nil)
-      cells.send(:native_rows, [["x"]])
-      cells.freeze
-      ractor = Ractor.new { Ractor.receive }
-      ways = [-> { Ractor.make_shareable(cells) }, -> { ractor.send(cells) }, -> { ractor.send(cells, move: true) }]
-      errors = ways.map do |way|
-        way.call
-      rescue Ractor::Error, TypeError => error
-        error.class.name
-      end
-      GC.start
-      [errors, cells.values]
-    RUBY
   end
 end

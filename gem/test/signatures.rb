@@ -4,6 +4,7 @@
 # types of arguments and results.
 
 require "rbloat"
+require "rbloat/results"
 require "rbloat/statsd"
 require "rbs"
 

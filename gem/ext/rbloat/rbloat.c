@@ -11,6 +11,5 @@ __attribute__((visibility("default"))) void Init_rbloat(void)
     rbloat_init_gc_counts();
     rbloat_init_auto_trim(rbloat);
     rbloat_init_native_pressure(rbloat);
-    rbloat_init_cells(rbloat);
     rbloat_init_attach(rbloat);
 }

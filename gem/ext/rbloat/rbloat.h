@@ -15,13 +15,11 @@
 #define RBLOAT_WATCHES 0
 #endif
 
-
 void rbloat_init_allocator(VALUE rbloat);
 void rbloat_init_native_threads(VALUE rbloat);
 void rbloat_init_gc_counts(void);
 void rbloat_init_auto_trim(VALUE rbloat);
 void rbloat_init_native_pressure(VALUE rbloat);
-void rbloat_init_cells(VALUE rbloat);
 void rbloat_init_attach(VALUE rbloat);
 
 #endif

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-require_relative "../../testkit/ruby/servers"
+require_relative "../../../testkit/ruby/servers"
 
 begin
-  require "rbloat/pg/result"
+  require "rbloat/results/pg/result"
 rescue LoadError
   nil
 end

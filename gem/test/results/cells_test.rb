@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-require_relative "test_helper"
+require_relative "../test_helper"
+require "rbloat/results"
 
 # The table that result sets consist of. Needs no database.
 class CellsTest < Minitest::Test
@@ -206,7 +207,7 @@ class CellsTest < Minitest::Test
 
   # In another process, whose heap is small.
   def test_stress_and_compaction
-    answer = run_ruby(STRESS, prelude: 'require "json"; require "rbloat"')
+    answer = run_ruby(STRESS, prelude: 'require "json"; require "rbloat/results"')
     assert_equal({ "true" => 10 }, answer)
   end
 end

@@ -4,10 +4,11 @@
  * taken over.
  */
 #include "libpq.h"
-#include "rbloat.h"
 #include "table.h"
 
+#include <ruby.h>
 #include <ruby/encoding.h>
+#include <stdbool.h>
 #include <string.h>
 
 typedef struct {
@@ -588,10 +589,13 @@ static VALUE cells_initialize_copy(VALUE self, VALUE other)
     rb_raise(rb_eTypeError, "a %s is immutable and needs no copy", rb_obj_classname(self));
 }
 
-void rbloat_init_cells(VALUE rbloat)
+__attribute__((visibility("default"))) void Init_rbloat_results(void)
 {
+#ifdef HAVE_RB_EXT_RACTOR_SAFE
+    rb_ext_ractor_safe(true);
+#endif
     id_decode = rb_intern("decode");
-    VALUE cells = rb_define_class_under(rbloat, "Cells", rb_cObject);
+    VALUE cells = rb_define_class_under(rb_define_module("Rbloat"), "Cells", rb_cObject);
     rb_define_alloc_func(cells, cells_allocate);
     rb_define_private_method(cells, "native_columns", native_columns, 4);
     rb_define_private_method(cells, "native_keep", native_keep, 1);

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "test_helper"
+require_relative "../test_helper"
 require_relative "postgres"
 
 # A result that becomes a result set is either as it was or cleared, whatever happens.

@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-require_relative "test_helper"
-require_relative "../../testkit/ruby/servers"
+require_relative "../test_helper"
+require_relative "../../../testkit/ruby/servers"
 
 begin
-  require "rbloat/mysql2"
+  require "rbloat/results/mysql2"
 rescue LoadError
   nil
 end

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "mysql2"
-require_relative "../rbloat"
+require_relative "../results"
 
 module Rbloat
   # A compact copy of a Mysql2::Result. The original is freed. Works for the text protocol (`client.query`) only, and

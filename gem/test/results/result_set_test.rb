@@ -1,13 +1,15 @@
 # frozen_string_literal: true
 
 require "objspace"
-require_relative "test_helper"
-require_relative "../../testkit/ruby/extension"
+require_relative "../test_helper"
+require_relative "../../../testkit/ruby/extension"
 require_relative "postgres"
 
 # Results of PostgreSQL that the gem takes over, or copies.
 class ResultSetTest < Minitest::Test
   include Postgres
+
+  PRELUDE = "require 'json'; require 'rbloat/results/pg'; "
 
   def test_it_has_what_the_result_has
     result = @connection.exec(ROWS)
@@ -124,11 +126,11 @@ class ResultSetTest < Minitest::Test
   def test_other_objects_than_results_are_refused
     assert_raises(TypeError) { Rbloat::PGResultSet.new(@connection) }
     messages = run_ruby(<<~RUBY)
-      require "rbloat/pg"
+      require "rbloat/results/pg"
       cells = Rbloat::Cells.new
       cells.send(:native_columns, ["a"], ["UTF-8"], [0], nil)
-      require #{Extension.compile(File.join(__dir__, 'native/hoard.c')).dump}
-      require #{Extension.compile(File.join(__dir__, 'native/impostor.c')).dump}
+      require #{Extension.compile(File.join(__dir__, '../native/hoard.c')).dump}
+      require #{Extension.compile(File.join(__dir__, '../native/impostor.c')).dump}
       objects = [Object.new, Thread.current, Hoard.new(1_000), Impostor.new]
       %i[native_take native_copy].product(objects).map do |method, object|
         cells.send(method, object, 1, [])
@@ -145,13 +147,13 @@ class ResultSetTest < Minitest::Test
   def test_the_libpq_of_pg_is_used_whatever_else_is_loaded
     Dir.mktmpdir do |folder|
       own = carry_libpq(folder)
-      other = Extension.compile(File.join(__dir__, "native/other_libpq.c"), "-Wl,-soname,libpq.so.5")
+      other = Extension.compile(File.join(__dir__, "../native/other_libpq.c"), "-Wl,-soname,libpq.so.5")
       mapped, values = run_ruby(<<~RUBY, env: Servers.postgres.merge("LD_LIBRARY_PATH" => folder), prelude: "")
         require "fiddle"
         require "json"
         Fiddle::Handle.new(#{other.dump}, Fiddle::Handle::RTLD_NOW)
         $LOAD_PATH.unshift(#{folder.dump})
-        require "rbloat/pg"
+        require "rbloat/results/pg"
         set = Rbloat::PGResultSet.new(PG.connect.exec("SELECT 'own' AS a"))
         maps = File.read("/proc/self/maps")
         [[#{own.dump}, #{other.dump}].map { |library| maps.include?(library) }, set.values]
@@ -173,7 +175,7 @@ class ResultSetTest < Minitest::Test
 
   def test_in_a_ractor
     skip "pg works in a Ractor from 1.5 on" if Gem::Version.new(PG::VERSION) < Gem::Version.new("1.5")
-    assert_equal [["1", nil]], run_ruby(<<~RUBY, env: Servers.postgres, prelude: 'require "json"; require "rbloat/pg"')
+    assert_equal [["1", nil]], run_ruby(<<~RUBY, env: Servers.postgres, prelude: PRELUDE)
       ractor = Ractor.new { Rbloat::PGResultSet.new(PG.connect.exec("SELECT 1, NULL")).values }
       ractor.respond_to?(:value) ? ractor.value : ractor.take
     RUBY
@@ -225,7 +227,7 @@ class ResultSetTest < Minitest::Test
   end
 
   def test_the_set_outlives_the_result_and_the_connection
-    values, read = run_ruby(<<~RUBY, env: Servers.postgres, prelude: 'require "json"; require "rbloat/pg"')
+    values, read = run_ruby(<<~RUBY, env: Servers.postgres, prelude: PRELUDE)
       make = lambda do
         connection = PG.connect
         result = connection.exec(#{ROWS.dump})
@@ -248,7 +250,7 @@ class ResultSetTest < Minitest::Test
 
   def test_clear_frees_the_memory_at_once
     skip "needs glibc's malloc" unless glibc?
-    run_ruby(<<~RUBY, env: Servers.postgres, prelude: 'require "json"; require "rbloat/pg"').each_slice(3) do |row|
+    run_ruby(<<~RUBY, env: Servers.postgres, prelude: "#{PRELUDE}require 'rbloat'").each_slice(3) do |row|
       in_use = -> { Rbloat.const_get(:Malloc).exact_in_use }
       connection = PG.connect
       sql = "SELECT repeat('x', 1000) FROM generate_series(1, 1000)"
@@ -333,7 +335,7 @@ class ResultSetTest < Minitest::Test
 
   def test_the_gc_is_told_and_frees
     collected, told = run_ruby(<<~RUBY, env: Servers.postgres)
-      require "rbloat/pg"
+      require "rbloat/results/pg"
       connection = PG.connect
       sql = "SELECT repeat('x', 1000) FROM generate_series(1, 1000)"
       GC.start
@@ -352,7 +354,7 @@ class ResultSetTest < Minitest::Test
 
   # In another process, since mysql2 crashes after a compaction: it does not update its references to classes.
   def test_stress_and_compaction
-    answer = run_ruby(<<~RUBY, env: Servers.postgres, prelude: 'require "json"; require "rbloat/pg/result"')
+    answer = run_ruby(<<~RUBY, env: Servers.postgres, prelude: 'require "json"; require "rbloat/results/pg/result"')
       connection = PG.connect
       connection.type_map_for_results = PG::BasicTypeMapForResults.new(connection)
       sql = #{"#{ROWS} LIMIT 5".dump}

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "pg"
-require_relative "../rbloat"
+require_relative "../results"
 
 module Rbloat
   # The rows of a PG::Result in one object, plus its type map. The set takes over the memory of the result: `clear`

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "test_helper"
+require_relative "../test_helper"
 require_relative "postgres"
 
 # Values and names of a result set are those of the PG::Result: their classes and encodings, too.
