@@ -117,7 +117,7 @@ void rbloat_wake_service(const rbloat_service *service)
 }
 
 /* Removes the contexts in this state from the list and returns them. Called with the lock. */
-static rbloat_native_thread *take(const rbloat_service *service, int state)
+static rbloat_native_thread *take(const rbloat_service *service, enum rbloat_thread_state state)
 {
     rbloat_native_thread *taken = NULL, **at = &contexts;
     while (*at) {

@@ -29,7 +29,7 @@ typedef struct rbloat_native_thread {
     atomic_bool stopping;
     _Atomic uint32_t wakes;
     /* The rest is private to native_thread.c, and guarded by the lock. */
-    enum { RBLOAT_LIVES, RBLOAT_ENDED, RBLOAT_LEFT_BEHIND } state;
+    enum rbloat_thread_state { RBLOAT_LIVES, RBLOAT_ENDED, RBLOAT_LEFT_BEHIND } state;
     uint64_t number;
     pthread_t thread;
     struct rbloat_native_thread *next;

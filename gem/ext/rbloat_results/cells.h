@@ -50,7 +50,7 @@ size_t rbloat_cells_size(const void *cells);
 void rbloat_cells_release(rbloat_cells *cells);
 
 /* Frees all memory, and raises a NoMemoryError. */
-void rbloat_cells_no_memory(rbloat_cells *cells);
+_Noreturn void rbloat_cells_no_memory(rbloat_cells *cells);
 
 /* Define the methods that fill a table, and those that read one. */
 void rbloat_init_fill(VALUE cells);
