@@ -24,9 +24,10 @@ pub(crate) fn parse_date(text: &str) -> Result<SystemTime, String> {
     date.map_err(|_| "write a date as 2026-11-20 or 2026-11-20T14:00:00Z".to_owned())
 }
 
-/// Like [`parse_time`], or 0.
+/// Like [`parse_time`], or 0 with any unit or none.
 pub(crate) fn parse_time_or_never(text: &str) -> Result<Duration, String> {
-    if text == "0" { Ok(Duration::ZERO) } else { parse_time(text) }
+    let is_zero = text == "0" || humantime::parse_duration(text).is_ok_and(|it| it.is_zero());
+    if is_zero { Ok(Duration::ZERO) } else { parse_time(text) }
 }
 
 /// Like [`parse_time`], but at least 10 ms, the least time that makes sense between two samples.
@@ -67,6 +68,10 @@ mod tests {
             let expected = "a time needs a unit: ";
             assert!(error.starts_with(&format!("{expected}{number}s for seconds")), "{error}");
         }
+        for never in ["0", "0s", "0m"] {
+            assert_eq!(parse_time_or_never(never), Ok(Duration::ZERO));
+        }
+        assert!(parse_time_or_never("0.5s").is_err());
         assert_eq!(parse_short_time("9ms").unwrap_err(), "a time here is from 10ms to 1day");
         assert_eq!(parse_long_time("7d"), Ok(7 * DAY));
         let date = SystemTime::UNIX_EPOCH + 20_000 * DAY;
