@@ -9,6 +9,7 @@ use image::{Memory, Window};
 use linux::{Address, each, length};
 use ruby::{BodyReader, ClassKind, Content, ObjectSpace, SlotType, TextHome};
 
+use crate::ownership::bits::Bits;
 use crate::pages::pages_of;
 
 use super::subject::Subject;
@@ -181,14 +182,19 @@ impl Contents {
             hashes[slot as usize] = state.hash_one((type_of(space, slot), key));
         }
         sliced.into_iter().for_each(|slot| hashes[slot as usize] = 0);
-        // Objects contain others that are compared, too.
+        let mut are_compared = Bits::new(space.slots.len());
+        values.iter().flatten().for_each(|it| _ = are_compared.insert(it.slot));
+        // The hashes of objects depend on those of others that are compared, too.
         for depth in 0..MAX_DEPTH {
             let found = each(values.len(), |part| {
-                hash_values(subject, &state, &values[part], &hashes, depth == 0)
+                hash_values(subject, &state, &values[part], &hashes, &are_compared)
             });
-            for (found, nils) in found {
-                found.into_iter().for_each(|(slot, hash)| hashes[slot as usize] = hash);
-                few.extend(nils.into_iter().map(|slot| (slot, FewKind::OnlyNil)));
+            for (part, found) in values.iter_mut().zip(found) {
+                found.hashes.into_iter().for_each(|(slot, hash)| hashes[slot as usize] = hash);
+                if depth == 0 {
+                    few.extend(found.nils.into_iter().map(|slot| (slot, FewKind::OnlyNil)));
+                }
+                *part = found.unsettled;
             }
         }
         let mut copies = repeated(&hashes);
@@ -332,22 +338,31 @@ fn with_words(subject: &Subject<'_>, values: &[Values], mut each: impl FnMut(&Va
     }
 }
 
-/// The slot and the hash of each of these objects, and the objects all of whose variables, members or elements are `nil` if they are wanted. What
-/// objects contain counts by its hash or, without one, by its address.
+/// The hashes of objects.
+struct HashedValues {
+    /// By slot.
+    hashes: Vec<(u32, u64)>,
+    /// The objects all of whose variables, members or elements are `nil`.
+    nils: Vec<u32>,
+    /// The objects that contain others which are compared: their hashes change with those of these.
+    unsettled: Vec<Values>,
+}
+
+/// Hashes these objects. What they contain counts by its hash or, without one, by its address.
 fn hash_values(
     subject: &Subject<'_>,
     state: &RandomState,
     values: &[Values],
     hashes: &[u64],
-    with_nils: bool,
-) -> (Vec<(u32, u64)>, Vec<u32>) {
+    are_compared: &Bits,
+) -> HashedValues {
     let space = subject.space;
-    let value = |word: u64| match space.slot_at(Address(word)).map(|slot| hashes[slot as usize]) {
-        None | Some(0) => word,
-        Some(hash) => hash,
-    };
     let nil = space.nil();
-    let (mut found, mut nils) = (Vec::with_capacity(values.len()), Vec::new());
+    let mut found = HashedValues {
+        hashes: Vec::with_capacity(values.len()),
+        nils: Vec::new(),
+        unsettled: Vec::new(),
+    };
     with_words(subject, values, |object, words| {
         let kind = space.slots[object.slot as usize].kind();
         let may_be = match kind {
@@ -355,18 +370,30 @@ fn hash_values(
             SlotType::OBJECT | SlotType::STRUCT => true,
             _ => false,
         };
-        if with_nils && may_be && words.iter().all(|word| *word == nil) {
-            nils.push(object.slot);
+        if may_be && words.iter().all(|word| *word == nil) {
+            found.nils.push(object.slot);
         }
+        let mut is_settled = true;
+        let mut value = |word: u64| {
+            let Some(slot) = space.slot_at(Address(word)) else { return word };
+            is_settled &= !are_compared.contains(slot);
+            match hashes[slot as usize] {
+                0 => word,
+                hash => hash,
+            }
+        };
         let mut hasher = state.build_hasher();
         (type_of(space, object.slot), object.key).hash(&mut hasher);
         let is_hash = kind == SlotType::HASH;
         // A value whose key was deleted stays.
         let pairs = words.chunks(2).filter(|it| !is_hash || !Content::is_deleted_key(it[0]));
         pairs.flatten().for_each(|&word| hasher.write_u64(value(word)));
-        found.push((object.slot, hasher.finish()));
+        found.hashes.push((object.slot, hasher.finish()));
+        if !is_settled {
+            found.unsettled.push(*object);
+        }
     });
-    (found, nils)
+    found
 }
 
 /// The hashes that several slots may have, and these slots. Most other slots are left out, so that fewer have to be sorted.

@@ -27,7 +27,7 @@ pub use contents::FewKind;
 use contents::{Contents, ContentsFinder};
 use rooms::{Rooms, RoomsFinder};
 pub use spare::{SpareAccount, SpareKind};
-use subject::{PORTIONS, Subject};
+use subject::{PORTIONS, Subject, portion};
 
 /// The facts on it that are read during the capture.
 #[derive(Debug, Clone, Default)]
@@ -47,13 +47,11 @@ impl Waste {
         read: ReadDepth,
     ) -> Self {
         let subject = Subject { image, heap, space, of_slots };
-        let slots = space.slots.len();
         let found = each(PORTIONS, |number| {
-            let part = slots * number / PORTIONS..slots * (number + 1) / PORTIONS;
             let mut reader = BodyReader::new(image, space);
             let mut rooms = RoomsFinder::default();
             let mut contents = (read >= ReadDepth::Contents).then(ContentsFinder::default);
-            for slot in part.start as u32..part.end as u32 {
+            for slot in portion(space.slots.len(), number) {
                 rooms.read(&subject, &mut reader, slot);
                 if let Some(contents) = &mut contents {
                     contents.read(&subject, &mut reader, slot);

@@ -12,6 +12,11 @@ use crate::ownership::edges::{Edge, certain_memory};
 /// The number of portions in which objects are read, so that threads end at about the same time.
 pub(super) const PORTIONS: usize = 16;
 
+/// The slots of a portion.
+pub(super) fn portion(slots: usize, number: usize) -> Range<u32> {
+    (slots * number / PORTIONS) as u32..(slots * (number + 1) / PORTIONS) as u32
+}
+
 /// The process that is read.
 #[derive(Clone, Copy)]
 pub(super) struct Subject<'a> {
