@@ -86,7 +86,7 @@ lint: ## check formatting, clippy, docs, dependencies, scripts, scenarios
 	@scripts/setup ruby gcc libc6-dev shellcheck rubocop
 	@scripts/lint
 
-schemas: ## write the JSON Schemas of the documents to docs/schemas
+schemas: ## write the JSON Schemas of the documents to docs/schemas, and the tables of docs/json.md
 	@scripts/setup gcc libc6-dev
 	RBLOAT_WRITE_SCHEMAS=1 cargo test --locked --package rbloat-formats --test schemas
 

@@ -5,8 +5,8 @@ use crate::Content;
 
 /// The document of `rbloat explain`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
 pub struct Explanations {
+    /// The explanation of the word that was given, or of all words.
     pub explanations: Vec<Explanation>,
 }
 
@@ -16,8 +16,8 @@ impl Content for Explanations {
 
 /// The explanation of a cause, a verdict, a term or a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Explanations")]
 pub struct Explanation {
+    /// The word.
     pub word: String,
     /// Paragraphs, with an empty line between two of them.
     pub text: String,

@@ -7,8 +7,8 @@ use crate::{Confidence, Content};
 
 /// The document of `rbloat report` on recordings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
 pub struct Stability {
+    /// The memory of each recording, in the order of the arguments.
     pub recordings: Vec<RecordingStability>,
 }
 
@@ -18,23 +18,31 @@ impl Content for Stability {
 
 /// The memory of one recording over time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Stability")]
 pub struct RecordingStability {
+    /// The name of its file, without the extension.
     pub name: String,
+    /// The bytes that are judged.
     pub measure: MemoryMeasure,
+    /// The development of memory.
     pub shape: MemoryShape,
+    /// The confidence in the shape.
     pub confidence: Confidence,
-    /// The end of the warm-up.
+    /// The beginning of the time that is judged, since that of the recording: the end of the warm-up.
     pub from_seconds: f64,
+    /// The end of that time: the last sample.
     pub to_seconds: f64,
+    /// The last value.
     pub last_bytes: u64,
-    /// `None` if the shape has no level.
+    /// The range of memory, of a plateau and of a saw-tooth. Otherwise `null`.
     pub level: Option<MemoryLevel>,
-    /// `None` if it is too early for a slope.
+    /// The rate of growth; for a saw-tooth, of its low points. `null` without an estimate.
     pub growth: Option<GrowthRate>,
-    /// `None` without growth or without a limit.
+    /// The time until the limit of the control group is reached at this rate, for the shape `"growth"`. Otherwise, and without a
+    /// limit, `null`.
     pub limit: Option<TimeToLimit>,
+    /// The most processes in a sample.
     pub max_processes: u64,
+    /// The processes of the control group that the kernel killed for lack of memory meanwhile.
     pub oom_kills: u64,
 }
 
@@ -44,9 +52,10 @@ pub struct RecordingStability {
 pub enum MemoryMeasure {
     /// RSS of one process.
     Rss,
-    /// PSS of all processes.
+    /// PSS of several processes.
     Pss,
-    /// The sum of RSS: pages that processes share count in each of them.
+    /// The sum of the RSS of several processes, if their PSS is not in the recording. Pages that they share count in each of
+    /// them.
     SumOfRss,
 }
 
@@ -54,39 +63,43 @@ pub enum MemoryMeasure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryShape {
-    /// Memory is stable.
+    /// It is stable.
     Plateau,
-    /// Memory goes up and down, and does not grow.
+    /// It goes up and down, and does not grow.
     SawTooth,
-    /// Memory grows.
+    /// It grows.
     Growth,
-    /// It is too early for a statement.
+    /// There are too few data, or it still slows down, rises in steps, or falls.
     TooEarly,
 }
 
 /// The range of memory after the warm-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Stability")]
 pub struct MemoryLevel {
+    /// The 5 % quantile of a plateau, the median of the low points of a saw-tooth.
     pub low_bytes: u64,
+    /// The 95 % quantile of a plateau, the median of the peaks of a saw-tooth.
     pub high_bytes: u64,
 }
 
 /// The growth of memory, with its interval of 95 %.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Stability")]
 pub struct GrowthRate {
+    /// The rate.
     pub bytes_per_second: f64,
+    /// The lower bound of its interval of 95 %.
     pub low: f64,
+    /// The upper bound.
     pub high: f64,
 }
 
 /// The time until the memory limit is reached, with its interval of 95 %.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Stability")]
 pub struct TimeToLimit {
+    /// The time.
     pub seconds: f64,
+    /// The lower bound of its interval of 95 %.
     pub min_seconds: f64,
-    /// `None`: possibly never.
+    /// The upper bound. `null`: possibly never.
     pub max_seconds: Option<f64>,
 }
