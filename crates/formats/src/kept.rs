@@ -7,33 +7,59 @@ use crate::{Content, WhoFrame};
 
 /// The document of `rbloat who --kept`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
 pub struct Kept {
+    /// The process.
     pub pid: i32,
+    /// Its command line.
     pub command: String,
+    /// The time for which its new objects were sampled.
     pub elapsed_ms: f64,
+    /// The ticks of the clock in a second of each thread's processor time.
     pub rate: u32,
+    /// The age from which objects count.
     pub older_than_ms: f64,
+    /// The reason why nothing is known. `null` if there is a result.
     pub unknown: Option<KeptUnknown>,
+    /// The ticks of all threads.
     pub ticks: u64,
+    /// The new objects that ticks saw in the hands of running code.
     pub seen: u64,
+    /// Garbage collections during that time. Without any, nothing is known.
     pub collections: u64,
+    /// The major ones among them.
     pub major_collections: u64,
+    /// The objects of `seen` that stayed: they are old enough, and something but a thread's stack retained them at the end.
     pub samples: u64,
+    /// Those that were there at the end, but not old enough.
     pub younger: u64,
+    /// Those that were garbage at the end, or only in use by a thread.
     pub unreachable: u64,
+    /// Those that could not be followed, since too many collections followed one another or the heap was compacted.
     pub ambiguous: u64,
+    /// The objects of `samples` by class and root: named ones first, classes of the program before kinds of internal objects,
+    /// then by their growth.
     pub rows: Vec<KeptRow>,
+    /// At most five roots of which no line is named, and that retain clearly more objects of a class than at the beginning (by
+    /// 100, and by three times the square root). Listed are constants and variables of the program, and at_exit, finalizers,
+    /// TracePoints and signal handlers, with a path that leads through no thread, except to threads themselves: other objects may
+    /// be in use.
     pub growing: Vec<KeptGrowth>,
+    /// The resident bytes of native memory (`native.held`, `native.global` and `native.unreachable` of a report) at the
+    /// beginning. This memory is not made of Ruby objects, so no line is named for it.
     #[serde(default)]
     pub native_bytes_before: u64,
+    /// The same at the end.
     #[serde(default)]
     pub native_bytes_after: u64,
+    /// The resident bytes of `ruby.malloc` at the beginning: what objects have outside of their slots.
     #[serde(default)]
     pub object_bytes_before: u64,
+    /// The same at the end.
     #[serde(default)]
     pub object_bytes_after: u64,
+    /// The frames of the stacks.
     pub frames: Vec<WhoFrame>,
+    /// The stacks that made objects of a named row.
     pub stacks: Vec<KeptStack>,
 }
 
@@ -47,9 +73,9 @@ impl Content for Kept {
 pub enum KeptUnknown {
     /// The process has collected no garbage meanwhile, or has not made both a minor and a major collection yet.
     NoCollections,
-    /// The lists of free slots were not found: either the process allocated nothing meanwhile, or their layout is not known.
+    /// The process allocated nothing meanwhile, or the layout of its lists of free slots is not known.
     NoFreeLists,
-    /// The references between its objects could not be read.
+    /// References between objects could not be read.
     NoReferences,
     /// The process has ended.
     Ended,
@@ -57,17 +83,28 @@ pub enum KeptUnknown {
 
 /// The objects of one class that stayed, and that one root retains.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Kept")]
 pub struct KeptRow {
+    /// Their class.
     pub class: String,
+    /// The root that retains them. `null` if it is not known.
     pub root: Option<String>,
+    /// A path from the root to such objects. `null` if the report has none.
     pub path: Option<String>,
+    /// The number of samples.
     pub samples: u64,
+    /// The objects of this class that the root retained at the beginning. A root that had none then has at most the growth of its
+    /// class. For threads, variables of the interpreter and unknown roots, all objects of the class that something but a thread's
+    /// stack and no root of the program retained.
     pub objects_before: u64,
+    /// The same at the end.
     pub objects_after: u64,
+    /// About the memory of the objects by which the row grew, with what they have outside of their slots: from the mean object of
+    /// the class and the root. 0 in older documents.
     #[serde(default)]
     pub bytes: u64,
+    /// Whether its lines are named.
     pub judgement: KeptJudgement,
+    /// The methods that made the samples, the one with most samples first.
     pub lines: Vec<KeptLine>,
 }
 
@@ -83,13 +120,14 @@ impl KeptRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KeptJudgement {
-    /// The number of objects grows, and there are enough samples of those that stay.
+    /// They are: the number of objects grows, and there are enough samples of those that stay.
     Named,
-    /// There are too few samples of these objects, and of all that their root retains, to name a line.
+    /// There are fewer than ten samples, and fewer than ten of all that the root keeps. With this and the next values its lines
+    /// prove nothing.
     FewSamples,
-    /// There are no more such objects than before: new ones replace others.
+    /// There are not more objects than before.
     Replaced,
-    /// Most samples are of the last part of the time: these objects do not stay for long.
+    /// Most samples are of the last half of the time.
     Passing,
 }
 
@@ -100,14 +138,21 @@ impl KeptJudgement {
 
 /// A root that retains more objects than at the beginning, whose lines are not named.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Kept")]
 pub struct KeptGrowth {
+    /// The root.
     pub root: String,
+    /// A class with a Proc in its path, or else the one that grew most.
     pub class: String,
+    /// Its objects that the root retained at the beginning. A root that was not known then counts for as many objects as its
+    /// class has more.
     pub objects_before: u64,
+    /// The same at the end.
     pub objects_after: u64,
+    /// A path from the root to such objects. A Proc in it has the line that made it.
     pub path: String,
+    /// By how many objects of other classes the root has grown.
     pub other_objects: u64,
+    /// The samples of rows with too few.
     pub samples: u64,
 }
 
@@ -121,22 +166,30 @@ impl KeptGrowth {
 
 /// A method that made objects of a class, the first line at which it was seen with one, and what it mostly called then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Kept")]
 pub struct KeptLine {
+    /// The number of these samples.
     pub samples: u64,
+    /// The innermost method of the application that had the object in its hands.
     pub method: String,
+    /// The method that this line called in most of its samples. `null` if there is no such method.
     pub calls: Option<String>,
+    /// The file of the method. `null` if it is unknown.
     pub path: Option<String>,
+    /// The first of its lines that had the object. The object was made on this line or shortly before.
     pub line: Option<u64>,
 }
 
 /// A stack that made objects of a named row, as indices into the frames, outermost first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Kept")]
 pub struct KeptStack {
+    /// The class of the row.
     pub class: String,
+    /// Its root.
     pub root: Option<String>,
+    /// Indices into `frames`, outermost first.
     pub frames: Vec<u32>,
+    /// The number of samples.
     pub samples: u64,
+    /// The stack's share of the growth of the row, in proportion to its samples.
     pub objects: u64,
 }

@@ -13,6 +13,8 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
 const END: &str = "<!-- end -->";
+/// Longer texts stand in the page once.
+const LONG: usize = 100;
 
 /// Adds the content of each document to the types.
 macro_rules! types {
@@ -48,6 +50,7 @@ pub(crate) fn filled(page: &str) -> String {
         headings_of_values: headings(page, true),
         heading: String::new(),
         places: BTreeMap::new(),
+        texts: BTreeMap::new(),
     };
     let mut filled = String::new();
     let mut lines = page.lines();
@@ -105,6 +108,8 @@ struct Tables<'a> {
     heading: String,
     /// The first place of each type without a heading: the heading above it, and the path.
     places: BTreeMap<String, (String, String)>,
+    /// The same for long texts.
+    texts: BTreeMap<String, (String, String)>,
 }
 
 impl<'a> Tables<'a> {
@@ -157,6 +162,14 @@ impl<'a> Tables<'a> {
         table
     }
 
+    /// The place of a field, with a link if it is below another heading.
+    fn link(&self, (heading, path): &(String, String)) -> String {
+        match heading == &self.heading {
+            true => format!("`{path}`"),
+            false => format!("[`{path}`]({})", anchor(heading)),
+        }
+    }
+
     /// Adds the fields of a type, and those of types that have no place in the page yet.
     fn fields(&mut self, schema: &'a Value, place: &str, prefix: &str, rows: &mut Vec<Row>) {
         if let Some((tag, _)) = variants(schema).and_then(|them| them.iter().find_map(tag)) {
@@ -173,9 +186,16 @@ impl<'a> Tables<'a> {
             if field.get("const").is_some() {
                 continue;
             }
-            let text = text(field, &format!("{place}.{name}"));
             let brackets = if field.get("items").is_some() { "[]" } else { "" };
             let path = format!("{prefix}{name}{brackets}");
+            let mut text = text(field, &format!("{place}.{name}"));
+            if text.len() > LONG {
+                let here = (self.heading.clone(), path.clone());
+                let first = self.texts.entry(text.clone()).or_insert(here.clone()).clone();
+                if first != here {
+                    text = format!("As {}.", self.link(&first));
+                }
+            }
             let Some(of) = target(field) else {
                 rows.push((path, text));
                 continue;
@@ -187,13 +207,9 @@ impl<'a> Tables<'a> {
                 rows.push((path, linked(&text, heading)));
             } else if let Some(heading) = self.headings_of_values.get(of).filter(|_| !has_tag) {
                 rows.push((path, linked(&text, heading)));
-            } else if let Some((heading, first)) = self.places.get(of) {
-                let first = match heading == &self.heading {
-                    true => format!("`{first}`"),
-                    false => format!("[`{first}`]({})", anchor(heading)),
-                };
+            } else if let Some(first) = self.places.get(of) {
                 let what = if variants(schema).is_some() { "Values" } else { "Fields" };
-                rows.push((path, format!("{text} {what} as in {first}.")));
+                rows.push((path, format!("{text} {what} as in {}.", self.link(first))));
             } else {
                 self.places.insert(of.to_owned(), (self.heading.clone(), path.clone()));
                 let prefix = format!("{path}.");
@@ -266,7 +282,13 @@ fn anchor(heading: &str) -> String {
 /// Makes the word of a heading in a text a link to it, or adds one to its first sentence.
 fn linked(text: &str, heading: &str) -> String {
     let word = heading.to_ascii_lowercase();
-    if let Some(at) = text.to_ascii_lowercase().find(&word) {
+    let lower = text.to_ascii_lowercase();
+    let is_part = |it: char| it.is_alphanumeric() || "`._".contains(it);
+    let is_word = |at: &usize| {
+        !lower[..*at].ends_with(is_part)
+            && !lower[at + word.len()..].starts_with(char::is_alphanumeric)
+    };
+    if let Some(at) = lower.match_indices(&word).map(|(at, _)| at).find(is_word) {
         let (before, rest) = text.split_at(at);
         let (word, rest) = rest.split_at(word.len());
         return format!("{before}[{word}]({}){rest}", anchor(heading));
