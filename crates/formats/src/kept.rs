@@ -143,8 +143,8 @@ pub struct KeptGrowth {
     pub root: String,
     /// A class with a Proc in its path, or else the one that grew most.
     pub class: String,
-    /// Its objects that the root retained at the beginning. A root that was not known then counts for as many objects as its
-    /// class has more.
+    /// Its objects that the root retained at the beginning. A root that was not known at the beginning counts for as many objects
+    /// as its class has more.
     pub objects_before: u64,
     /// The same at the end.
     pub objects_after: u64,

@@ -214,7 +214,7 @@ impl<'a> Tables<'a> {
                 self.places.insert(of.to_owned(), (self.heading.clone(), path.clone()));
                 let prefix = format!("{path}.");
                 let values = variants(schema).into_iter().flatten().filter_map(|it| {
-                    Some(format!(" `\"{}\"`: {}", it["const"].as_str()?, self::text(it, of)))
+                    Some(format!("<br>`\"{}\"`: {}", it["const"].as_str()?, self::text(it, of)))
                 });
                 rows.push((path, text + &values.collect::<String>()));
                 self.fields(schema, of, &prefix, rows);
