@@ -17,7 +17,7 @@ pub struct MissingFile {
 pub struct DifferentFile {
     /// Its path in the process.
     pub path: String,
-    /// Its build id; `None` if it has none.
+    /// Its build id. `null` if it has none.
     pub build_id: Option<String>,
     /// The build id of the mapped file.
     pub mapped_build_id: String,
@@ -27,9 +27,9 @@ pub struct DifferentFile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ResidencyEvidence {
-    /// The holes in the file.
+    /// Holes in the file.
     Holes,
-    /// The contents: pages of zeros count as absent.
+    /// The contents of pages: those of zeros count as absent.
     Contents,
 }
 

@@ -15,23 +15,23 @@ use crate::report::finding_figures::{
 )]
 #[serde(rename_all = "snake_case")]
 pub enum FindingSeverity {
-    /// Good to know.
+    /// All figures are right.
     Note,
     /// A part of the report may be incomplete.
     Warning,
-    /// A part of the report is missing.
+    /// A part is missing.
     Error,
 }
 
 /// An observation about the capture or the process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FindingRow {
-    /// The severity, which follows from the kind.
+    /// It follows from the kind. The most severe findings come first.
     pub severity: FindingSeverity,
     /// The kind, with its figures.
     #[serde(flatten)]
     pub kind: FindingKind,
-    /// The address that it concerns, if it is one.
+    /// The place in memory that it concerns. `null` if there is none.
     pub address: Option<String>,
 }
 
@@ -39,92 +39,35 @@ pub struct FindingRow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum FindingKind {
-    /// The core ends before its last segment.
-    CoreTruncated {
-        /// The bytes that are missing.
-        bytes: u64,
-    },
-    /// The core lacks private memory.
-    CoreMemoryMissing {
-        /// The bytes that are missing.
-        bytes: u64,
-    },
-    /// The core lacks stacks, since gdb could not read their guard pages.
-    CoreStacksMissing {
-        /// The number of their threads.
-        threads: u64,
-    },
-    /// The core has invalid segments.
-    CoreSegmentsInvalid {
-        /// Their number.
-        segments: u64,
-    },
-    /// The core does not name the mapped files.
-    CoreFilesUnknown,
-    /// The core has no threads.
-    CoreThreadsMissing,
-    /// RSS is an estimate, since a core has no page states.
-    CoreResidencyEstimated {
-        /// The evidence for resident pages.
-        evidence: ResidencyEvidence,
-    },
-    /// It is unknown how much of mapped files was resident.
-    CoreFileResidencyUnknown {
-        /// The bytes of these mappings.
-        bytes: u64,
-    },
-    /// Mapped files are missing.
-    CoreFilesMissing {
-        /// The first ones.
-        files: Vec<MissingFile>,
-        /// The number of the others.
-        others: u64,
-    },
-    /// Files differ from those that the process had mapped.
-    CoreFilesDiffer {
-        /// The first ones.
-        files: Vec<DifferentFile>,
-        /// The number of the others.
-        others: u64,
-    },
-    /// Files may differ from those that the process had mapped.
-    CoreFilesUnproven {
-        /// The first ones.
-        paths: Vec<String>,
-        /// The number of the others.
-        others: u64,
-    },
-    /// The core has no objects: Ruby may have freed them before a signal ended it.
-    CoreWithoutObjects,
-    /// The memory of malloc and Ruby was not read; `capture.unread` has the reason.
+    /// The memory was not read. `capture.unread` has the reason.
     MemoryUnread,
-    /// No library that serves malloc was found.
+    /// The process has no library that serves malloc.
     MallocNotFound,
     /// rbloat cannot read the heap of the allocator.
     MallocUnsupported {
         /// The allocator.
         allocator: String,
     },
-    /// The heap of malloc could not be read.
+    /// The heap could not be read.
     MallocUnread {
         /// The message of the error.
         error: String,
     },
-    /// The allocator is unknown: several modules export malloc, and their order is unknown.
+    /// Several modules export malloc, and their order is unknown.
     AllocatorUnknown {
         /// Their names.
         modules: Vec<String>,
     },
-    /// The first module that exports malloc counts as the allocator.
+    /// A reference to malloc is not resolved yet, so the first module that exports malloc counts as the allocator.
     AllocatorAssumed {
-        /// The module whose reference to malloc is not resolved.
+        /// The module with this reference.
         caller: String,
         /// The module that counts as the allocator.
         module: String,
     },
-    /// An arena could not be read.
+    /// An arena could not be read. Its memory is in `unknown`.
     ArenaUnread {
-        /// The address of its structure.
+        /// Its address.
         arena: String,
         /// True for the main arena.
         main: bool,
@@ -133,28 +76,28 @@ pub enum FindingKind {
         /// The message of the error.
         error: String,
     },
-    /// An arena is not in the allocator's list of arenas.
+    /// An arena is not in the allocator's list.
     ArenaUnlisted {
-        /// Its number, if it has one.
+        /// Its number. `null` for glibc.
         number: Option<u64>,
     },
-    /// An arena has used jemalloc's huge pages.
+    /// An arena has used jemalloc's huge pages, whose free memory is in `unknown`.
     HugePagesUsed,
-    /// An extent of jemalloc could not be read.
+    /// An extent of jemalloc could not be read. Its memory is in `unknown`.
     ExtentUnread {
         /// The message of the error.
         error: String,
     },
-    /// A part of jemalloc's heap was being changed.
+    /// Parts of jemalloc's heap were being changed.
     HeapChanging {
-        /// The part.
+        /// The kind of parts.
         part: HeapPart,
-        /// The number of such parts.
+        /// Their number.
         count: u64,
-        /// Their bytes, which are under `unknown`; `None` if all bytes are known.
+        /// Their bytes in `unknown`. `null` if none are.
         bytes: Option<u64>,
     },
-    /// Blocks in thread caches count as in use, since the caches are unknown.
+    /// Blocks in thread caches count as in use, since the caches were not found.
     ThreadCachesUnknown {
         /// The reason.
         problem: CachesProblem,
@@ -168,16 +111,16 @@ pub enum FindingKind {
         /// The things that were counted.
         unit: CacheUnit,
     },
-    /// The cache of one thread could not be read, or only in part.
+    /// The cache of one thread was not read, or in part.
     ThreadCacheUnread {
         /// The thread.
         tid: i32,
         /// The reason.
         problem: CacheProblem,
-        /// The message of the error, if the cache is invalid.
+        /// The message of the error. `null` unless the cache is invalid.
         error: Option<String>,
     },
-    /// Mmapped chunks are unknown, since glibc's parameters were not found.
+    /// glibc's parameters were not found, so mmapped chunks are unknown.
     MmappedChunksUnknown,
     /// glibc counts other mmapped chunks than were found.
     MmappedChunksMiscounted {
@@ -190,13 +133,13 @@ pub enum FindingKind {
         /// Their bytes.
         found_bytes: u64,
     },
-    /// glibc's count of mmapped bytes has grown too large.
+    /// glibc's count of mmapped bytes is too high.
     MmappedBytesDrifted {
-        /// The bytes that glibc counts too much.
+        /// The excess.
         bytes: u64,
         /// The number of mmapped chunks.
         chunks: u64,
-        /// The bytes that glibc counts too much at each resize.
+        /// The excess of each resize.
         step_bytes: u64,
     },
     /// Another user of brk(2) has memory between the segments of the main arena.
@@ -222,17 +165,17 @@ pub enum FindingKind {
     RubyUnread {
         /// Ruby's version.
         version: String,
-        /// The message of the error.
+        /// The check that failed.
         error: String,
     },
     /// A layout of Ruby's structures could not be derived.
     RubyLayoutUnknown {
-        /// The part of the report that is missing or inexact.
+        /// What is missing or inexact.
         part: RubyPart,
     },
-    /// The layouts of some types of objects could not be derived.
+    /// The layouts of some types of objects could not be derived, so all of their words count as pointers.
     ObjectLayoutsUnknown {
-        /// The types, such as `T_ARRAY`.
+        /// The types (`"T_ARRAY"` …).
         types: Vec<String>,
     },
     /// There are more constants and variables than rbloat reads.
@@ -242,16 +185,16 @@ pub enum FindingKind {
         /// The bytes of it.
         bytes: u64,
     },
-    /// Slots of Ruby's heap are swapped out.
+    /// Slots are swapped out.
     SlotsUnread {
         /// Their number.
         slots: u64,
     },
-    /// No object is marked.
+    /// No object is marked: there was no garbage collection yet, or one has just begun.
     NoMarks,
-    /// Memory was not searched for further heap pages, since there are no page states.
+    /// There are no page states, so memory was not searched for further heap pages.
     HeapPagesUnsearched,
-    /// Memory that may have pointers could not be read.
+    /// Memory that may have pointers could not be read, so owners may be missing.
     PointersUnread {
         /// The bytes of it.
         bytes: u64,
@@ -270,31 +213,31 @@ pub enum FindingKind {
         /// The maximum.
         max: u64,
     },
-    /// The causes do not add up to the resident bytes.
+    /// The causes do not add up to RSS.
     RssDiffers {
-        /// The sum of the causes.
+        /// Their sum.
         bytes: u64,
-        /// The smallest number of resident bytes by the count.
+        /// The lower bound of RSS.
         min_bytes: u64,
-        /// The largest one.
+        /// The upper bound of RSS.
         max_bytes: u64,
         /// The source of the count.
         counted_by: RssCount,
     },
-    /// Memory is claimed twice.
+    /// Two parts of rbloat claim the same memory.
     ClaimedTwice {
         /// The number of such ranges.
         ranges: u64,
-        /// The cause that has the first one.
+        /// The cause of the first one, which has it.
         #[serde(with = "names::cause")]
         #[schemars(schema_with = "names::cause::schema")]
         cause: Cause,
-        /// The cause of the other claim on it.
+        /// The other cause of the first one.
         #[serde(with = "names::cause")]
         #[schemars(schema_with = "names::cause::schema")]
         other: Cause,
     },
-    /// The environment of the process cannot be read.
+    /// The environment cannot be read, so advice may already be in effect.
     EnvironmentUnknown,
     /// The forked copy has ended, but is still in the process table.
     CopyLeft {
@@ -303,7 +246,7 @@ pub enum FindingKind {
         /// The message of the error.
         error: String,
     },
-    /// The control group of the process raised an alarm, which is the reason for the snapshot.
+    /// The reason for which `rbloat agent` saved this snapshot.
     GroupAlarm {
         /// The alarm.
         alarm: Alarm,
@@ -312,34 +255,91 @@ pub enum FindingKind {
         /// The limit of the group.
         limit_bytes: u64,
     },
-    /// The memory limit of a family is unknown.
+    /// The control group of a family was not found.
     GroupLimitUnknown,
     /// A member of a family ended before it was read.
     ProcessEnded {
         /// The process.
         pid: i32,
     },
-    /// A member of a family could not be read.
+    /// A member of a family could not be examined, so the account lacks it.
     ProcessUnread {
         /// The process.
         pid: i32,
         /// The message of the error.
         error: String,
     },
-    /// A member of a family was read in part: its pages are known, its memory is not.
+    /// The pages of a member of a family are known, but its memory was not read.
     ProcessUnexplained {
         /// The process.
         pid: i32,
         /// The message of the error.
         error: String,
     },
-    /// A member of a family could not be trimmed.
+    /// A member of a family was not trimmed.
     ProcessNotTrimmed {
         /// The process.
         pid: i32,
         /// The message of the error.
         error: String,
     },
+    /// The core ends before its last segment.
+    CoreTruncated {
+        /// The bytes that are missing.
+        bytes: u64,
+    },
+    /// Private memory was not dumped.
+    CoreMemoryMissing {
+        /// The bytes that are missing.
+        bytes: u64,
+    },
+    /// The core lacks stacks, since gdb could not read their guard pages.
+    CoreStacksMissing {
+        /// The number of their threads.
+        threads: u64,
+    },
+    /// Segments are invalid, and were left out.
+    CoreSegmentsInvalid {
+        /// Their number.
+        segments: u64,
+    },
+    /// The core does not name the mapped files.
+    CoreFilesUnknown,
+    /// The core has no threads.
+    CoreThreadsMissing,
+    /// RSS is an estimate, since a core has no page states.
+    CoreResidencyEstimated {
+        /// The evidence for resident pages.
+        evidence: ResidencyEvidence,
+    },
+    /// It is unknown how much of mapped files was resident.
+    CoreFileResidencyUnknown {
+        /// The bytes of these mappings.
+        bytes: u64,
+    },
+    /// Mapped files could not be opened.
+    CoreFilesMissing {
+        /// The first ones.
+        files: Vec<MissingFile>,
+        /// The number of files that are not listed.
+        others: u64,
+    },
+    /// Files have other build ids than the mapped ones.
+    CoreFilesDiffer {
+        /// The first ones.
+        files: Vec<DifferentFile>,
+        /// The number of files that are not listed.
+        others: u64,
+    },
+    /// The core has no build ids of mapped files, which may differ.
+    CoreFilesUnproven {
+        /// The first ones.
+        paths: Vec<String>,
+        /// The number of files that are not listed.
+        others: u64,
+    },
+    /// Ruby may have freed its heap before a signal ended it.
+    CoreWithoutObjects,
     /// A finding by another version of rbloat: earlier ones wrote a sentence instead of a kind.
     #[serde(untagged)]
     Other {

@@ -151,15 +151,20 @@ impl<'a> Tables<'a> {
             };
             write!(table, "| `{value}` | {} |", text(variant, value)).unwrap();
             if tag_name.is_some() {
-                let mut rows = Vec::new();
-                self.fields(variant, &format!("{place}.{value}"), "", &mut rows);
-                let fields: Vec<_> =
-                    rows.iter().map(|(path, text)| format!("`{path}`: {text}")).collect();
-                write!(table, " {} |", fields.join("<br>")).unwrap();
+                table += &self.cell(variant, &format!("{place}.{value}"));
             }
             table.push('\n');
         }
         table
+    }
+
+    /// The fields of one value.
+    fn cell(&mut self, variant: &'a Value, place: &str) -> String {
+        let mut rows = Vec::new();
+        self.fields(variant, place, "", &mut rows);
+        let field = |(path, text): &Row| format!("`{path}`: {}", text.replace("<br>", " "));
+        let fields: Vec<_> = rows.iter().map(field).collect();
+        if fields.is_empty() { " |".to_owned() } else { format!(" {} |", fields.join("<br>")) }
     }
 
     /// The place of a field, with a link if it is below another heading.
