@@ -4,17 +4,18 @@ use serde::{Deserialize, Serialize};
 /// The way in which a process was started and is configured.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Deployment {
-    /// The platform that started the process; `None` if unknown.
+    /// The platform that started it. `null` if unknown, as for most cores.
     pub platform: Option<Platform>,
-    /// The name of the systemd unit; `None` on other platforms.
+    /// The name of the systemd service. `null` on other platforms.
     pub unit: Option<String>,
-    /// The server that the process runs; `None` if it is none of those that rbloat knows.
+    /// The server that it runs. `null` for other programs.
     pub server: Option<Server>,
     /// True if the process has objects of Rails.
     pub rails: bool,
     /// True if the process has objects of Bundler.
     pub bundler: bool,
-    /// The environment variables that are set and that a step of the advice may change.
+    /// The names of environment variables that are set and that advice may change: `LD_PRELOAD`, `MALLOC_ARENA_MAX`,
+    /// `MALLOC_CONF`, `RUBYOPT`.
     pub variables: Vec<String>,
 }
 
@@ -34,7 +35,7 @@ pub enum Platform {
     Heroku,
     /// A program that runs a Procfile, such as foreman.
     Procfile,
-    /// A shell, or a program that rbloat does not know.
+    /// A shell, or an unknown program.
     Shell,
 }
 

@@ -8,14 +8,18 @@ use crate::names;
 
 /// The memory of one cause, or of one owner, and the code that touched it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct MadeBy {
+    /// The cause of this part of the memory. `null` for the sum of small owners.
     #[serde(with = "names::cause_or_none")]
     #[schemars(schema_with = "names::cause_or_none::schema")]
     pub cause: Option<Cause>,
+    /// Its owner. `null` for free and unknown memory.
     pub owner: Option<String>,
+    /// The bytes of this part.
     pub bytes: u64,
+    /// The part of them whose code is known.
     pub known_bytes: u64,
+    /// Up to 20 rows of code.
     pub code: Vec<Maker>,
 }
 
@@ -23,13 +27,18 @@ pub struct MadeBy {
 #[derive(
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
-#[expect(missing_docs, reason = "see Report")]
 pub struct Maker {
+    /// The bytes that it touched first.
     pub bytes: u64,
+    /// The innermost method of the application.
     pub method: String,
+    /// The method that it called, or `null`.
     pub calls: Option<String>,
+    /// Its file. `null` if it is unknown.
     pub path: Option<String>,
+    /// Its line. `null` if it is unknown.
     pub line: Option<u64>,
+    /// The request or job, or `null`.
     pub task: Option<String>,
 }
 

@@ -7,15 +7,16 @@ use crate::{Confidence, Maker, names};
 /// The verdict on a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
-    /// The cause that explains the process's memory; `None`, in JSON `"healthy"`, if none does.
+    /// The cause that explains the memory of the process, or `"healthy"`.
     #[serde(with = "names::cause_or_healthy")]
     #[schemars(schema_with = "names::cause_or_healthy::schema")]
     pub cause: Option<Cause>,
-    /// The causes that `bytes` counts: they mean the same to a user, and `cause` is the largest of them.
+    /// The causes that the verdict sums up, because they mean the same to a user. For example, the memory of live objects is
+    /// `ruby.live_slots` and `ruby.malloc`. `verdict.cause` is the largest of them. Empty if healthy.
     #[serde(with = "names::causes")]
     #[schemars(schema_with = "names::causes::schema")]
     pub rows: Vec<Cause>,
-    /// The resident bytes of `rows`; all of RSS if the process is healthy.
+    /// The sum of `verdict.rows`. All of RSS if healthy.
     pub bytes: u64,
     /// The confidence in the verdict.
     pub confidence: Confidence,
@@ -27,7 +28,7 @@ pub struct Advice {
     /// The step.
     #[serde(flatten)]
     pub action: Action,
-    /// The RSS that it saves, in bytes; `None` unless that can be predicted.
+    /// The part of RSS that it saves. `null` unless that can be predicted: malloc may keep freed memory for reuse.
     pub saves_bytes: Option<u64>,
 }
 
@@ -42,18 +43,18 @@ pub enum Action {
         /// The resident bytes that are locked.
         bytes: u64,
     },
-    /// Let the gem's AutoTrim return free pages whenever that is worth it.
+    /// Let AutoTrim of rbloat's gem return free pages whenever that is worth it.
     AutoTrim,
-    /// Restart the process with jemalloc and its background thread.
+    /// Restart with jemalloc and its background thread.
     PreloadJemalloc {
-        /// True if LD_PRELOAD names jemalloc already, but it was not loaded.
+        /// True if LD_PRELOAD names jemalloc, but it was not loaded.
         is_broken: bool,
         /// True if most of the free memory is pinned: blocks in use share its pages.
         is_pinned: bool,
     },
-    /// Restart the process with jemalloc's background thread.
+    /// Restart with jemalloc's background thread, and without `dirty_decay_ms:-1`.
     DecayInBackground,
-    /// Start the process without an environment variable that lets glibc keep the free end of its heap.
+    /// Restart without a variable that lets glibc keep the free end of its heap.
     ReturnTop {
         /// Its name, or the name of the tunable: `glibc.malloc.top_pad in GLIBC_TUNABLES`.
         variable: String,
@@ -62,49 +63,50 @@ pub enum Action {
         /// The resident bytes of that end.
         bytes: u64,
     },
-    /// Start the process without an environment variable that lets glibc take large blocks from its heap.
+    /// Try it without a variable that lets glibc take blocks of more than 32 MiB from its heap.
     MapLargeBlocks {
         /// Its name, or the name of the tunable.
         variable: String,
         /// The size that it has set: larger blocks have mappings of their own.
         threshold_bytes: u64,
     },
-    /// Restart the process with at most two arenas.
+    /// Restart with MALLOC_ARENA_MAX=2.
     LimitArenas {
-        /// Free bytes in all arenas but the two largest.
+        /// Free memory in all arenas except the two largest.
         kept_bytes: u64,
     },
-    /// Enable the garbage collector.
+    /// Call GC.enable. Always the first step.
     EnableGc {
-        /// The bytes of garbage that is known; 0 in older documents.
+        /// The garbage of the classes that hold most. 0 in older documents.
         #[serde(default)]
         garbage_bytes: u64,
     },
-    /// Let the garbage collector collect old objects, too.
+    /// Let the GC collect old objects, too.
     AllowFullMark {
-        /// The bytes of garbage that is known.
+        /// The garbage of the classes that hold most.
         garbage_bytes: u64,
     },
-    /// Start the process without environment variables that make the garbage collector keep free slots.
+    /// Restart without variables that make Ruby keep free slots.
     UnsetInitialSlots {
         /// Their names.
         variables: Vec<String>,
     },
-    /// Let Ruby free the heap pages without slots that it keeps.
+    /// Run Process.warmup and GC.start, so that Ruby frees heap pages without slots.
     FreePages,
-    /// Compact Ruby's heap.
+    /// Run GC.compact.
     Compact,
-    /// Release the objects of one class.
+    /// Release the objects of a class, or run the GC: if they are garbage, or if `path` begins in memory of C extensions. A
+    /// second step is against live objects, if the first one is against garbage.
     ReleaseObjects {
         /// The class.
         class: String,
         /// The bytes that its objects hold, with their singleton classes.
         bytes: u64,
-        /// The path that retains more than half of these bytes, or of the objects.
+        /// The path that retains more than half of these bytes or objects. `null` if there is none.
         path: Option<String>,
-        /// True if more than half of these bytes, or of the objects, are garbage.
+        /// True if more than half of these bytes or objects are garbage.
         are_garbage: bool,
-        /// The bytes of those that are garbage; 0 in older documents.
+        /// The bytes of those that are garbage. 0 in older documents.
         #[serde(default)]
         garbage_bytes: u64,
     },
@@ -113,60 +115,60 @@ pub enum Action {
         /// `Hash`, or `Set` if they are written in C (from Ruby 4.0 on).
         #[serde(default = "hash")]
         class: String,
-        /// The number of hashes.
+        /// Their number.
         hashes: u64,
-        /// Their entries.
+        /// The entries of all of them.
         entries: u64,
-        /// The entries that their tables have room for.
+        /// The entries that they have room for.
         capacity: u64,
         /// The resident bytes that smaller tables save.
         bytes: u64,
-        /// The path that retains the largest one.
+        /// The path of the largest.
         path: String,
     },
-    /// Copy short strings that are slices of long ones.
+    /// Copy short strings that share the bytes of long ones.
     CopySlices {
-        /// The number of slices.
+        /// The number of the short ones.
         slices: u64,
-        /// The bytes of all of them.
+        /// Their bytes.
         used_bytes: u64,
-        /// The number of long strings.
+        /// The number of the long ones.
         strings: u64,
         /// The resident bytes that the copies save.
         bytes: u64,
-        /// The path that retains the longest one.
+        /// The path of the longest.
         path: String,
     },
-    /// Replace strings or arrays that were large once by copies, which have less room.
+    /// Replace strings or arrays that were large once, or are slices of large arrays, by copies.
     CopyBuffers {
         /// `String` or `Array`.
         class: String,
-        /// The number of buffers.
+        /// Their number.
         objects: u64,
         /// The bytes of their contents.
         used_bytes: u64,
         /// The bytes that there is room for.
         room_bytes: u64,
-        /// The bytes of objects that only the buffers retain, of which slices are in use.
+        /// The bytes of objects that only arrays retain of which only slices are in use.
         #[serde(default)]
         elements_bytes: u64,
         /// The resident bytes that the copies save.
         bytes: u64,
-        /// The path that retains the largest one.
+        /// The path of the largest.
         path: String,
     },
-    /// Let strings with the same text share one.
+    /// Let strings with the same text share one. Only with `--waste`.
     ShareStrings {
-        /// The number of strings, without one of each text.
+        /// Their number, without one of each text.
         strings: u64,
         /// The number of different texts.
         texts: u64,
         /// Their resident bytes.
         bytes: u64,
-        /// The path that retains them.
+        /// The path of the root that retains them.
         path: String,
     },
-    /// Start the process without settings that delay the GC.
+    /// Restart without variables that delay the GC.
     UnsetMallocLimits {
         /// Their names.
         variables: Vec<String>,
@@ -176,83 +178,85 @@ pub enum Action {
         /// The bytes of the counters.
         bytes: u64,
     },
-    /// Free the native memory of one class's objects.
+    /// Free the native memory of a class's objects.
     FreeNative {
         /// The class.
         class: String,
         /// The number of its objects.
         objects: u64,
-        /// The path that retains more than half of them.
+        /// The path that retains more than half of them. `null` if there is none.
         path: Option<String>,
-        /// The number of garbage objects if they are the majority, else 0.
+        /// The number of garbage objects if they are the majority, otherwise 0.
         garbage_objects: u64,
     },
-    /// Let the gem's NativePressure tell the GC how much native memory there is.
+    /// Use NativePressure of rbloat's gem, which tells the GC how much native memory there is.
     NativePressure {
-        /// The class whose garbage holds most of it.
+        /// The class whose garbage holds most native memory, of which the GC does not know.
         class: String,
     },
     /// Find the code that allocates native memory and does not free it.
     FindNativeLeak,
     /// Find the code that fills native memory which variables of libraries and threads hold.
     FindNativeUse,
-    /// Look for native memory of C extensions, whose owners were not searched for.
+    /// Look for native memory of C extensions. Owners were not searched for.
     LookForNative,
     /// Find the code that maps anonymous memory which belongs neither to malloc nor to Ruby.
     FindMapper,
-    /// Load fewer gems, or load them before the process forks.
+    /// Load fewer gems, or load them before the process forks. Only if the verdict is `ruby.vm`, and bytecode, methods or classes
+    /// are its largest part.
     LoadLessCode {
-        /// The gems with most bytecode, the largest first.
+        /// Up to three gems with at least 4 MiB and 2 % of RSS, the largest first.
         gems: Vec<LargeGem>,
     },
-    /// Let the program make fewer entries of a table of the interpreter.
+    /// Make fewer entries of a table of the interpreter.
     LimitTable {
-        /// The table.
+        /// `object_ids`, `symbols`, `generic_variables`, `finalizers` or `gc_profile`.
         #[serde(with = "names::interpreter_kind")]
         #[schemars(schema_with = "names::interpreter_kind::schema")]
         table: InterpreterKind,
         /// The bytes of the table; if objects of one root are most of it, of them.
         bytes: u64,
-        /// True if most of it is room for entries that are gone; false in older documents.
+        /// True if most of it is room for entries that are gone. False in older documents.
         #[serde(default)]
         is_room: bool,
     },
-    /// Define code once that is defined again and again.
+    /// Find out whether code is compiled again and again, and define it once. Only if the verdict is `ruby.vm`.
     DefineCodeOnce {
         /// The name of its file, or of an `eval`.
         path: String,
-        /// The number of methods, blocks and files with bytecode of this name.
+        /// The number of its methods, blocks and files.
         iseqs: u64,
         /// The bytes of their bytecode: slots, and resident malloc'ed memory.
         bytes: u64,
     },
-    /// Limit the memory of the JIT compiler.
+    /// Restart with a limit for the JIT compiler.
     LimitJit {
         /// The option of Ruby.
         option: String,
-        /// A limit in MiB.
+        /// The limit in MiB.
         mebibytes: u64,
     },
     /// Run fewer threads.
     RunFewerThreads {
         /// Their number now.
         threads: u64,
-        /// The block that started more than half of them.
+        /// The block that started more than half of them. `null` if there is none.
         #[serde(default)]
         starter: Option<ThreadStarter>,
-        /// Whose they are, if Ruby runs less than half of them.
+        /// The native threads without a thread of Ruby, if Ruby runs less than half of them. Otherwise `null`.
         #[serde(default)]
         others: Option<OtherThreads>,
-        /// The class of more than half of them, which C code started, and their number: 900 `Process::Waiter`.
+        /// The class of more than half of them, which C code started, and their number: `["Process::Waiter", 900]`. `null` if
+        /// there is none.
         #[serde(default)]
         class: Option<(String, u64)>,
     },
-    /// Let a thread end, so that the C library frees stacks of threads that do not run.
+    /// Let a thread end, so that glibc frees stacks of threads that do not run.
     EndThread {
         /// The resident bytes of these stacks.
         bytes: u64,
     },
-    /// Turn the thread caches of malloc off in the process that forks.
+    /// Fork before other threads start, or turn the thread caches of malloc off in the process that forks.
     DisableThreadCaches {
         /// The bytes that are free, but only for threads that the process does not have.
         bytes: u64,
@@ -267,16 +271,16 @@ pub enum Action {
         /// The resident bytes of stacks that no fiber has any more.
         bytes: u64,
     },
-    /// End fibers, or release them.
+    /// End fibers, release them, or run the GC.
     EndFibers {
-        /// The number of fibers that have a stack.
+        /// The number of those that have a stack.
         fibers: u64,
-        /// The path that retains more than half of them.
+        /// The path that retains more than half of them. `null` if there is none.
         path: Option<String>,
         /// True if more than half of them are garbage.
         are_garbage: bool,
     },
-    /// Use less shared memory: files in memory that are mapped.
+    /// Delete files in memory, or map less shared memory.
     UseLessSharedMemory {
         /// The resident bytes of all of them.
         bytes: u64,
@@ -287,7 +291,7 @@ pub enum Action {
     },
     /// Close or delete files in memory that no process of the control group has mapped.
     CloseFilesInMemory {
-        /// The bytes of all files in memory that no process has mapped.
+        /// The bytes of all of them.
         bytes: u64,
         /// The largest one that a process has open.
         path: String,
@@ -295,7 +299,7 @@ pub enum Action {
         path_bytes: u64,
         /// True if it is deleted, so that its memory is free as soon as it is closed.
         is_deleted: bool,
-        /// A process that has it open.
+        /// The process that has it open.
         pid: i32,
     },
     /// Unmap files on disk that the process maps to write to.
@@ -307,15 +311,16 @@ pub enum Action {
         /// Its resident bytes.
         path_bytes: u64,
     },
-    /// Watch PSS instead of RSS.
+    /// Watch anonymous memory, or PSS, instead of RSS.
     WatchPss,
-    /// Change the code that needs the memory.
+    /// Change the code that needs the memory. Only with `--who`, if this code first touched a quarter of the verdict's memory or
+    /// more. It comes first.
     ChangeCode {
         /// The cause of the memory.
         #[serde(with = "names::cause")]
         #[schemars(schema_with = "names::cause::schema")]
         of: Cause,
-        /// The owner of the memory, if it has one.
+        /// Its owner. `null` for free and unknown memory.
         owner: Option<String>,
         /// The code that touched most of it.
         code: Maker,
@@ -327,7 +332,7 @@ pub enum Action {
 pub struct LargeGem {
     /// Its name.
     pub gem: String,
-    /// The bytes of its bytecode: slots, and resident malloc'ed memory.
+    /// The memory of its bytecode: slots, and resident malloc'ed memory.
     pub bytes: u64,
 }
 
@@ -338,7 +343,8 @@ pub struct OtherThreads {
     pub threads: u64,
     /// True if Ruby keeps the native threads of its ended ones for some seconds (up to Ruby 3.1).
     pub may_have_ended: bool,
-    /// The only name of a thread that Ruby has made of a file and a line: of the block that started threads.
+    /// The only name of a thread that Ruby has made of a file and a line: of the block that started threads. `null` if there is
+    /// none.
     pub name: Option<String>,
 }
 
@@ -347,11 +353,11 @@ pub struct OtherThreads {
 pub struct ThreadStarter {
     /// Its file and line: `/srv/app/client.rb:9`.
     pub place: String,
-    /// The gem that the file belongs to; `None` for files of the application.
+    /// The gem of the file. `null` for the application.
     pub gem: Option<String>,
     /// The number of threads that it started and that still run.
     pub threads: u64,
-    /// The method that more than half of them run: `Client#run (/srv/app/client.rb:14)`.
+    /// The method that most of these run: `Client#run (/srv/app/client.rb:14)`. `null` if there is none.
     pub run: Option<String>,
 }
 

@@ -5,17 +5,26 @@ use serde::{Deserialize, Serialize};
 
 /// The method and the time of the capture.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct Capture {
+    /// The way in which the memory was read. The report of a snapshot has the method of the original capture.
     pub method: CaptureMethod,
+    /// The reason for this method, as text. For a core: the file, and the program that wrote it.
     pub reason: String,
+    /// The time of the capture, in ms since 1970. For a core: the time at which the file was written.
     pub unix_ms: u64,
+    /// The total pause of the process, over all attempts. 0 for a core.
     pub pause_ms: f64,
+    /// The total time that rbloat took.
     pub elapsed_ms: f64,
+    /// True if everything in the report is from one instant. At present it always is.
     pub consistent: bool,
+    /// Pages that the kernel copied while the forked copy existed, for any reason. `null` for a freeze and a core, and if it
+    /// could not be measured.
     pub copied_bytes: Option<u64>,
+    /// The reason why the memory was not read: the pause would have been too long. If it is not `null`, the exit status is 6.
     #[serde(default)]
     pub unread: Option<Unread>,
+    /// The reason why no forked copy was made, if it can be removed. Otherwise `null`.
     #[serde(default)]
     pub no_copy: Option<NoCopy>,
 }
@@ -24,24 +33,24 @@ pub struct Capture {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NoCopy {
-    /// rbloat may not send a signal to the process.
+    /// rbloat lacks CAP_KILL.
     NotSignalled,
-    /// The memory limit of the process is unknown.
+    /// The memory limit of the process was not found.
     UnknownLimit,
-    /// The memory limit of the process leaves no room for a copy.
+    /// The limit leaves no room for a copy.
     NoRoom,
 }
 
 /// The pause that reading the memory would have taken, if it was not read because the pause would have been too long.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Unread {
-    /// The method with the shortest pause that is possible.
+    /// The method with the shortest possible pause.
     pub method: CaptureMethod,
-    /// The pause that it is expected to take, in milliseconds.
+    /// That pause.
     pub expected_ms: f64,
-    /// The limit of the pause, in milliseconds.
+    /// The limit.
     pub max_pause_ms: f64,
-    /// A limit that should be enough, in milliseconds.
+    /// A limit that should be enough.
     pub enough_ms: u64,
 }
 

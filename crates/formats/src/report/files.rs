@@ -4,18 +4,23 @@ use serde::{Deserialize, Serialize};
 
 /// A mapped file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct MappedFile {
+    /// The path as the kernel shows it, ` (deleted)` included.
     pub path: String,
+    /// Pages that the process changed.
     pub private_bytes: u64,
+    /// Pages of the kernel's cache.
     pub shared_bytes: u64,
+    /// The part of `shared_bytes` that RSS counts again, because the same page of the file is mapped several times.
     pub repeated_bytes: u64,
+    /// The number of mappings.
     pub mappings: u64,
+    /// The number of mappings of the most-mapped part. 1 for libraries, whose mappings cover different parts.
     pub times: u64,
-    /// False in reports of older versions.
+    /// True for shared memory, and for files in tmpfs. False in older documents.
     #[serde(default)]
     pub is_in_memory: bool,
-    /// 0 in reports of older versions.
+    /// The part of `shared_bytes` in mappings through which the process may change the file. 0 in older documents.
     #[serde(default)]
     pub writable_bytes: u64,
 }

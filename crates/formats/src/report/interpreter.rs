@@ -4,10 +4,14 @@ use serde::{Deserialize, Serialize};
 
 /// The interpreter's own memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct Interpreter {
+    /// The memory by kind. All kinds in a fixed order. Their `resident_bytes` add up to the cause `ruby.vm`. Their `objects` and
+    /// `slot_bytes` add up to those of all owners with this cause.
     pub kinds: Vec<InterpreterPart>,
+    /// The bytecode by gem. The largest come first. `null` if the files of bytecode could not be read; then a finding says so.
     pub gems: Option<Vec<GemCode>>,
+    /// The bytecode by file. A report has the 100 largest, and a row with `path` `null` that is the sum of the others; a snapshot
+    /// has all. `null` as for `gems`.
     pub files: Option<Vec<FileCode>>,
 }
 
@@ -23,13 +27,17 @@ impl From<&InterpreterAccount> for Interpreter {
 
 /// The interpreter's memory of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct InterpreterPart {
+    /// The kind (docs/names.md#kinds-of-the-interpreters-memory): `bytecode`, `methods`, `caches`, `classes`, `symbols`,
+    /// `object_ids` (up to Ruby 3.4), `generic_variables`, `finalizers`, `gc_profile`, `vm_stacks`, `other`.
     #[serde(with = "crate::names::interpreter_kind")]
     #[schemars(schema_with = "crate::names::interpreter_kind::schema")]
     pub kind: InterpreterKind,
+    /// The number of its objects.
     pub objects: u64,
+    /// The bytes of their slots, resident or not.
     pub slot_bytes: u64,
+    /// The resident bytes of its malloc'ed memory, without malloc's headers.
     pub resident_bytes: u64,
 }
 
@@ -46,13 +54,18 @@ impl From<&KindAccount> for InterpreterPart {
 
 /// The bytecode of one gem, or of another group of files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct GemCode {
+    /// The gem, or a group of other files.
     pub gem: String,
+    /// Its version. `null` if the path does not have it.
     pub version: Option<String>,
+    /// The number of its files.
     pub files: u64,
+    /// The number of its iseqs.
     pub iseqs: u64,
+    /// The bytes of their slots, resident or not.
     pub slot_bytes: u64,
+    /// The resident bytes of their malloc'ed memory, without malloc's headers.
     pub resident_bytes: u64,
 }
 
@@ -71,12 +84,16 @@ impl From<GemAccount> for GemCode {
 
 /// The bytecode of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct FileCode {
+    /// The file. `null` for the sum of the others.
     pub path: Option<String>,
+    /// Its gem.
     pub gem: String,
+    /// The number of its iseqs.
     pub iseqs: u64,
+    /// The bytes of their slots, resident or not.
     pub slot_bytes: u64,
+    /// The resident bytes of their malloc'ed memory, without malloc's headers.
     pub resident_bytes: u64,
 }
 

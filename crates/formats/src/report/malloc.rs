@@ -6,28 +6,44 @@ use super::pins::{MallocTuning, PinRow, SizeClass};
 
 /// The totals of malloc.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct Malloc {
+    /// Memory that the arenas obtained from the kernel.
     pub system_bytes: u64,
+    /// The chunks that the program uses.
     pub in_use_chunks: u64,
+    /// Their bytes.
     pub in_use_bytes: u64,
+    /// The free chunks in bins, and the free memory at the top of each arena.
     pub free_chunks: u64,
+    /// Their bytes.
     pub free_bytes: u64,
+    /// The free chunks in fastbins.
     pub fastbin_chunks: u64,
+    /// Their bytes.
     pub fastbin_bytes: u64,
+    /// The free chunks in tcaches. malloc_info counts these as in use.
     pub tcache_chunks: u64,
+    /// Their bytes.
     pub tcache_bytes: u64,
+    /// The chunks that have a mapping of their own.
     pub mmapped_chunks: u64,
+    /// Their bytes.
     pub mmapped_bytes: u64,
+    /// The amount by which a trim (`malloc_trim(0)`, or jemalloc's `arena.4096.purge`) would lower RSS now.
     pub trim_yield_bytes: u64,
-    /// The part that leaves RSS at once, but is freed only when the kernel splits the huge pages around it.
+    /// The part of `trim_yield_bytes` that is in transparent huge pages with other memory in use. RSS falls at once, but the
+    /// kernel frees this part only when it splits the huge pages, which it does when memory is short.
     pub trim_deferred_bytes: u64,
-    /// The call that makes the allocator return free pages, if it has one.
+    /// The call that makes the allocator return free pages, such as `"malloc_trim(0)"`. `null` if it has none.
     pub trim_call: Option<String>,
-    /// The allocator with its version, such as `jemalloc 5.3.0`.
+    /// The allocator with its version: `"glibc 2.36"`, `"jemalloc 5.3.0"`.
     pub walker: String,
+    /// The settings in effect. `null` if they were not found.
     pub tuning: Option<MallocTuning>,
+    /// The owners whose blocks keep free memory resident, since the allocator returns only whole pages or slabs. Empty without
+    /// owners. The last row sums up the small ones.
     pub pinned_by: Vec<PinRow>,
+    /// jemalloc's slabs, by the size of their regions. Empty for glibc.
     pub size_classes: Vec<SizeClass>,
 }
 
@@ -59,23 +75,34 @@ impl From<&MallocAccount> for Malloc {
 
 /// An arena: its resident bytes by use, and its bytes that are not resident.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct Arena {
+    /// Its address.
     pub address: String,
+    /// True for the main arena.
     pub main: bool,
-    /// False if the arena could not be read.
+    /// False if the arena could not be read. Its memory is in `unknown`, and the exit status is 6.
     pub walked: bool,
+    /// The number of its heaps (jemalloc: of its active extents).
     pub heaps: u32,
-    /// `None` if the allocator does not count them.
+    /// jemalloc: the number of threads that allocate from it. `null` for glibc.
     pub threads: Option<u32>,
+    /// Memory that the arena obtained from the kernel.
     pub system_bytes: u64,
+    /// Its resident bytes in use. This and the next six add up to its resident memory.
     pub in_use_bytes: u64,
+    /// Its resident bytes with the cause `malloc.unreturned`.
     pub unreturned_bytes: u64,
+    /// Those with the cause `malloc.muzzy`.
     pub muzzy_bytes: u64,
+    /// Those with the cause `malloc.fragmented`.
     pub fragmented_bytes: u64,
+    /// Those with the cause `malloc.cached`.
     pub cached_bytes: u64,
+    /// Those with the cause `malloc.top`.
     pub top_bytes: u64,
+    /// Those with the cause `malloc.overhead`.
     pub overhead_bytes: u64,
+    /// Its bytes that are not resident: returned to the kernel, never touched, or in swap.
     pub returned_bytes: u64,
 }
 

@@ -59,54 +59,85 @@ const MAX_CODE_FILES: usize = 100;
 
 /// The document of `rbloat report`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
 pub struct Report {
+    /// The process.
     pub process: ProcessSummary,
+    /// The way in which its memory was read, and the time.
     pub capture: Capture,
-    /// `None` for a process that was not forked and has no forked children, and for a core.
+    /// The processes that were forked from each other, this one included. `null` for a process that was not forked and has no
+    /// forked children, for a core, and in recordings.
     pub family: Option<FamilyMemory>,
-    /// `None` unless much of the memory of the process's control group is in no process, and in older documents.
+    /// The control group of the process, if at least 48 MiB and 25 % of its memory are in no process (page cache counts only if
+    /// the group has a limit). Otherwise `null`.
     #[serde(default)]
     pub group: Option<ReportGroup>,
+    /// All causes in a fixed order, including those with 0 bytes.
     pub causes: Vec<CauseRow>,
+    /// Malloc's own counts, as malloc_info(3) returns them. They include memory that is not resident. `null` if malloc could not
+    /// be read.
     pub malloc: Option<Malloc>,
+    /// Malloc's arenas. `null` if malloc could not be read.
     pub arenas: Option<Vec<Arena>>,
+    /// Ruby's own heap. `null` if Ruby could not be read.
     pub ruby: Option<Ruby>,
+    /// The owners of malloc'ed memory in use. Those with most resident memory (slots included) come first. `null` if owners were
+    /// not searched for.
     pub owners: Option<Vec<Owner>>,
+    /// The memory that would be freed if a constant, a thread or an object went away, as a tree. `null` without `--retained`, and
+    /// if owners are `null`.
     pub dominators: Option<Vec<DominatorRow>>,
-    /// `None` if owners were not searched for, and in older documents.
+    /// Memory that live objects do not use. `null` if owners were not searched for, and in older documents.
     #[serde(default)]
     pub waste: Option<Waste>,
+    /// The 30 mapped files with most resident memory, largest first. Shared memory has a path, too, such as `/memfd:name
+    /// (deleted)`.
     pub files: Vec<MappedFile>,
+    /// The anonymous mappings with memory under the cause `unknown`, by permissions, those with most first.
     #[serde(default)]
     pub unknown: Vec<UnknownRow>,
+    /// The interpreter's own memory: by kind, and its bytecode by gem and file. `null` if owners were not searched for.
     pub interpreter: Option<Interpreter>,
+    /// The 30 largest groups of threads that run the same line of the same method. `null` if owners were not searched for, or
+    /// stacks could not be read.
     pub threads: Option<Vec<ThreadRow>>,
-    /// The stacks that are kept for new threads and fibers; `None` in older documents.
+    /// Stacks that are kept for new threads and fibers. `null` in older documents.
     #[serde(default)]
     pub kept_stacks: Option<KeptStacks>,
+    /// The code that touched memory first, by the samples that `--who` named. docs/who.md says what these cannot know. `null`
+    /// without `--who`.
     pub made_by: Option<Vec<MadeBy>>,
+    /// The verdict on the process.
     pub verdict: Verdict,
+    /// Steps that a user can take. Empty if healthy.
     pub advice: Vec<Advice>,
+    /// Observations during the reading. If a part of the process could not be read, a finding has the reason.
     pub findings: Vec<FindingRow>,
 }
 
 /// The stacks that are kept for new threads and fibers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct KeptStacks {
+    /// Bytes of stacks on which no thread runs, resident or not.
     pub thread_bytes: u64,
+    /// The resident part of them.
     pub resident_thread_bytes: u64,
+    /// The number of threads that native threads run in turn, such as those of Ractors. 0 in older documents.
     #[serde(default)]
     pub mn_threads: u64,
+    /// The resident bytes of stacks that no such thread has any more. 0 in older documents.
     #[serde(default)]
     pub resident_mn_bytes: u64,
+    /// The resident bytes of the main thread's stack that no call uses any more. 0 in older documents.
     #[serde(default)]
     pub main_bytes: u64,
+    /// The number of fibers that have a stack. `null` if owners were not searched for, or fibers are not recognized.
     pub fibers: Option<u64>,
+    /// The resident bytes of stacks that no fiber has any more. `null` as `fibers`.
     pub resident_fiber_bytes: Option<u64>,
+    /// Bytes that are free, but only for threads of these stacks, which a forked process does not have. 0 in older documents.
     #[serde(default)]
     pub cached_bytes: u64,
+    /// The number of native threads that run no thread of Ruby. `null` if unknown.
     #[serde(default)]
     pub other_threads: Option<u64>,
 }
@@ -140,10 +171,12 @@ impl From<ledger::KeptStacks> for KeptStacks {
 
 /// The memory of a process's family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct FamilyMemory {
+    /// Their number.
     pub processes: u64,
+    /// The sum of their RSS.
     pub rss_bytes: u64,
+    /// The sum of their PSS.
     pub pss_bytes: u64,
 }
 
@@ -269,10 +302,11 @@ impl Report {
 
 /// A row of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct CauseRow {
+    /// The cause (docs/json.md#causes).
     #[serde(with = "crate::names::cause")]
     #[schemars(schema_with = "crate::names::cause::schema")]
     pub cause: Cause,
+    /// Its resident bytes.
     pub bytes: u64,
 }

@@ -11,46 +11,63 @@ const MAX_SETTING: u64 = 1 << 40;
 
 /// How the allocator is tuned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct MallocTuning {
+    /// The maximum number of arenas. `null` if it depends on the number of processors, and for jemalloc.
     pub arena_max: Option<u64>,
+    /// jemalloc: the time after which free pages are released; -1 for never. `null` for glibc.
     pub dirty_decay_ms: Option<i64>,
+    /// The same for muzzy pages. `null` for glibc.
     pub muzzy_decay_ms: Option<i64>,
+    /// jemalloc: true if threads of its own do that. `null` for glibc.
     pub background_thread: Option<bool>,
 }
 
 /// The free resident memory that the blocks of one owner keep from being returned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct PinRow {
+    /// The owner, as in `owners[]`. `(thread caches)` are free blocks that threads keep.
     pub owner: String,
+    /// Its kind, as in `owners[]`.
     pub kind: String,
+    /// Its blocks beside free memory.
     pub blocks: u64,
+    /// Its part of that memory. Blocks that keep the same memory have equal parts.
     pub bytes: u64,
 }
 
 /// The slabs of one size class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct SizeClass {
+    /// The size of a region.
     pub region_bytes: u64,
+    /// The number of slabs.
     pub slabs: u64,
+    /// The number of all regions.
     pub regions: u64,
+    /// The number of those in use.
     pub in_use: u64,
+    /// The number of those in thread caches.
     pub cached: u64,
+    /// The free resident bytes in these slabs.
     pub free_bytes: u64,
+    /// The owners that keep them.
     pub pinned_by: Vec<PinRow>,
+    /// The same numbers for each arena.
     pub arenas: Vec<ArenaSlabs>,
 }
 
 /// The slabs of one size class in one arena.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct ArenaSlabs {
+    /// An index into `arenas[]`.
     pub arena: u32,
+    /// The number of slabs.
     pub slabs: u64,
+    /// The number of all regions.
     pub regions: u64,
+    /// The number of those in use.
     pub in_use: u64,
+    /// The number of those in thread caches.
     pub cached: u64,
 }
 

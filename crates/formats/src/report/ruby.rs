@@ -6,22 +6,32 @@ use serde::{Deserialize, Serialize};
 
 /// The totals of Ruby's heap.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct Ruby {
+    /// The number of heap pages.
     pub heap_pages: u64,
+    /// The number of live slots.
     pub slots_live: u64,
+    /// Live slots without a mark: young objects, or garbage that has not been swept.
     pub slots_unmarked: u64,
+    /// The number of free slots.
     pub slots_free: u64,
+    /// The bytes of live slots.
     pub slot_bytes_live: u64,
+    /// The bytes of free slots.
     pub slot_bytes_free: u64,
-    /// 0 in older documents.
+    /// The bytes of free slots on heap pages without an object. 0 in older documents.
     #[serde(default)]
     pub slot_bytes_empty: u64,
+    /// The bytes of heap pages that have no slots now, resident or not: Ruby keeps them for slots of any size (from 3.4 on;
+    /// mostly 4.1, where `ruby.heap_pages` does not count those in the pool). 0 in older documents.
     #[serde(default)]
     pub page_bytes_free: u64,
+    /// The state of the garbage collector, and its settings in the environment.
     #[serde(default)]
     pub gc: Gc,
+    /// The number of slots by type, equal to `ObjectSpace.count_objects`.
     pub objects: BTreeMap<String, u64>,
+    /// The 30 classes whose objects hold most memory.
     pub classes: Vec<Class>,
 }
 
@@ -53,30 +63,38 @@ impl Ruby {
 
 /// The memory of the objects of one class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct Class {
+    /// The class.
     pub name: String,
+    /// The number of its objects.
     pub objects: u64,
+    /// The bytes of their slots.
     pub slot_bytes: u64,
+    /// The malloc'ed memory that they hold. If owners were not searched for, only the chunks that the slots refer to.
     pub malloc_bytes: u64,
 }
 
 /// The state of the garbage collector, and its settings in the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct Gc {
-    /// `None` in documents of earlier releases, too.
+    /// True if a major collection was marking, so it is not known which objects are old. `null` if unknown.
     #[serde(default)]
     pub marking: Option<bool>,
+    /// `GC.disable`. `null` if unknown, also while a collection runs.
     pub disabled: Option<bool>,
+    /// `GC.stress`. `null` if unknown, as in 4.1, also while a collection runs.
     pub stress: Option<bool>,
+    /// `GC.config[:rgengc_allow_full_mark]`, from Ruby 3.4 on. `null` if unknown.
     pub allow_full_mark: Option<bool>,
-    /// `None` in documents of earlier releases, too.
+    /// Garbage collections so far, as `GC.count`. `null` before the first one, and if unknown, as in Ruby 3.0, 3.2 and 4.0.
     #[serde(default)]
     pub collections: Option<u64>,
+    /// The major ones, as `GC.stat(:major_gc_count)`. `null` as `collections`.
     #[serde(default)]
     pub major_collections: Option<u64>,
+    /// Those of the `variables` that make Ruby keep slots even if they are free, and the number of slots.
     pub initial_slots: BTreeMap<String, u64>,
+    /// The variables `RUBY_GC_*` that the process was started with, and their values.
     pub variables: BTreeMap<String, String>,
 }
 

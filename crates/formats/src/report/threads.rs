@@ -4,15 +4,21 @@ use serde::{Deserialize, Serialize};
 
 /// Threads that run the same line of the same method.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct ThreadRow {
+    /// The innermost method of the application; without one, of Ruby code; else the function in C.
     pub method: String,
+    /// Its file. `null` for functions in C.
     pub path: Option<String>,
+    /// The line. `null` for functions in C.
     pub line: Option<u64>,
+    /// The number of threads.
     pub threads: u64,
+    /// The names that the program gave to them.
     pub names: Vec<String>,
+    /// The file of the block that started them. `null` if it is unknown or differs.
     #[serde(default)]
     pub started_path: Option<String>,
+    /// Its line. `null` if it is unknown or differs.
     #[serde(default)]
     pub started_line: Option<u64>,
 }

@@ -7,67 +7,90 @@ use serde::{Deserialize, Serialize};
 
 /// Memory of live objects that they do not use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct Waste {
+    /// The sums by kind.
     pub kinds: Vec<WasteRow>,
+    /// The 50 groups of such objects with most unused memory. Beside `class` and `path` they have the fields of `waste.kinds[]`.
     pub groups: Vec<WasteGroup>,
+    /// Objects with the same contents as another one of their class. One of each does not count. `null` without `--waste`.
     pub contents: Option<WasteContents>,
 }
 
 /// The memory of one kind, or of a group of objects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct WasteRow {
+    /// `"strings"`, `"arrays"`, `"hashes"`, `"sets"` (written in C, from Ruby 4.0 on), `"variables"` (of objects, outside their
+    /// slots), `"slots"` (that are larger than their strings and arrays need, from Ruby 3.2 on; the smallest slot that would do
+    /// counts as used), `"sliced_strings"` and `"sliced_arrays"` (of which other objects are slices).
     #[serde(with = "crate::names::waste_kind")]
     #[schemars(schema_with = "crate::names::waste_kind::schema")]
     pub kind: WasteKind,
+    /// The number of objects that do not use all of their memory.
     pub objects: u64,
+    /// What they requested from malloc (or their slots).
     pub bytes: u64,
+    /// The part in use.
     pub used_bytes: u64,
+    /// The resident part of the rest.
     pub unused_bytes: u64,
+    /// The resident bytes that would be freed if each object had only the memory that it needs.
     pub saved_bytes: u64,
 }
 
 /// Objects of one class that one root retains.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct WasteGroup {
+    /// Their class.
     pub class: String,
+    /// The path that retains most of it.
     pub path: String,
+    /// Their sums.
     #[serde(flatten)]
     pub row: WasteRow,
 }
 
 /// Objects with the same contents as others, or with next to none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct WasteContents {
+    /// The number of such objects.
     pub copy_objects: u64,
+    /// Their resident bytes.
     pub copy_bytes: u64,
+    /// The 50 groups with most memory.
     pub copies: Vec<CopiesRow>,
+    /// The 20 texts whose copies have most memory, without the text itself.
     pub texts: Vec<TextRow>,
+    /// The 50 largest groups of objects with next to nothing in them.
     pub few: Vec<FewRow>,
+    /// The number of strings whose text was not read.
     pub left_out: u64,
 }
 
 /// Objects with the same contents as others, without one of each contents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct CopiesRow {
+    /// Their class.
     pub class: String,
+    /// A path that retains them.
     pub path: String,
+    /// The number of objects.
     pub objects: u64,
+    /// The number of different contents.
     pub contents: u64,
+    /// Their bytes.
     pub bytes: u64,
 }
 
 /// The strings with one text, without one of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct TextRow {
+    /// The length in bytes.
     pub length: u64,
+    /// The number of strings.
     pub objects: u64,
+    /// Their bytes.
     pub bytes: u64,
+    /// A path that retains the largest.
     pub path: String,
     /// Data of the process: it is in no document.
     #[serde(skip)]
@@ -82,18 +105,22 @@ pub enum FewThings {
     Nothing,
     /// One element.
     OneElement,
-    /// Variables, members or several elements that are all `nil`.
+    /// Variables, members or elements that are all `nil`.
     OnlyNil,
 }
 
 /// Objects with next to nothing in them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
 pub struct FewRow {
+    /// Their class.
     pub class: String,
+    /// A path that retains them.
     pub path: String,
+    /// What is in them.
     pub has: FewThings,
+    /// The number of objects.
     pub objects: u64,
+    /// Their bytes.
     pub bytes: u64,
 }
 

@@ -208,10 +208,10 @@ impl<'a> Tables<'a> {
             let schema = self.get(of);
             let has_tag =
                 variants(schema).is_some_and(|them| them.iter().any(|it| tag(it).is_some()));
-            if let Some(heading) = self.headings.get(of) {
-                rows.push((path, linked(&text, heading)));
-            } else if let Some(heading) = self.headings_of_values.get(of).filter(|_| !has_tag) {
-                rows.push((path, linked(&text, heading)));
+            let of_values = self.headings_of_values.get(of).filter(|_| !has_tag);
+            if let Some(heading) = self.headings.get(of).or(of_values) {
+                let is_here = heading == &self.heading;
+                rows.push((path, if is_here { text } else { linked(&text, heading) }));
             } else if let Some(first) = self.places.get(of) {
                 let what = if variants(schema).is_some() { "Values" } else { "Fields" };
                 rows.push((path, format!("{text} {what} as in {}.", self.link(first))));
@@ -273,7 +273,7 @@ fn text(schema: &Value, place: &str) -> String {
         let path = part[..end].trim_end_matches('.');
         match path.strip_prefix("json.md#") {
             Some(anchor) => write!(text, "[{}](#{anchor})", anchor.replace('-', " ")).unwrap(),
-            None => write!(text, "[{path}]({path})").unwrap(),
+            None => write!(text, "[{}]({path})", path.split('#').next().unwrap()).unwrap(),
         }
         text += &part[path.len()..];
     }
@@ -288,7 +288,7 @@ fn anchor(heading: &str) -> String {
 fn linked(text: &str, heading: &str) -> String {
     let word = heading.to_ascii_lowercase();
     let lower = text.to_ascii_lowercase();
-    let is_part = |it: char| it.is_alphanumeric() || "`._".contains(it);
+    let is_part = |it: char| it.is_alphanumeric() || "`._[(".contains(it);
     let is_word = |at: &usize| {
         !lower[..*at].ends_with(is_part)
             && !lower[at + word.len()..].starts_with(char::is_alphanumeric)
