@@ -10,14 +10,20 @@ use crate::{Content, FindingRow};
 
 /// The document of `rbloat trim`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
 pub struct TrimReport {
+    /// The process.
     pub pid: i32,
+    /// Its command line.
     pub command: String,
+    /// The library that serves malloc, as in a report.
     pub allocator: String,
+    /// The function that the process calls.
     pub function: String,
+    /// The predicted effect.
     pub expected: TrimExpectation,
+    /// The effect. `null` with `--dry-run`.
     pub outcome: Option<TrimOutcome>,
+    /// RSS after the trim. `null` without `--watch`.
     pub watch: Option<TrimWatch>,
 }
 
@@ -27,14 +33,17 @@ impl Content for TrimReport {
 
 /// The document of `rbloat trim --tree`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see TrimReport")]
 pub struct FamilyTrim {
+    /// A trim of each member, in the order in which they were trimmed.
     pub members: Vec<TrimReport>,
-    /// `None` if the effect on a member cannot be predicted.
+    /// The part of the expected bytes that no other member maps, over all members. Pages that several members share are freed
+    /// only when the last of them returns them. `null` if the effect on a member cannot be predicted.
     pub expected_private_bytes: Option<u64>,
+    /// The sum of PSS over the family before all trims.
     pub pss_bytes_before: u64,
-    /// `None` for a prediction alone.
+    /// The same after them. `null` with `--dry-run`.
     pub pss_bytes_after: Option<u64>,
+    /// Members that were not trimmed. The exit status is 6 then.
     pub findings: Vec<FindingRow>,
 }
 
@@ -44,22 +53,25 @@ impl Content for FamilyTrim {
 
 /// The predicted effect of a trim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see TrimReport")]
 pub struct TrimExpectation {
+    /// RSS at the time of the prediction.
     pub rss_bytes: u64,
-    /// `None` if it cannot be predicted.
+    /// The amount by which the call is expected to lower RSS. `null` if that cannot be predicted.
     pub returned_bytes: Option<u64>,
+    /// The part of it that the kernel frees only when it splits huge pages.
     pub deferred_bytes: u64,
 }
 
 /// The outcome of a trim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see TrimReport")]
 pub struct TrimOutcome {
+    /// RSS right before the call, as `smaps_rollup` counts it.
     pub rss_bytes_before: u64,
+    /// The same right after the call.
     pub rss_bytes_after: u64,
+    /// The time from the release of the thread that makes the call until it has returned.
     pub call_ms: f64,
-    /// True if the call had ended when RSS was measured.
+    /// True if it had returned when RSS was measured. If not, the call continues by itself.
     pub returned: bool,
 }
 
@@ -84,18 +96,22 @@ impl TrimOutcome {
 
 /// RSS after a trim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see TrimReport")]
 pub struct TrimWatch {
+    /// RSS over time.
     pub samples: Vec<WatchPoint>,
+    /// The duration of the watch.
     pub seconds: f64,
+    /// RSS at the end minus the lowest sample.
     pub came_back_bytes: u64,
-    /// The causes that grew meanwhile.
+    /// The causes that grew after the trim, largest first.
     pub came_back_as: Vec<crate::CauseRow>,
-    /// Free bytes at the end that another trim would return.
+    /// At the end: free memory that another trim would return.
     pub unreturned_bytes: u64,
-    /// Free bytes at the end that it would not.
+    /// At the end: free memory that another trim would not return (`malloc.fragmented`, `malloc.top` and `malloc.cached`).
     pub pinned_bytes: u64,
+    /// At the end: the number of arenas.
     pub arenas: u64,
+    /// The effect over time.
     pub conclusion: TrimConclusion,
 }
 
@@ -103,21 +119,22 @@ pub struct TrimWatch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TrimConclusion {
-    /// Little memory came back.
+    /// Less than 10 % of the returned memory came back.
     Lasts,
     /// Most of what came back is free again, in whole pages.
     Burst,
-    /// Most of what came back is free again, but spread over many arenas.
+    /// Most of it is free but pinned, in more than two arenas.
     Spread,
-    /// Most of what came back is in use.
+    /// Most of it is in use.
     InUse,
 }
 
 /// RSS at a time after a trim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see TrimReport")]
 pub struct WatchPoint {
+    /// The time since the trim.
     pub seconds: f64,
+    /// RSS.
     pub rss_bytes: u64,
 }
 
