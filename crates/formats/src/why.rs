@@ -9,14 +9,21 @@ use crate::{Capture, Content, FindingRow, KeptBy, ProcessSummary, Report};
 
 /// The document of `rbloat why`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
 pub struct Why {
+    /// The process, as in a report.
     pub process: ProcessSummary,
+    /// The capture, as in a report.
     pub capture: Capture,
+    /// What exists.
     pub subject: WhySubject,
+    /// For an object or chunk: the shortest path by each of its referrers, the shortest first, at most ten. For a class: the
+    /// roots that retain most of its objects, as of an owner. A `path` of `null` is garbage.
     pub paths: Vec<KeptBy>,
+    /// The objects and roots that refer to the subject, by name, at most ten.
     pub referrers: Vec<WhyReferrer>,
+    /// For an object or chunk: the objects and roots without which it would be free, the nearest first.
     pub dominators: Vec<WhyReferrer>,
+    /// As in a report.
     #[serde(default)]
     pub findings: Vec<FindingRow>,
 }
@@ -27,14 +34,20 @@ impl Content for Why {
 
 /// An object, a chunk, or the objects of a class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Why")]
 pub struct WhySubject {
+    /// Its kind.
     pub kind: WhyKind,
+    /// The class, or the owner of the chunk.
     pub name: String,
+    /// The address of the object or chunk. `null` for a class.
     pub address: Option<String>,
+    /// The number of objects. 0 for a chunk.
     pub objects: u64,
+    /// The bytes of their slots, and of the chunks that they own: the resident ones, as in a report.
     pub bytes: u64,
+    /// The number of objects that would be freed if they went away. `null` for a class.
     pub retained_objects: Option<u64>,
+    /// The bytes that would be freed then (docs/json.md#retained-sizes).
     pub retained_bytes: u64,
 }
 
@@ -44,7 +57,7 @@ pub struct WhySubject {
 pub enum WhyKind {
     /// One object.
     Object,
-    /// A chunk of malloc's.
+    /// A chunk of malloc'ed memory.
     Chunk,
     /// All objects of a class.
     Class,
@@ -52,11 +65,14 @@ pub enum WhyKind {
 
 /// Objects of one class, or a root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Why")]
 pub struct WhyReferrer {
+    /// Their name.
     pub name: String,
+    /// The number of these objects. 1 for a root.
     pub count: u64,
+    /// The address of one of the objects. `null` for a root.
     pub address: Option<String>,
+    /// The bytes that would be freed if it went away. `null` if they are several.
     pub retained_bytes: Option<u64>,
 }
 
