@@ -113,11 +113,14 @@ pub struct ProcessSample {
 
 /// The memory of the control group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see RecordingStart")]
 pub struct Group {
+    /// The memory that is charged to it.
     pub usage_bytes: u64,
+    /// Its limit: the lower of memory.max and memory.high. `null` if it has none.
     pub limit_bytes: Option<u64>,
+    /// The part of its memory in caches of files.
     pub cache_bytes: u64,
+    /// Its OOM kills. `null` if the kernel does not count them.
     pub oom_kills: Option<u64>,
 }
 

@@ -1,6 +1,6 @@
 //! Fills the tables of docs/json.md. A mark says what is below it, up to `<!-- end -->`: `<!-- fields: Owner owners[] -->` are the
-//! fields of a type, with the beginning of their paths, and `<!-- values: Action -->` the values of an enum. A field's type without a mark
-//! follows the field where it comes first.
+//! fields of a type, with the beginning of their paths, and `<!-- values: Doubt verdict.doubt -->` the values of an enum. A type without a
+//! mark follows the field that has it first.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -71,6 +71,7 @@ pub(crate) fn filled(page: &str) -> String {
 struct Mark<'a> {
     has_values: bool,
     name: &'a str,
+    /// The beginning of the paths of fields, or the path of the values.
     prefix: &'a str,
 }
 
@@ -120,7 +121,7 @@ impl<'a> Tables<'a> {
     fn table(&mut self, mark: &Mark<'_>) -> String {
         let schema = self.get(mark.name);
         if mark.has_values {
-            return self.values(schema, mark.name);
+            return self.values(schema, mark);
         }
         let mut rows = Vec::new();
         let dot = if mark.prefix.is_empty() { "" } else { "." };
@@ -137,12 +138,12 @@ impl<'a> Tables<'a> {
         table
     }
 
-    fn values(&mut self, schema: &'a Value, place: &str) -> String {
+    fn values(&mut self, schema: &'a Value, mark: &Mark<'_>) -> String {
         let variants = variants(schema).expect("an enum");
         let tag_name = variants.iter().find_map(tag).map(|(name, _)| name);
         let mut table = match tag_name {
             Some(name) => format!("| `{name}` | meaning | fields |\n|---|---|---|\n"),
-            None => "| value | meaning |\n|---|---|\n".to_owned(),
+            None => format!("| `{}` | meaning |\n|---|---|\n", mark.prefix),
         };
         for variant in variants {
             let Some(value) = variant["const"].as_str().or(tag(variant).map(|(_, value)| value))
@@ -151,7 +152,7 @@ impl<'a> Tables<'a> {
             };
             write!(table, "| `{value}` | {} |", text(variant, value)).unwrap();
             if tag_name.is_some() {
-                table += &self.cell(variant, &format!("{place}.{value}"));
+                table += &self.cell(variant, &format!("{}.{value}", mark.name));
             }
             table.push('\n');
         }
