@@ -187,10 +187,12 @@ pub struct NodeProcess {
 
 /// The kernel's exact figures about a process, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "docs/json.md describes these fields of recordings")]
 pub struct NodeMemory {
+    /// PSS: its share of resident memory.
     pub pss_bytes: u64,
+    /// USS: the resident memory that no other process maps.
     pub uss_bytes: u64,
+    /// Its memory in swap.
     pub swap_bytes: u64,
 }
 

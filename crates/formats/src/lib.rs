@@ -93,11 +93,11 @@ pub const SCHEMA: u32 = 3;
 /// A JSON document as rbloat prints it: its content, what it is, and one sentence for people.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Document<T> {
-    /// The version of its fields: [`SCHEMA`].
+    /// The version of the fields. A later rbloat may add fields. If it renames or removes one, it raises this number.
     pub schema: u32,
-    /// The kind of its content: [`Content::KIND`].
+    /// What the document is: the name of its schema.
     pub kind: String,
-    /// The content in one sentence. Programs should read the other fields.
+    /// The result in one sentence, for people. Its wording may change; programs should read the other fields.
     pub summary: String,
     /// The content.
     #[serde(flatten)]
@@ -148,8 +148,8 @@ pub fn to_json<T: Content>(content: &T, summary: &str) -> String {
 pub fn schema<T: Content + JsonSchema>() -> serde_json::Value {
     let schema = schemars::schema_for!(Document<T>);
     let mut schema = schema.to_value();
-    schema["properties"]["kind"] = serde_json::json!({ "const": T::KIND });
-    schema["properties"]["schema"] = serde_json::json!({ "const": SCHEMA });
+    schema["properties"]["kind"]["const"] = T::KIND.into();
+    schema["properties"]["schema"]["const"] = SCHEMA.into();
     schema
 }
 

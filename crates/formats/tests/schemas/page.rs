@@ -23,13 +23,25 @@ macro_rules! types {
         let mut generator = SchemaSettings::default().for_serialize().into_generator();
         let names = [$(generator.subschema_for::<$content>()),*];
         assert_eq!(names.len(), SCHEMAS.len());
-        (names, generator.take_definitions(true))
+        generator.take_definitions(true)
     }};
+}
+
+/// The fields that all documents have.
+fn head() -> Value {
+    let mut head = formats::schema::<Explanations>();
+    for name in ["schema", "kind", "summary"] {
+        head["properties"][name].as_object_mut().unwrap().remove("const");
+    }
+    head["properties"].as_object_mut().unwrap().remove("explanations");
+    let text = &mut head["properties"]["schema"]["description"];
+    *text = format!("{}. {}", formats::SCHEMA, text.as_str().unwrap()).into();
+    head
 }
 
 /// Returns the page with the tables of the types.
 pub(crate) fn filled(page: &str) -> String {
-    let (_, types) = types!(
+    let mut types = types!(
         Processes,
         Report,
         Diff,
@@ -44,6 +56,7 @@ pub(crate) fn filled(page: &str) -> String {
         Stability,
         Explanations
     );
+    types.insert("Document".to_owned(), head());
     let mut tables = Tables {
         types: &types,
         headings: headings(page, false),
