@@ -16,14 +16,13 @@ const END: &str = "<!-- end -->";
 /// Longer texts stand in the page once.
 const LONG: usize = 100;
 
-/// Adds the content of each document to the types.
+/// The names of these types, and all types that they refer to.
 macro_rules! types {
     ($($content:ty),*) => {{
         // Its lists of required fields have all fields, in their order.
         let mut generator = SchemaSettings::default().for_serialize().into_generator();
-        let names = [$(generator.subschema_for::<$content>()),*];
-        assert_eq!(names.len(), SCHEMAS.len());
-        generator.take_definitions(true)
+        $(generator.subschema_for::<$content>();)*
+        ([$(stringify!($content)),*], generator.take_definitions(true))
     }};
 }
 
@@ -41,7 +40,7 @@ fn head() -> Value {
 
 /// Returns the page with the tables of the types.
 pub(crate) fn filled(page: &str) -> String {
-    let mut types = types!(
+    let (documents, mut types) = types!(
         Processes,
         Report,
         Diff,
@@ -56,6 +55,7 @@ pub(crate) fn filled(page: &str) -> String {
         Stability,
         Explanations
     );
+    assert_eq!(documents.len(), SCHEMAS.len(), "a document is missing here");
     types.insert("Document".to_owned(), head());
     let mut tables = Tables {
         types: &types,
@@ -65,6 +65,8 @@ pub(crate) fn filled(page: &str) -> String {
         places: BTreeMap::new(),
         texts: BTreeMap::new(),
     };
+    let unmarked = documents.iter().find(|it| !tables.headings.contains_key(**it));
+    assert_eq!(unmarked, None, "docs/json.md has no mark for it");
     let mut filled = String::new();
     let mut lines = page.lines();
     while let Some(line) = lines.next() {
@@ -113,6 +115,8 @@ fn headings(page: &str, of_values: bool) -> BTreeMap<String, String> {
 
 /// A path and a text.
 type Row = (String, String);
+/// A heading, and a path below it.
+type Place = (String, String);
 
 struct Tables<'a> {
     types: &'a Map<String, Value>,
@@ -120,10 +124,10 @@ struct Tables<'a> {
     headings_of_values: BTreeMap<String, String>,
     /// The heading above the current line.
     heading: String,
-    /// The first place of each type without a heading: the heading above it, and the path.
-    places: BTreeMap<String, (String, String)>,
-    /// The same for long texts.
-    texts: BTreeMap<String, (String, String)>,
+    /// The first place of each type without a heading.
+    places: BTreeMap<String, Place>,
+    /// The first place of each long text.
+    texts: BTreeMap<String, Place>,
 }
 
 impl<'a> Tables<'a> {
@@ -153,7 +157,7 @@ impl<'a> Tables<'a> {
 
     fn values(&mut self, schema: &'a Value, mark: &Mark<'_>) -> String {
         let variants = variants(schema).expect("an enum");
-        let tag_name = variants.iter().find_map(tag).map(|(name, _)| name);
+        let tag_name = tag_name(schema);
         let mut table = match tag_name {
             Some(name) => format!("| `{name}` | meaning | fields |\n|---|---|---|\n"),
             None => format!("| `{}` | meaning |\n|---|---|\n", mark.prefix),
@@ -182,16 +186,26 @@ impl<'a> Tables<'a> {
     }
 
     /// The place of a field, with a link if it is below another heading.
-    fn link(&self, (heading, path): &(String, String)) -> String {
+    fn link(&self, (heading, path): &Place) -> String {
         match heading == &self.heading {
             true => format!("`{path}`"),
             false => format!("[`{path}`]({})", anchor(heading)),
         }
     }
 
+    /// A text of a path, or its first place if it is long.
+    fn once(&mut self, text: String, path: &str) -> String {
+        let here = (self.heading.clone(), path.to_owned());
+        if text.len() <= LONG {
+            return text;
+        }
+        let first = self.texts.entry(text.clone()).or_insert_with(|| here.clone()).clone();
+        if first == here { text } else { format!("As {}.", self.link(&first)) }
+    }
+
     /// Adds the fields of a type, and those of types that have no place in the page yet.
     fn fields(&mut self, schema: &'a Value, place: &str, prefix: &str, rows: &mut Vec<Row>) {
-        if let Some((tag, _)) = variants(schema).and_then(|them| them.iter().find_map(tag)) {
+        if let Some(tag) = tag_name(schema) {
             rows.push((format!("{prefix}{tag}"), "One of the values below.".to_owned()));
         }
         let Some(properties) = schema["properties"].as_object() else { return };
@@ -207,37 +221,32 @@ impl<'a> Tables<'a> {
             }
             let brackets = if field.get("items").is_some() { "[]" } else { "" };
             let path = format!("{prefix}{name}{brackets}");
-            let mut text = text(field, &format!("{place}.{name}"));
-            if text.len() > LONG {
-                let here = (self.heading.clone(), path.clone());
-                let first = self.texts.entry(text.clone()).or_insert(here.clone()).clone();
-                if first != here {
-                    text = format!("As {}.", self.link(&first));
-                }
+            let text = self.once(text(field, &format!("{place}.{name}")), &path);
+            match target(field) {
+                Some(of) => self.field(of, path, text, rows),
+                None => rows.push((path, text)),
             }
-            let Some(of) = target(field) else {
-                rows.push((path, text));
-                continue;
-            };
-            let schema = self.get(of);
-            let has_tag =
-                variants(schema).is_some_and(|them| them.iter().any(|it| tag(it).is_some()));
-            let of_values = self.headings_of_values.get(of).filter(|_| !has_tag);
-            if let Some(heading) = self.headings.get(of).or(of_values) {
-                let is_here = heading == &self.heading;
-                rows.push((path, if is_here { text } else { linked(&text, heading) }));
-            } else if let Some(first) = self.places.get(of) {
-                let what = if variants(schema).is_some() { "Values" } else { "Fields" };
-                rows.push((path, format!("{text} {what} as in {}.", self.link(first))));
-            } else {
-                self.places.insert(of.to_owned(), (self.heading.clone(), path.clone()));
-                let prefix = format!("{path}.");
-                let values = variants(schema).into_iter().flatten().filter_map(|it| {
-                    Some(format!("<br>`\"{}\"`: {}", it["const"].as_str()?, self::text(it, of)))
-                });
-                rows.push((path, text + &values.collect::<String>()));
-                self.fields(schema, of, &prefix, rows);
-            }
+        }
+    }
+
+    /// Adds a field with a type of its own.
+    fn field(&mut self, of: &str, path: String, text: String, rows: &mut Vec<Row>) {
+        let schema = self.get(of);
+        let of_values = self.headings_of_values.get(of).filter(|_| tag_name(schema).is_none());
+        if let Some(heading) = self.headings.get(of).or(of_values) {
+            let is_here = heading == &self.heading;
+            rows.push((path, if is_here { text } else { linked(&text, heading) }));
+        } else if let Some(first) = self.places.get(of) {
+            let what = if variants(schema).is_some() { "Values" } else { "Fields" };
+            rows.push((path, format!("{text} {what} as in {}.", self.link(first))));
+        } else {
+            self.places.insert(of.to_owned(), (self.heading.clone(), path.clone()));
+            let prefix = format!("{path}.");
+            let values = variants(schema).into_iter().flatten().filter_map(|it| {
+                Some(format!("<br>`\"{}\"`: {}", it["const"].as_str()?, self::text(it, of)))
+            });
+            rows.push((path, text + &values.collect::<String>()));
+            self.fields(schema, of, &prefix, rows);
         }
     }
 }
@@ -265,7 +274,12 @@ fn variants(schema: &Value) -> Option<&Vec<Value>> {
     schema["oneOf"].as_array().or(schema["anyOf"].as_array())
 }
 
-/// The field that tells the variants of an enum with fields apart, and its value.
+/// The field that tells the variants of an enum with fields apart.
+fn tag_name(schema: &Value) -> Option<&str> {
+    variants(schema)?.iter().find_map(tag).map(|(name, _)| name)
+}
+
+/// This field of a variant, and its value.
 fn tag(variant: &Value) -> Option<(&str, &str)> {
     let mut fields = variant["properties"].as_object()?.iter();
     fields.find_map(|(name, field)| Some((name.as_str(), field["const"].as_str()?)))
