@@ -1,6 +1,6 @@
 //! The growth between two or more snapshots by cause, class, owner and arena, and a verdict on it.
 //!
-//! The JSON is part of rbloat's stable interface, described in docs/json.md.
+//! The JSON is part of rbloat's stable interface.
 
 use ledger::{Cause, InterpreterKind, WasteKind};
 use schemars::JsonSchema;

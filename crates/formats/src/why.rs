@@ -1,5 +1,5 @@
 //! The JSON of `rbloat why`: the reason why an object, a chunk, or the objects of a class exist. Part of rbloat's stable
-//! interface, described in docs/json.md.
+//! interface.
 
 use ledger::{Explanation, Referrer};
 use schemars::JsonSchema;
