@@ -24,7 +24,7 @@ module Errors
   end
 end
 
-Scenario.run(expect: "ruby.malloc") do |scale|
+Scenario.run do |scale|
   count = (1200 * scale).ceil
   count.times { Errors.capture(2500) }
   { objects: count }

@@ -27,7 +27,7 @@ module Engine
   end
 end
 
-Scenario.run(expect: "native.held") do |scale|
+Scenario.run do |scale|
   count = (250_000 * scale).ceil
   Engine.run(count)
   { cells: count, cell_bytes: Engine::CELL_BYTES * count }

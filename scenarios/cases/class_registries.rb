@@ -41,7 +41,7 @@ def reload
   Hooks.loaded << Reloaded
 end
 
-Scenario.run(expect: "ruby.malloc") do |scale|
+Scenario.run do |scale|
   count = (1_000 * scale).ceil
   count.times do |schema|
     Validators::ALL << Class.new(Contract) { 20.times { |number| rule("#{TEXT}#{schema}#{number}") } }

@@ -73,7 +73,7 @@ module Capture
   end
 end
 
-Scenario.run(expect: "ruby.malloc") do |scale|
+Scenario.run do |scale|
   count = (20 * scale).ceil
   # In a fiber, because its stack disappears with all stale words.
   Fiber.new do

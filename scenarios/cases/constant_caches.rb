@@ -35,7 +35,7 @@ class Feed
   end
 end
 
-Scenario.run(expect: "ruby.malloc") do |scale|
+Scenario.run do |scale|
   count = (20_000 * scale).ceil
   full = Thread::Queue.new
   tailer = Thread.new do

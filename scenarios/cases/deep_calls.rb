@@ -17,7 +17,7 @@ def depth(left)
   [left].each { |count| return count.zero? ? 0 : 1 + depth(count - 1) }
 end
 
-Scenario.run(expect: "stack.threads") do |scale|
+Scenario.run do |scale|
   depth((80_000 * scale).ceil)
   { stack_bytes: STACK_BYTES }
 end

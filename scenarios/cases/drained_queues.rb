@@ -19,7 +19,7 @@ end
 
 BACKLOGS = []
 
-Scenario.run(expect: "ruby.malloc", settle: false, commands: {
+Scenario.run(settle: false, commands: {
   "collect" => lambda do
     3.times { GC.start }
     {}

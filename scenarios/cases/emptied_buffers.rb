@@ -15,7 +15,7 @@ module Pool
   BUFFERS = []
 end
 
-Scenario.run(expect: "ruby.malloc", commands: {
+Scenario.run(commands: {
   "copy" => lambda do
     Backlog::JOBS.replace(Backlog::JOBS + [])
     Pool::BUFFERS.each { |buffer| buffer.replace(buffer + "") }

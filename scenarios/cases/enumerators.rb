@@ -21,7 +21,7 @@ class Feed
   end
 end
 
-Scenario.run(expect: "stack.fibers") do |scale|
+Scenario.run do |scale|
   open = Array.new((1500 * scale).ceil) { |number| Feed.new(number) }
   open.each(&:next)
   Object.const_set(:OPEN, open)

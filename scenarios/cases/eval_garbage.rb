@@ -12,6 +12,6 @@ evaluate = lambda do
   {}
 end
 
-Scenario.run(expect: "ruby.vm", commands: { "step" => evaluate }, settle: false) do |_|
+Scenario.run(commands: { "step" => evaluate }, settle: false) do |_|
   evaluate.call
 end

@@ -35,6 +35,6 @@ def step
   { objects: @runs }
 end
 
-Scenario.run(expect: "managed_leak", commands: { "step" => method(:step) }) do
+Scenario.run(commands: { "step" => method(:step) }) do
   step.merge(line: method(:load_recipe).source_location.last + 3)
 end

@@ -22,7 +22,7 @@ module Templates
   end
 end
 
-Scenario.run(expect: "ruby.jit") do |scale|
+Scenario.run do |scale|
   methods = (8_000 * scale).ceil
   Templates.define(methods)
   Templates.call(methods)

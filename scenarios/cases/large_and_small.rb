@@ -31,7 +31,6 @@ def clear(list)
 end
 
 Scenario.run(
-  expect: "ruby.malloc",
   commands: { "clear_large" => -> { clear(Spam::WORDS) }, "clear_small" => -> { clear(Routes::ALL) } }
 ) do |scale|
   Routes.add(2000)

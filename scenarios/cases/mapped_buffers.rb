@@ -10,7 +10,7 @@ module Frames
   RING = []
 end
 
-Scenario.run(expect: "unknown", commands: {
+Scenario.run(commands: {
   "free" => lambda do
     Frames::RING.each(&:free)
     {}

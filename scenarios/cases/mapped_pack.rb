@@ -25,7 +25,7 @@ module Repo
   end
 end
 
-Scenario.run(expect: "file.shared") do |scale|
+Scenario.run do |scale|
   # Not in /tmp, which may be memory.
   Dir.mktmpdir(nil, "/var/tmp") do |folder|
     Thread.new { Repo.open(folder, (60 * scale).ceil) }.join

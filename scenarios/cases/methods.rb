@@ -53,7 +53,7 @@ class Report < Audit
   end
 end
 
-Scenario.run(expect: "ruby.malloc") do |scale|
+Scenario.run do |scale|
   count = (200 * scale).ceil
   # In a fiber, because its stack disappears with all stale words.
   Fiber.new do

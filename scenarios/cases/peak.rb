@@ -20,7 +20,7 @@ module Job
   end
 end
 
-Scenario.run(expect: "ruby.free_slots") do |scale|
+Scenario.run do |scale|
   # In a thread, because its stack disappears.
   Thread.new { Job.run(scale) }.join
   { kept: Job::EVENTS.size + Job::TEXTS.size }

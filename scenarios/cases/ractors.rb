@@ -38,7 +38,7 @@ def release(ractors)
 end
 
 ractors = []
-Scenario.run(expect: "stack.threads", commands: { "release" => -> { release(ractors) } }) do |scale|
+Scenario.run(commands: { "release" => -> { release(ractors) } }) do |scale|
   count = defined?(Ractor) ? (100 * scale).ceil : 0
   reader, writer = IO.pipe
   count.times { ractors << Ractor.new(writer.fileno) { |fd| Worker.new.run(IO.for_fd(fd, autoclose: false)) } }

@@ -9,7 +9,7 @@ def mock(number)
   Object.new.singleton_class.alias_method(:"mock_#{number}_of_to_s", :to_s)
 end
 
-Scenario.run(expect: "ruby.malloc") do |scale|
+Scenario.run do |scale|
   count = (400_000 * scale).ceil
   count.times { |number| mock(number) }
   { symbols: count }

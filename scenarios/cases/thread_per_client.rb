@@ -27,7 +27,7 @@ class Client
   end
 end
 
-Scenario.run(expect: "stack.threads") do |scale|
+Scenario.run do |scale|
   count = (300 * scale).ceil
   parsed = Thread::Queue.new
   count.times { Client.new(parsed) }

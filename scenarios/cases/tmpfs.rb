@@ -23,7 +23,7 @@ close = lambda do
   {}
 end
 
-Scenario.run(expect: "healthy", commands: { "close" => close }) do |_|
+Scenario.run(commands: { "close" => close }) do |_|
   Object.const_set(:UPLOADS, Array.new(FILES) { upload })
   cached = Object.const_set(:CACHED, Tempfile.new("cached", "/var/tmp"))
   cached.write("c" * (20 * MIB))

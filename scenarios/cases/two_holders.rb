@@ -32,7 +32,6 @@ def clear(*lists)
 end
 
 Scenario.run(
-  expect: "ruby.malloc",
   commands: {
     "clear_registry" => -> { clear(Column.registry) },
     "clear_both" => -> { clear(Column.registry, Pools::CACHES) }

@@ -12,7 +12,7 @@ class Base
   end
 end
 
-Scenario.run(expect: "ruby.vm", settle: false) do |scale|
+Scenario.run(settle: false) do |scale|
   GC.start
   GC.disable
   count = (20_000 * scale).ceil

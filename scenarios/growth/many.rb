@@ -216,7 +216,7 @@ if name == "--list"
   Programs::ALL.each { |program, (expect, _)| puts "#{program} #{expect}" }
   exit
 end
-expect, step = Programs::ALL.fetch(name)
+_, step = Programs::ALL.fetch(name)
 # The GC must not decide when garbage disappears.
 GC.disable if name.start_with?("garbage")
 @step = 0
@@ -228,6 +228,6 @@ collect = lambda do
   GC.start
   {}
 end
-Scenario.run(expect: expect, commands: { "step" => take_step, "collect" => collect }) do
+Scenario.run(commands: { "step" => take_step, "collect" => collect }) do
   take_step.call
 end

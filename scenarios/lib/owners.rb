@@ -19,8 +19,8 @@ module Owners
 
   class << self
     # Runs a scenario. The block gets the scale, creates the objects, and may return more facts.
-    def run(expect: "native.held")
-      Scenario.run(expect: expect) do |scale|
+    def run
+      Scenario.run do |scale|
         facts = yield(scale)
         memsize = @truth.to_h { |fact| [fact[:owner], ObjectSpace.memsize_of_all(Object.const_get(fact[:owner]))] }
         { owners: @truth, memsize: memsize }.merge(facts.is_a?(Hash) ? facts : {})

@@ -18,11 +18,11 @@ module Scenario
   class << self
     # Runs the block, which gets the scale, creates the state, and returns the facts that only this scenario knows. Then
     # prints the facts and waits. +commands+ are the requests that a driver may make: names with callables that return
-    # the answer. Without +settle+ garbage stays.
-    def run(expect:, commands: {}, settle: true)
+    # the answer. Without +settle+ garbage stays. +expect+ is the cause of the verdict, which the test of the scenarios reads.
+    def run(expect: nil, commands: {}, settle: true)
       facts = yield(read_scale)
       collect if settle
-      tell({ scenario: name, pid: Process.pid, expect: expect }.merge(measurements, facts))
+      tell({ scenario: name, pid: Process.pid, expect: expect }.compact.merge(measurements, facts))
       warn(hint) if $stdin.tty?
       answer({ "trim" => method(:trim), "compact" => method(:compact) }.merge(commands))
       exit!(0)

@@ -69,7 +69,7 @@ def make_live_objects
   KEY_MAP[wrapped] = Alive::Wrapper.new(wrapped)
 end
 
-Scenario.run(expect: "ruby.malloc", settle: false) do |scale|
+Scenario.run(settle: false) do |scale|
   GC.start
   GC.disable
   # In a thread of its own, because its stack disappears.
