@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Objects that only lists of the interpreter retain: at_exit, finalizers, TracePoints, signal handlers, local variables of
-# threads, the queues and variables of Ractors, a stream, the main object, and $LOAD_PATH. Each list has a class of its own. The public reports: vmware-archive/rbvmomi#156,
+# Objects that only lists of the interpreter retain: at_exit, finalizers, TracePoints, signal handlers, hooks of variables, variables of threads and
+# fibers, the queues and variables of Ractors, a stream, the main object, and $LOAD_PATH. Each list has a class of its own. The public reports: vmware-archive/rbvmomi#156,
 # teampoltergeist/poltergeist#817, meh/ruby-thread#30, mizzy/specinfra#13, getsentry/sentry-ruby#805,
 # steveklabnik/request_store#23, ruby/ruby#5973.
 
@@ -13,7 +13,7 @@ $VERBOSE = nil
 # What the lists retain.
 module Item
   # The lines of the blocks.
-  LINES = { AtExit: __LINE__ + 16, Finalized: __LINE__ + 23, Traced: __LINE__ + 30, Handler: __LINE__ + 37 }.freeze
+  LINES = { AtExit: __LINE__ + 16, Finalized: __LINE__ + 23, Traced: __LINE__ + 30, Handler: __LINE__ + 37, Hook: __LINE__ + 51 }.freeze
 
   # Has a text of its own.
   class Base
@@ -61,6 +61,29 @@ module Item
     end
   end
 
+  # Is told of a new level.
+  class Hook < Base
+    def keep
+      trace_var(:$level) { call }
+    end
+  end
+
+  # Is in a variable of the thread, whichever fiber it runs.
+  class Variable < Base
+    def keep
+      Thread.current.thread_variable_set(:audit, [self])
+    end
+  end
+
+  # Is in the storage of the fiber.
+  class Stored < Base
+    def keep
+      Fiber[:tenant] = [self] if Fiber.respond_to?(:[]=)
+    end
+  end
+
+  # Is in the storage of a fiber that waits.
+  Parked = Class.new(Stored)
   Message = Class.new(Base)
   Shared = Class.new(Base)
   Result = Class.new(Base)
@@ -103,18 +126,21 @@ def in_pool(count)
   pool(count)
   ready = Queue.new
   go = Queue.new
-  count.times { JOBS << -> { [Item::Local.new.keep.size, ready << true, go.pop] } }
+  kinds = [Item::Local, Item::Variable, Item::Stored]
+  count.times { JOBS << -> { [kinds.each { |kind| kind.new.keep }.size, ready << true, go.pop] } }
   count.times { ready.pop }
   count.times { go << true }
   count.times { DONE.pop }
 end
 
-Scenario.run(expect: "ruby.malloc") do |scale|
+Scenario.run do |scale|
   count = (50 * scale).ceil
   in_pool(count)
+  WAITING = Array.new(count) { Fiber.new { [Item::Parked.new.keep, Fiber.yield] } }
+  WAITING.each(&:resume)
   # In a fiber, because its stack disappears with all stale words.
   Fiber.new do
-    count.times { [Item::AtExit, Item::Finalized, Item::Traced].each { |kind| kind.new.keep } }
+    count.times { [Item::AtExit, Item::Finalized, Item::Traced, Item::Hook].each { |kind| kind.new.keep } }
     Item::Handler.new.keep
   end.resume
   if defined?(Ractor)
@@ -140,5 +166,5 @@ Scenario.run(expect: "ruby.malloc") do |scale|
   $stderr = Lines.new(count)
   @own = Array.new(count) { Item::Own.new }
   count.times { |number| $LOAD_PATH << Item::Folder.new("/no/such/folder/#{number}") }
-  { objects: count, lines: Item::LINES, has_ractors: !defined?(Ractor).nil? }
+  { objects: count, lines: Item::LINES, has_ractors: !defined?(Ractor).nil?, has_storage: Fiber.respond_to?(:[]=) }
 end

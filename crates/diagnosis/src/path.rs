@@ -62,6 +62,8 @@ mod tests {
             ("POOL → Queue → … → Array → Hash → (T_ARRAY)", None),
             ("POOL → … → (T_STRING)", None),
             ("(threads) → Thread → [:buffers] → Array → (T_ARRAY)", None),
+            ("(threads) → Thread → [thread variable :buffers] → (T_ARRAY)", None),
+            ("POOL → Fiber → [fiber storage :buffers] → Array → (T_ARRAY)", None),
             ("POOL → Proc (app.rb:7) → (imemo_env) → (T_ARRAY)", None),
             ("POOL → Array → (T_ARRAY)", None),
             ("(threads) → (T_ARRAY)", None),
@@ -69,5 +71,15 @@ mod tests {
         ] {
             assert_eq!(class_of_hidden(path), class, "{path}");
         }
+    }
+
+    /// Objects in a variable of a thread stay when its methods return.
+    #[test]
+    fn variables_of_threads_are_not_released_by_methods() {
+        let path = |step: &str| format!("(threads) → Thread in Job#run (job.rb:3) → {step} → Row");
+        for variable in ["[:rows]", "[fiber storage :rows]", "[thread variable :rows]", "Hash"] {
+            assert!(!leads_through_method(&path(variable)), "{variable}");
+        }
+        assert!(leads_through_method(&path("Array")));
     }
 }

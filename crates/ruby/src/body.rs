@@ -18,7 +18,8 @@ use crate::layout::object_layouts::{
 use crate::layout::room::{Room, Unit};
 use crate::layout::set_table;
 use crate::layout::shape_tree::{ShapeHome, ShapeTree, Variables};
-use crate::layout::st_table::{StTable, TableLayout};
+use crate::layout::st_table::{DELETED_HASH, StTable, TableLayout};
+use crate::model::content::Content;
 use crate::model::data_type::DataType;
 use crate::model::heap_page::HeapPage;
 use crate::model::slot::SlotType;
@@ -394,6 +395,23 @@ impl<'a> BodyReader<'a> {
             true => self.memory.bytes(Address(head.word(2)), bytes).ok()?,
             false => head.bytes.get(8 * HASH_TABLE_WORD..)?.get(..bytes)?,
         })
+    }
+
+    /// The keys and values of a hash; `None` if it has room for more than `max`, or cannot be read.
+    pub(crate) fn pairs(&mut self, slot: u32, max: u64) -> Option<Vec<(u64, u64)>> {
+        let head = self.head(slot).filter(|head| head.kind == SlotType::HASH)?;
+        let (at, pairs, pair_bytes) = match (self.table_of(&head), self.contents_of(&head)?) {
+            (Some(table), _) => (table.entries, table.bound(), StTable::ENTRY_BYTES as usize),
+            (None, Contents::Pairs { at, words, .. }) => (at, words / 2, 16),
+            _ => return None,
+        };
+        let mut bytes = vec![0; pair_bytes * Some(pairs).filter(|it| *it <= max)? as usize];
+        self.image.read_exact(at, &mut bytes).ok()?;
+        // An entry of a table begins with the hash of its key.
+        let is_deleted = |pair: &[u8]| pair.len() > 16 && word(pair, 0) == DELETED_HASH;
+        let pairs = bytes.chunks_exact(pair_bytes).filter(|pair| !is_deleted(pair));
+        let pairs = pairs.map(|it| (word(it, pair_bytes - 16), word(it, pair_bytes - 8)));
+        Some(pairs.filter(|(key, _)| !Content::is_deleted_key(*key)).collect())
     }
 
     /// The variables of an object, side by side, in the slot or outside, and the place of the last one.

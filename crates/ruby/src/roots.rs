@@ -12,6 +12,7 @@ mod locals;
 pub(crate) mod names;
 pub(crate) mod program;
 pub(crate) mod symbols;
+mod thread_variables;
 mod virtual_machine;
 
 use std::collections::HashMap;

@@ -8,8 +8,14 @@ use ledger::{Cause, MapBlock, RetainedBy, Use};
 /// The root of objects that only threads refer to: they are in use.
 const STACKS: &str = "(stacks)";
 /// The lists of the interpreter whose entries stay until a program removes them.
-const LISTS: [&str; 5] =
-    ["(at_exit)", "(finalizers)", "(TracePoints)", "(signal handlers)", "(coverage)"];
+const LISTS: [&str; 6] = [
+    "(at_exit)",
+    "(finalizers)",
+    "(TracePoints)",
+    "(signal handlers)",
+    "(coverage)",
+    "(trace_var)",
+];
 /// The maximum number of pairs of a root and a class. No real process has as many.
 const MAX_PAIRS: usize = 1 << 20;
 

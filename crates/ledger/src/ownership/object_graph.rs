@@ -68,7 +68,7 @@ const FIRST_LIST: u32 = 3;
 const FIRST_NAMED: u32 = FIRST_LIST + LISTS.len() as u32;
 
 /// The names of the interpreter's lists.
-const LISTS: [&str; 7] = [
+const LISTS: [&str; 8] = [
     "(at_exit)",
     "(finalizers)",
     "(TracePoints)",
@@ -76,6 +76,7 @@ const LISTS: [&str; 7] = [
     "(main Ractor)",
     "(Ractors)",
     "(coverage)",
+    "(trace_var)",
 ];
 
 /// The references from a list to an object behind it that are followed back.
@@ -177,9 +178,13 @@ impl<'a> ObjectGraph<'a> {
         let mut named_slots = Bits::new(slots);
         let by_preference = by_preference(named_roots);
         let mut named_in_classes = Vec::new();
-        let mut global_roots = Vec::new();
+        let (mut global_roots, mut hooks) = (Vec::new(), Vec::new());
         for index in by_preference {
             let root = &named_roots[index as usize];
+            if root.kind == RootKind::Hook {
+                hooks.push(root.value);
+                continue;
+            }
             if root.kind != RootKind::Local {
                 named_slots.insert(root.value);
             }
@@ -205,6 +210,7 @@ impl<'a> ObjectGraph<'a> {
             main_ractor.into_iter().collect(),
             lists.ractors.others.clone(),
             lists.coverage.clone(),
+            hooks,
         ];
         let objects = pointers.root_objects.iter().enumerate();
         let mut roots_of_objects: Vec<_> =
@@ -407,7 +413,9 @@ impl<'a> ObjectGraph<'a> {
             RootKind::Constant => return root.class.map(Family::ConstantsOf),
             RootKind::InstanceVariable => ".@",
             RootKind::ClassVariable => "@@",
-            RootKind::GlobalVariable | RootKind::Local | RootKind::Table => return None,
+            RootKind::GlobalVariable | RootKind::Local | RootKind::Hook | RootKind::Table => {
+                return None;
+            }
         };
         root.name.rfind(separator).map(|start| Family::VariablesNamed(&root.name[start..]))
     }

@@ -12,8 +12,11 @@ pub enum RootKind {
     /// A global variable: `$items`. Variables whose value Ruby's own code computes when it is asked
     /// are left out (`$~`), but for the standard streams and the lists of `require`.
     GlobalVariable,
-    /// A fiber-local variable of a thread's current fiber, as `Thread#[]` returns it: `[:request]`.
+    /// A variable of a thread or fiber, as `Thread#[]`, `Fiber[]` or `Thread#thread_variable_get` returns it: `[:request]`,
+    /// `[fiber storage :request]`, `[thread variable :request]`.
     Local,
+    /// A hook of a global variable (`trace_var`).
+    Hook,
     /// A table of the interpreter, or its main object: `(symbols)`, `(main object)`.
     Table,
 }
@@ -29,7 +32,7 @@ pub struct NamedRoot {
     pub name: String,
     /// The object, an index into [`ObjectSpace::slots`](crate::ObjectSpace::slots).
     pub value: u32,
-    /// The slot of its class, module or thread; `None` for global variables, tables, and constants of Object.
+    /// The slot of its class, module, thread or fiber; `None` for global variables, tables, and constants of Object.
     pub class: Option<u32>,
     /// The path of the file in which a constant was set; `None` for variables, and for Ruby's own constants.
     pub file: Option<Arc<str>>,

@@ -12,13 +12,20 @@ const MIN_GLOBALS: usize = 20;
 /// and the function that reads it.
 const DATA: usize = 8;
 const GETTER: usize = 16;
+/// The function for compaction (from 3.0 on); up to 2.7, the list of hooks (`trace_var`) is in its place.
+const COMPACTOR: u64 = 40;
+/// The offsets in a hook (`struct trace_var`) of its function, of the value for that, a Proc or a String, and of the next hook.
+const HOOK_FUNCTION: usize = 8;
+const HOOK_DATA: usize = 16;
+const HOOK_NEXT: usize = 24;
 
 /// The global variables that refer to objects; `None` if their table was not found.
 pub(crate) fn read(program: &Program<'_>) -> Option<Vec<NamedRoot>> {
     let image = program.reader.image;
     let interpreter = &program.space.interpreter;
     let table = program.memory_of_variables().into_iter().find_map(|at| table(program, at))?;
-    let found = table.into_iter().filter_map(|(name, variable)| {
+    let mut found = hooks(program, &table);
+    let values = table.into_iter().filter_map(|(name, variable)| {
         let mut members = [0; 24];
         image.read_exact(variable, &mut members).ok()?;
         let data = word(&members, DATA);
@@ -31,7 +38,7 @@ pub(crate) fn read(program: &Program<'_>) -> Option<Vec<NamedRoot>> {
         })?;
         Some(root(name, value))
     });
-    let mut found: Vec<_> = found.collect();
+    found.extend(values);
     for &(at, name) in &interpreter.stream_variables {
         let value = image.read_u64(at).ok().and_then(|value| program.object(value));
         if let Some(value) = value.filter(|_| found.iter().all(|it| it.name != name)) {
@@ -39,6 +46,32 @@ pub(crate) fn read(program: &Program<'_>) -> Option<Vec<NamedRoot>> {
         }
     }
     Some(found)
+}
+
+/// The objects that hooks of these variables retain.
+fn hooks(program: &Program<'_>, variables: &[(String, Address)]) -> Vec<NamedRoot> {
+    let image = program.reader.image;
+    let is_code = |at: u64| program.space.interpreter.range.contains(&Address(at));
+    let in_place = |at: u64| variables.iter().map(move |it| image.read_u64(it.1.offset(at)));
+    let has_compactor = in_place(COMPACTOR).all(|word| word.is_ok_and(is_code));
+    let lists = in_place(if has_compactor { COMPACTOR + 8 } else { COMPACTOR });
+    let mut found = Vec::new();
+    for list in lists {
+        let (mut at, mut hook) = (Address(list.unwrap_or(0)), [0; HOOK_NEXT + 8]);
+        while at.0 != 0
+            && at.is_aligned(8)
+            && program.budget.spend(1).is_some()
+            && image.read_exact(at, &mut hook).is_ok()
+            && is_code(word(&hook, HOOK_FUNCTION))
+        {
+            let value = program.object(word(&hook, HOOK_DATA));
+            let name = "(trace_var)".to_owned();
+            let root = |value| NamedRoot { kind: RootKind::Hook, ..root(name, value) };
+            found.extend(value.map(root));
+            at = Address(word(&hook, HOOK_NEXT));
+        }
+    }
+    found
 }
 
 fn root(name: String, value: u32) -> NamedRoot {

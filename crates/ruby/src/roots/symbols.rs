@@ -141,6 +141,18 @@ impl Symbols {
         if id <= MAX_OPERATOR { self.name(reader, id as u32) } else { self.name_of_id(reader, id) }
     }
 
+    /// The name of the symbol that is this value: an ID with a tag, or an object with the name (`struct RSymbol` in symbol.h).
+    pub(crate) fn name_of_symbol(&self, reader: ObjectReader<'_>, value: u64) -> Option<String> {
+        const TAG: u64 = 0x0c;
+        const NAME: u64 = 24;
+        if value & 0xff == TAG {
+            return self.name_of_id(reader, value >> 8);
+        }
+        let is_symbol = reader.type_at(Address(value)) == Some(SlotType::SYMBOL);
+        let name = reader.image.read_u64(Address(value).offset(NAME)).ok().filter(|_| is_symbol)?;
+        self.class_names.text(reader, name)
+    }
+
     fn read(&self, reader: ObjectReader<'_>, serial: u32) -> Option<String> {
         self.class_names.text(reader, self.place.string(reader.image, serial)?)
     }
