@@ -11,6 +11,7 @@
 //! - the lists of a class's subclasses, and of the places where a module is included (up to 3.4);
 //! - the keys of WeakKeyMap, which are pointers to references. A value belongs to its key. But the GC marks all values, so one that
 //!   refers to its own key keeps both;
+//! - the list of all fibers' contexts;
 //! - objects whose references are all weak ([`DataType::is_weak`], [`ruby::ImemoType::is_weak`]). Up to 3.2, method caches
 //!   retain their methods nevertheless (`ObjectGraph::cached_method`).
 
@@ -38,7 +39,7 @@ const MAX_REFERENCES_OF_FINALIZERS: usize = 1 << 22;
 
 /// The weak references of a process.
 pub(crate) struct WeakReferences {
-    /// Nodes that retain nothing: the entries of weak hash tables.
+    /// Nodes that retain nothing: the entries of weak hash tables, and of the list of contexts.
     tables: Bits,
     /// Blocks that do not retain their class: the entries of lists of subclasses.
     subclasses: Bits,
@@ -101,6 +102,7 @@ impl WeakReferences {
         let mut held_values: Vec<_> = held.collect();
         held_values.sort_unstable();
         let subclasses = subclass_entries(heap, graph, table, trace);
+        contexts_in_list(heap, graph, table, trace).for_each(|node| _ = tables.insert(node));
         Self { tables, subclasses, values, held_values, finalizers }
     }
 
@@ -302,6 +304,41 @@ fn subclass_entries(
         }
     }
     entries
+}
+
+/// The entries of the list of all contexts (`struct rb_jit_cont` in cont.c, from 3.2 on): a context, which lies in a fiber's structure, and the
+/// previous and the next entry. The structure leads to its entry. A variable of the interpreter leads to the last one.
+fn contexts_in_list<'a>(
+    heap: &'a HeapMap,
+    graph: &'a PointerGraph,
+    table: &'a OwnerTable<'_>,
+    trace: &'a Trace,
+) -> impl Iterator<Item = u32> + 'a {
+    const BYTES: u64 = 24;
+    // A context alone has as much.
+    const MIN_FIBER_BYTES: u64 = 256;
+    let max = heap.max_usable_bytes_for(BYTES);
+    let may_have_it = |number: usize| match trace.owner_of(number) {
+        Owner::Variables(module) => table.is_interpreter(module),
+        Owner::Data(class) => {
+            let data_type = table.type_of(class);
+            is_interpreters(table, Owner::Data(class))
+                || data_type.is_some_and(|it| it.is_fiber() || it.is_thread())
+        }
+        _ => false,
+    };
+    let is_fiber_of = move |entry: u32, to: u32| {
+        // The pointer to a context is one into a block.
+        let mut edges = graph.edges(to).iter().map(|edge| edge.to());
+        heap.usable_bytes(to) >= MIN_FIBER_BYTES && edges.any(|it| it == entry)
+    };
+    let entries = heap.all_blocks().filter(move |&(number, block)| {
+        let node = number as u32;
+        let is_small = block.state().is_in_use() && length(&heap.header.usable(block)) <= max;
+        let mut edges = graph.edges(node).iter().map(|edge| edge.to());
+        is_small && may_have_it(number) && edges.any(|to| is_fiber_of(node, to))
+    });
+    entries.map(|(number, _)| number as u32)
 }
 
 /// Returns true for the interpreter's variables and the structures behind them, which it also wraps in objects

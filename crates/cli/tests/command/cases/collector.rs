@@ -352,3 +352,24 @@ fn objects_that_extensions_mark_are_no_garbage() {
     assert!(after * 10 > before * 9, "{after} of {before}");
     assert!(target.finish());
 }
+
+/// All fibers are in a list of contexts, through which one retained the others: "(threads) → Thread → Fiber".
+#[test]
+fn fibers_that_nothing_resumes_are_garbage() {
+    let target = Target::bare_ruby(
+        "class Row; end
+         def read(count)
+           count.times { Enumerator.new { |rows| row = Row.new; rows << 1; row.hash }.next }
+         end
+         GC.disable
+         Fiber.new { read(200) }.resume
+         KEPT = Enumerator.new { |rows| loop { rows << 1 } }
+         KEPT.next
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    for class in ["Fiber", "Row", "Enumerator"] {
+        let (objects, garbage) = garbage(&report(target.pid()), class);
+        assert!(objects >= 200 && garbage * 20 >= objects * 19, "{class}: {garbage} of {objects}");
+    }
+    assert!(target.finish());
+}
