@@ -292,11 +292,15 @@ fn retainer(reports: &[ByClass<'_>], class: &str) -> (Option<String>, Amount) {
     let sum = |gained: &[(Amount, Option<String>)]| {
         gained.iter().fold(Amount::default(), |sum, (gain, _)| sum.plus(*gain))
     };
-    if sum(&garbage).bytes > sum(&retained).bytes {
+    let listed = || last.owners(class).flat_map(|owner| &owner.kept_by);
+    let all = of_class(last, class).beyond(of_class(first, class));
+    // A report lists few roots. If most of the gain is in no row, roots that are too small for one retain it.
+    let garbage = sum(&garbage);
+    let is_most = garbage.bytes > all.bytes / 2 || garbage.objects > all.objects / 2;
+    if is_most && garbage.bytes > sum(&retained).bytes {
         return (None, Amount::default());
     }
-    let listed = || last.owners(class).flat_map(|owner| &owner.kept_by);
-    let all = of_class(last, class).beyond(of_class(first, class)).beyond(sum(&garbage));
+    let all = all.beyond(garbage);
     let Some((gain, path)) = retained.into_iter().max_by_key(|(gain, _)| gain.bytes) else {
         // Of a class without a list nothing is known: its objects may be garbage.
         let most = listed().max_by_key(|kept| kept.bytes);

@@ -186,6 +186,22 @@ fn a_root_with_a_small_part_of_the_growth_is_not_named() {
     );
 }
 
+/// "Nothing retains most of it": of the rows of a class, garbage had most, but roots that were too small for a row retained the class.
+#[test]
+fn little_garbage_beside_many_roots_is_not_most_of_the_growth() {
+    let looks = [(1, 10_000), (2, 14_000), (3, 18_000)].map(|(hour, count)| {
+        look(hour, |report| {
+            sessions(report, count, None);
+            let kept = &mut report.owners.as_mut().unwrap().last_mut().unwrap().kept_by;
+            (kept[0].objects, kept[0].bytes) = (count / 20, count / 20 * 1024);
+        })
+    });
+    let diff = growth(&looks);
+    let session = diff.classes.iter().find(|class| class.name == "Session").unwrap();
+    assert_eq!(session.kept_by.as_deref(), Some("(many roots)"));
+    assert!(!diff_verdict(&diff).summary.contains("nothing retains"), "{:?}", diff.verdict);
+}
+
 /// A class counted whole for the root that retained most of it: here, of each class, four tenths.
 #[test]
 fn most_of_the_growth_of_many_classes_is_computed() {
