@@ -16,8 +16,8 @@ use objects::{
     garbage_bytes, release, release_beside_garbage, retaining_most_bytes, share_strings,
     unset_malloc_limits, use_less_room,
 };
+use slots::against_free_slots;
 pub use slots::keeps_most_free_slots;
-use slots::{compact, free_pages, keep_fewer_free_slots, unset_initial_slots};
 pub use stacks::keeps_native_threads;
 use stacks::{
     OF_THREADS, disable_thread_caches, end_fibers, end_thread, recurse_less, run_fewer_fibers,
@@ -53,15 +53,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
     let groups: [(&[Cause], Vec<Option<Advice>>); 15] = [
         (&[MallocUnreturned, MallocFragmented], malloc),
         (&[Cause::MallocCached], vec![disable_thread_caches(ledger)]),
-        (
-            &[Cause::RubyFreeSlots],
-            vec![
-                unset_initial_slots(ledger),
-                keep_fewer_free_slots(ledger),
-                free_pages(ledger),
-                compact(ledger),
-            ],
-        ),
+        (&[Cause::RubyFreeSlots], against_free_slots(ledger)),
         (
             &[RubyLiveSlots, RubyMalloc],
             ledger

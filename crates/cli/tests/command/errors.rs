@@ -484,8 +484,12 @@ fn another_garbage_collector_leaves_the_other_sides() {
     let library = testkit::compile("trim", folder.path(), &["-shared", "-fPIC"]);
     let collector = folder.path().join("librubygc.mmtk.so");
     std::fs::rename(library, &collector).unwrap();
-    let target =
-        Target::bare_ruby(&format!("require 'fiddle'; Fiddle.dlopen({collector:?}); {WAITING}"));
+    // Not by Target's environment: other programs start Ruby.
+    let target = Target::bare_ruby(&format!(
+        "require 'rbconfig'
+         ENV['LD_PRELOAD'] = [{collector:?}, ENV['LD_PRELOAD']].compact.join(':')
+         exec(RbConfig.ruby, '--disable-gems', '-e', {WAITING:?})"
+    ));
     target.stop_asleep();
     let truth = target.rss_bytes();
     let output = run(target.pid(), &["--json"]);

@@ -10,7 +10,15 @@ use super::worth::{is_worth, step};
 const MIN_FREE_SLOTS: (&str, f64) = ("RUBY_GC_HEAP_FREE_SLOTS_MIN_RATIO", 0.2);
 const MAX_FREE_SLOTS: (&str, f64) = ("RUBY_GC_HEAP_FREE_SLOTS_MAX_RATIO", 0.65);
 
-pub(super) fn unset_initial_slots(ledger: &Ledger) -> Option<Advice> {
+/// The steps against free slots.
+pub(super) fn against_free_slots(ledger: &Ledger) -> Vec<Option<Advice>> {
+    let unset = unset_initial_slots(ledger);
+    // What the first step saves includes the pages.
+    let pages = free_pages(ledger).filter(|_| unset.is_none());
+    vec![unset, keep_fewer_free_slots(ledger), pages, compact(ledger)]
+}
+
+fn unset_initial_slots(ledger: &Ledger) -> Option<Advice> {
     let ruby = ledger.ruby.as_ref()?;
     let variables = ruby.initial_slots.iter().map(|(name, _)| name.clone()).collect();
     let action = Action::UnsetInitialSlots { variables };
@@ -25,7 +33,7 @@ pub(super) fn unset_initial_slots(ledger: &Ledger) -> Option<Advice> {
 }
 
 /// The GC frees empty pages as long as more than a part of all slots are free. A variable may raise that part.
-pub(super) fn keep_fewer_free_slots(ledger: &Ledger) -> Option<Advice> {
+fn keep_fewer_free_slots(ledger: &Ledger) -> Option<Advice> {
     let ruby = ledger.ruby.as_ref()?;
     let kept = kept_free_slots(|name| ledger.process.variable(name));
     let default = kept_free_slots(|_| None);
@@ -47,7 +55,7 @@ pub fn keeps_most_free_slots(initial_slots: u64, free_slots: u64) -> bool {
 
 /// Ruby keeps pages without slots for those to come, whatever part of its slots is free. `Process.warmup` frees them, and the next
 /// full collection returns them, unless there are several Ractors (`gc_sweep_finish` of 4.1).
-pub(super) fn free_pages(ledger: &Ledger) -> Option<Advice> {
+fn free_pages(ledger: &Ledger) -> Option<Advice> {
     let ruby = ledger.ruby.as_ref()?;
     let bytes = ruby.page_bytes_free.min(ledger.causes[Cause::RubyFreeSlots]);
     let step = Advice { action: Action::FreePages, saves_bytes: Some(bytes) };
@@ -55,7 +63,7 @@ pub(super) fn free_pages(ledger: &Ledger) -> Option<Advice> {
 }
 
 /// Compaction only moves objects: the GC frees empty pages as long as more slots are free than it keeps.
-pub(super) fn compact(ledger: &Ledger) -> Option<Advice> {
+fn compact(ledger: &Ledger) -> Option<Advice> {
     let ruby = ledger.ruby.as_ref()?;
     let slots = ruby.slots_free + ruby.slots_live;
     let kept = kept_free_slots(|name| ledger.process.variable(name));

@@ -116,7 +116,10 @@ fn initial_slots_are_the_reason_for_free_slots() {
     let name = variable.split('=').next().unwrap().to_owned();
     let step = &report.advice[0];
     assert_eq!(step.action, Action::UnsetInitialSlots { variables: vec![name.clone()] });
-    assert!(report.advice.iter().all(|step| step.action != Action::Compact), "{:?}", report.advice);
+    // From 4.0 on, the step counts the pages without slots, too.
+    let others = [Action::Compact, Action::FreePages];
+    let is_other = |step: &formats::Advice| others.contains(&step.action);
+    assert!(!report.advice.iter().any(is_other), "{:?}", report.advice);
     // "GC.compact does not change that"
     target.tell("compact");
     let rss = target.next_truth()["rss_bytes"].as_u64().unwrap();
@@ -150,6 +153,9 @@ fn a_part_of_free_slots_is_the_reason_for_free_slots() {
     let report = crate::report(target.pid());
     assert_eq!(report.verdict.cause, Some(Cause::RubyFreeSlots), "{:?}", report.verdict);
     let step = &report.advice[0];
+    if step.action == Action::FreePages {
+        return testkit::skip("from 4.0 on the pages have no slots, and Process.warmup frees them");
+    }
     assert_eq!(step.action, Action::UnsetInitialSlots { variables: vec![name.into()] });
     let saved = report.process.rss_bytes.saturating_sub(default.rss_bytes());
     let claim = step.saves_bytes.unwrap();
