@@ -156,6 +156,14 @@ pub fn are_kept_by_extensions(report: &Report, class: Option<&str>) -> bool {
     report.ruby.as_ref().is_some_and(|ruby| objects / 2 > ruby.slots_unmarked)
 }
 
+/// Returns true if a GC found most of the garbage alive: it died since then, or an old word on a stack leads to it.
+#[must_use]
+pub fn was_garbage_alive(report: &Report) -> bool {
+    let kept = managed(report).flat_map(|owner| &owner.kept_by).filter(|it| it.path.is_none());
+    let objects = kept.fold(0, |sum: u64, it| sum.saturating_add(it.objects));
+    report.ruby.as_ref().is_some_and(|ruby| objects / 2 > ruby.slots_unmarked)
+}
+
 /// Returns true for the file name of an interpreter, such as `libruby-3.1.so.3.1.2` or `ruby3.3`. `rubyeventmachine.so` is an extension.
 fn is_interpreter(name: &str) -> bool {
     let rest = name.strip_prefix("libruby").or_else(|| name.strip_prefix("ruby"));

@@ -45,6 +45,24 @@ fn unretained(why: &Why) -> String {
     }
 }
 
+/// The reasons why a subject retains less than its own memory: what is garbage, and what would not be freed with it.
+fn less(why: &Why) -> String {
+    let rows = why.paths.iter().filter(|path| path.path.is_none());
+    let garbage: u64 = rows.map(|path| path.bytes).sum();
+    let rest = why.subject.bytes.saturating_sub(why.subject.retained_bytes);
+    let shared = rest.saturating_sub(garbage);
+    // A tenth of a unit does not show.
+    let is_much = |bytes: u64| bytes * 100 >= why.subject.bytes.max(1);
+    match [garbage.min(rest), shared].map(|bytes| (Size(bytes), is_much(bytes))) {
+        [(garbage, true), (shared, true)] => {
+            format!(", of which {garbage} are garbage and {shared} would not be freed with it")
+        }
+        [(garbage, true), _] => format!(", of which {garbage} are garbage"),
+        [_, (shared, true)] => format!(", of which {shared} would not be freed with it"),
+        _ => String::new(),
+    }
+}
+
 fn subject(why: &Why) -> String {
     let subject = &why.subject;
     let address = subject.address.as_deref().unwrap_or_default();
@@ -68,7 +86,9 @@ fn write(why: &Why, out: &mut String, width: usize) -> std::fmt::Result {
     let own = format!("{} of its own", Size(subject.bytes));
     let is_retained = why.paths.iter().any(|path| path.path.is_some());
     let whole = match is_retained {
-        true => format!("{own}; retains {}{freed}", Size(subject.retained_bytes)),
+        true => {
+            format!("{own}{}; retains {}{freed}", less(why), Size(subject.retained_bytes))
+        }
         false => own,
     };
     write_wrapped(out, " · ", &whole, width)?;

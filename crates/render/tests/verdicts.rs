@@ -321,6 +321,7 @@ fn garbage_of_a_gc_that_collects_young_objects_only_has_that_reason() {
         assert!(text.contains("most of which are garbage that the GC has not"), "{text}");
         assert_eq!(text.ends_with(reason), is_reason, "{text}");
     }
+    report.ruby.as_mut().unwrap().slots_unmarked = 500;
     let action = Action::AllowFullMark { garbage_bytes: 80 << 20 };
     let step = words::advice(&Advice { action, saves_bytes: None }, &report);
     let end = "A collection frees about 80.0 MiB for reuse, but RSS need not fall.";
@@ -468,6 +469,65 @@ fn a_root_retains_most_with_the_objects_of_several_classes() {
         "(threads) → Thread in C#d (a.rb:9)",
     );
     assert!(text.contains("objects. The program"), "{text}");
+}
+
+/// "A collection frees about 80.0 MiB": a word on a stack led to the objects in three collections.
+#[test]
+fn garbage_that_a_gc_found_alive_may_stay() {
+    let mut report = report_on(&[("String", Cause::RubyMalloc, 10, 70, None)]);
+    let action = Action::EnableGc { garbage_bytes: 80 << 20 };
+    let mut words = |unmarked| {
+        report.ruby.as_mut().unwrap().slots_unmarked = unmarked;
+        let step = words::advice(&Advice { action: action.clone(), saves_bytes: None }, &report);
+        (words::verdict(&report).summary, step.action)
+    };
+    let (verdict, step) = words(249);
+    assert!(verdict.ends_with("or an old word on a stack leads to them."), "{verdict}");
+    assert!(step.contains(" A collection frees up to 80.0 MiB for reuse"), "{step}");
+    let (verdict, step) = words(250);
+    assert!(verdict.ends_with(" that the GC has not collected yet."), "{verdict}");
+    assert!(step.contains(" A collection frees about 80.0 MiB for reuse"), "{step}");
+}
+
+/// "36.0 MiB of its own; retains 34.9 MiB": a part was garbage.
+#[test]
+fn garbage_of_a_class_is_told_beside_what_its_objects_retain() {
+    let text = |garbage: u64, retained_bytes: u64| {
+        let report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
+        let subject = WhySubject {
+            kind: WhyKind::Class,
+            name: "Row".into(),
+            address: None,
+            objects: 100,
+            bytes: 36 << 20,
+            retained_objects: None,
+            retained_bytes,
+        };
+        let row = |path: Option<&str>, bytes| KeptBy {
+            path: path.map(str::to_owned),
+            objects: 50,
+            bytes,
+            other_path: None,
+            shared: None,
+        };
+        let rows = [row(Some("ROWS → Array → Row"), (36 << 20) - garbage), row(None, garbage)];
+        let paths = rows.into_iter().filter(|row| row.bytes > 0).collect();
+        let (process, capture) = (report.process, report.capture);
+        let (referrers, dominators, findings) = (vec![], vec![], vec![]);
+        let why = Why { process, capture, subject, paths, referrers, dominators, findings };
+        render::why(&why, 120)
+    };
+    let line = text(2 << 20, 34 << 20);
+    assert!(
+        line.contains("36.0 MiB of its own, of which 2.0 MiB are garbage; retains 34.0"),
+        "{line}"
+    );
+    let line = text(0, 30 << 20);
+    assert!(
+        line.contains("own, of which 6.0 MiB would not be freed with it; retains 30.0"),
+        "{line}"
+    );
+    assert!(text(2 << 20, 40 << 20).contains("36.0 MiB of its own; retains 40.0 MiB"));
 }
 
 /// A live table of the VM "may be leaked", although the report named its owner.

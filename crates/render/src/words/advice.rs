@@ -1,6 +1,6 @@
 use diagnosis::{
     BACKGROUND_THREAD, JEMALLOC, NativeHolder, TWO_ARENAS, Variable, are_kept_by_extensions,
-    is_of_extensions, mapper, native_holder, retaining_few,
+    is_of_extensions, mapper, native_holder, retaining_few, was_garbage_alive,
 };
 use formats::{Action, Advice, CaptureMethod, LargeGem, Maker, ProcessSummary, Report};
 use ledger::{Cause, Count, Size};
@@ -161,7 +161,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             format!(
                 "Enable the GC: it is disabled, so garbage stays in memory.{} If an exception skipped GC.enable, call it in an \
                  ensure clause.",
-                collected(*garbage_bytes)
+                collected(*garbage_bytes, report)
             ),
             "GC.enable".into(),
             "the time of collections, as in any other Ruby process.",
@@ -170,7 +170,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             format!(
                 "Let the GC collect old objects, too, or call GC.start when the program is idle: old garbage may stay because of \
                  GC.config(rgengc_allow_full_mark: false).{}",
-                collected(*garbage_bytes)
+                collected(*garbage_bytes, report)
             ),
             "GC.config(rgengc_allow_full_mark: true)".into(),
             "the time of full collections.",
@@ -232,8 +232,9 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                     release_of_several(&process, class, &size, &several.unwrap_or_default())
                 }
                 (_, roots) => {
-                    let garbage = are_garbage.then_some(*garbage_bytes);
-                    release(&process, class, &size, roots.as_deref(), garbage, are_kept_by_extensions(report, Some(class)))
+                    let garbage = are_garbage.then(|| collected(*garbage_bytes, report));
+                    let are_kept = are_kept_by_extensions(report, Some(class));
+                    release(&process, class, &size, roots.as_deref(), garbage.as_deref(), are_kept)
                 }
             }
         }
@@ -487,12 +488,11 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
 }
 
 /// The sentence on garbage that a collection frees; empty if it is not known.
-pub(super) fn collected(garbage_bytes: u64) -> String {
-    match garbage_bytes {
-        0 => String::new(),
-        bytes => {
-            format!(" A collection frees about {} for reuse, but RSS need not fall.", Size(bytes))
-        }
+pub(super) fn collected(garbage_bytes: u64, report: &Report) -> String {
+    let about = if was_garbage_alive(report) { "up to" } else { "about" };
+    match Size(garbage_bytes) {
+        Size(0) => String::new(),
+        bytes => format!(" A collection frees {about} {bytes} for reuse, but RSS need not fall."),
     }
 }
 

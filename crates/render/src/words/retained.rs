@@ -8,8 +8,6 @@ use ledger::Count;
 
 use crate::text::quoted;
 
-use super::advice::collected;
-
 /// A path to most objects of an owner, and that of another root which has them, too.
 pub(super) fn with_other(path: &str, owner: Option<&Owner>) -> String {
     let kept = owner.and_then(|owner| owner.kept_by.first());
@@ -37,13 +35,13 @@ pub(crate) fn retained_share(kept: &KeptBy, all: u64) -> String {
     format!("({} of {}){also}", Count(kept.objects), Count(all))
 }
 
-/// The step against the objects of a class. `are_kept` is true if C extensions may retain them.
+/// The step against the objects of a class. `garbage` is the sentence on a collection that frees most of them, and `are_kept` is true if C extensions may retain them.
 pub(super) fn release(
     process: &str,
     class: &str,
     size: &str,
     roots: Option<&str>,
-    garbage: Option<u64>,
+    garbage: Option<&str>,
     are_kept: bool,
 ) -> (String, String, &'static str) {
     let objects = format!("objects of class {class} ({size})");
@@ -80,7 +78,7 @@ pub(super) fn release(
         None if garbage.is_some() => (
             format!(
                 "Run the GC: most memory of the {objects} is garbage.{}",
-                collected(garbage.unwrap_or_default())
+                garbage.unwrap_or_default()
             ),
             "GC.start".into(),
             "a pause of the program during the collection.",

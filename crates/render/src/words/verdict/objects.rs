@@ -1,6 +1,6 @@
 //! The verdict on the memory of Ruby objects, in words.
 
-use diagnosis::{Majority, managed, retaining_few};
+use diagnosis::{Majority, managed, retaining_few, was_garbage_alive};
 use formats::{Action, Memsize, Owner, Report};
 use ledger::{Cause, Count, Size};
 
@@ -92,6 +92,9 @@ pub(super) fn uncollected(report: &Report) -> &'static str {
         }
         Some(gc) if gc.allow_full_mark == Some(false) => {
             "that the GC has not collected yet, and it never collects old objects (GC.config(rgengc_allow_full_mark: false))"
+        }
+        _ if was_garbage_alive(report) => {
+            "that the GC has not collected yet. It found most of them alive: they died later, or an old word on a stack leads to them"
         }
         _ => "that the GC has not collected yet",
     }
