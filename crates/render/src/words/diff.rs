@@ -95,7 +95,7 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
         ),
         (DiffKind::Growth, Some(Doubt::CodeIsLoaded)) => (
             format!(
-                "Growth: {subject} grew by {size} ({rates}) at a steady rate: the program still loads code, defines classes or \
+                "Growth: {subject} grew by {size} ({rates}) at a steady rate: the program still loads code, or defines classes or \
                  methods again and again."
             ),
             "this should stop when all code is loaded. `rbloat report PID --code` lists bytecode and tables, and `rbloat who` \

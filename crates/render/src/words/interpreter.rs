@@ -35,7 +35,7 @@ pub(super) fn limit_table(table: InterpreterKind, size: Size) -> (String, &'stat
                 "Make fewer symbols: {size} are names that the interpreter's table of symbols retains, and the table. A name \
                  that a method has had stays for ever."
             ),
-            "strings instead of to_sym, intern, or define_method and alias_method with names from input",
+            "strings instead of to_sym and intern, and no names from input for define_method, instance_variable_set or Thread#[]=",
         ),
         InterpreterKind::GenericVariables => (
             format!(

@@ -210,6 +210,26 @@ fn what_a_growing_number_of_threads_retains_leaks_with_them() {
     }
 }
 
+/// "Managed leak: Thread grows by 8,104 objects/min": a list retained threads that had ended.
+#[test]
+fn ended_threads_are_retained_by_a_root() {
+    for (running, is_named) in [(1, true), (4_000, false)] {
+        let looks = [(1, 10_000), (2, 14_000), (3, 18_000)].map(|(hour, count)| {
+            look(hour, |report| {
+                sessions(report, count, Some("Workers::ALL"));
+                report.process.threads += hour * running;
+                report.ruby.as_mut().unwrap().classes.last_mut().unwrap().name = "Thread".into();
+                let owner = report.owners.as_mut().unwrap().last_mut().unwrap();
+                owner.owner = "Thread".into();
+                owner.kept_by[0].path = Some("Workers::ALL → Array → Thread".into());
+            })
+        });
+        let words = diff_verdict(&growth(&looks)).summary;
+        assert!(words.contains("Thread "), "{running}: {words}");
+        assert_eq!(words.contains("Thread retained by Workers::ALL "), is_named, "{words}");
+    }
+}
+
 #[test]
 fn what_grows_less_and_less_warms_up() {
     let verdict = diff_of(&[(1, 1_000), (2, 20_000), (3, 21_500)], Some("Cache::STORE")).verdict;

@@ -4,7 +4,9 @@ use diagnosis::{
     has_more_objects, is_defined_again, native_blocks_of_verdict, native_owner_of_verdict,
     root_of_most,
 };
-use formats::{ClassChange, CodeChange, Diff, Doubt, KeptChange, KeptNative, Subject, Trajectory};
+use formats::{
+    ClassChange, CodeChange, Diff, DiffPoint, Doubt, KeptChange, KeptNative, Subject, Trajectory,
+};
 use ledger::{Cause, InterpreterKind};
 
 use crate::words::interpreter::interpreter_kind;
@@ -21,7 +23,7 @@ pub(super) fn subject(diff: &Diff, class: Option<&ClassChange>) -> String {
         return format!("memory retained by {}{most}", kept.root);
     }
     match (diff.verdict.subject, class) {
-        (Subject::Objects, Some(class)) => named(class),
+        (Subject::Objects, Some(class)) => named(class, diff),
         (Subject::Objects, None) => {
             let root = root_of_most(diff);
             let most =
@@ -58,10 +60,10 @@ pub(super) fn subject(diff: &Diff, class: Option<&ClassChange>) -> String {
 }
 
 /// A class, and the root that retains more of its objects than before. What a sentence counts are the objects of all roots.
-fn named(class: &ClassChange) -> String {
+fn named(class: &ClassChange, diff: &Diff) -> String {
     let path = match &class.kept_by {
         // A running thread retains itself.
-        Some(path) if class.name != "Thread" => path,
+        Some(path) if class.name != "Thread" || !are_running(class, diff) => path,
         _ => return class.name.clone(),
     };
     let (name, root) = (&class.name, diagnosis::root(path));
@@ -85,6 +87,13 @@ fn named(class: &ClassChange) -> String {
         51.. => format!("{name}, most of it retained by {root},"),
         _ => format!("{name} retained by {root} and other roots"),
     }
+}
+
+/// Returns true if at least half of the new threads run.
+fn are_running(class: &ClassChange, diff: &Diff) -> bool {
+    let threads = |point: Option<&DiffPoint>| point.map_or(0, |point| point.threads);
+    let new = threads(diff.points.last()).saturating_sub(threads(diff.points.first()));
+    2 * new.cast_signed() >= class.growing_objects().change
 }
 
 /// The root that the verdict is about, if it follows from what roots keep.
