@@ -122,6 +122,93 @@ const ANSWERS: [Answer; 9] = [
     },
 ];
 
+/// Programs with the root that retains their memory, and the end of the path. The public reports: vmware-archive/rbvmomi#156,
+/// meh/ruby-thread#30, ruby/ruby#5973, getsentry/sentry-ruby#805, ruby/debug#899, matthewrudy/memoist#47 and socketry/async#90.
+const PROGRAMS: [(&str, &str, &str); 8] = [
+    (
+        "class Conn; def initialize; @text = 'x' * 16_384; end; def keep; at_exit { @text.size }; end; end
+         Fiber.new { 4500.times { Conn.new.keep } }.resume",
+        "(at_exit)",
+        "Proc (-e:1) → Conn → String",
+    ),
+    (
+        "class Upload
+           def initialize; @text = 'x' * 16_384; end
+           def keep; ObjectSpace.define_finalizer(self, proc { @text.size }); end
+         end
+         Fiber.new { 4500.times { Upload.new.keep } }.resume",
+        "(finalizers)",
+        "Proc (-e:3) → Upload → String",
+    ),
+    (
+        "abort unless defined?(Ractor)
+         SINK = Ractor.new { loop { sleep } }
+         4500.times { SINK.send('x' * 16_384) }",
+        "SINK",
+        "(queue) → String",
+    ),
+    (
+        "POOL = Array.new(16) { Thread.new { Thread.current[:last_request] = Array.new(300) { 'x' * 16_384 }; sleep } }
+         Thread.pass until POOL.all?(&:stop?)",
+        "POOL",
+        "[:last_request] → Array → String",
+    ),
+    (
+        "POOL = Array.new(16) do
+           Thread.new { Thread.current.thread_variable_set(:audit, Array.new(300) { 'x' * 16_384 }); sleep }
+         end
+         Thread.pass until POOL.all?(&:stop?)",
+        "POOL",
+        "[thread variable :audit] → Array → String",
+    ),
+    (
+        "class Client; attr_reader :frames; def initialize; @frames = []; end; end
+         module Session; CLIENTS = {}; end
+         def work(client); rows = Array.new(50) { 'x' * 400 }; client.frames << binding; rows.size; end
+         2500.times { Thread.new { work(Session::CLIENTS[Thread.current] = Client.new) }.join }",
+        "Session::CLIENTS",
+        "Array → String",
+    ),
+    (
+        "class Person; def self.overdue(id); (@_memoized_overdue ||= {})[[id]] ||= 'x' * 16_384; end; end
+         4500.times { |id| Person.overdue(id) }",
+        "Person.@_memoized_overdue",
+        "Hash → String",
+    ),
+    (
+        "SCHEDULER = {}.compare_by_identity
+         READER, WRITER = IO.pipe
+         250_000.times { SCHEDULER[IO.for_fd(WRITER.fileno, autoclose: false)] = true }",
+        "SCHEDULER",
+        "Hash → IO",
+    ),
+];
+
+/// The verdict names the root, and the step has the whole path.
+#[test]
+fn whatever_retains_the_memory_is_the_verdict() {
+    let ruby = testkit::ruby().args(["-e", "print RUBY_VERSION"]).output().unwrap().stdout;
+    let version = String::from_utf8(ruby).unwrap();
+    for (code, root, end) in PROGRAMS {
+        // Messages of 4.1 are no objects.
+        if root == "SINK" && !("3.0".."4.1").contains(&version.as_str()) {
+            continue;
+        }
+        let start = "3.times { GC.start }; puts 'ready {}'; $stdout.flush; $stdin.read";
+        let target = Target::bare_ruby(&format!("{code}\n{start}"));
+        let report = crate::report(target.pid());
+        let verdict = render::words::verdict(&report);
+        let is_right = verdict.summary.contains(", most of them by ")
+            && verdict.summary.contains(&format!(" begin with {root}"));
+        assert!(is_right, "{verdict:?}");
+        // Copies of the messages are sent.
+        assert!(root == "SINK" || !verdict.summary.contains("garbage"), "{verdict:?}");
+        let step = render::words::advice(&report.advice[0], &report).action;
+        assert!(step.contains(root) && step.contains(end), "{step}");
+        assert!(target.finish());
+    }
+}
+
 #[test]
 fn public_reports_have_their_whole_answer() {
     for answer in &ANSWERS {
