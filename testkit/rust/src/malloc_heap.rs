@@ -26,7 +26,7 @@ const LARGEST_FAST: u64 = 0x80;
 const LARGEST_CACHED: u64 = 0x410;
 
 /// The releases whose heaps differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GlibcRelease {
     /// 2.31: plain links, short `heap_info`.
     V2_31,
@@ -36,11 +36,13 @@ pub enum GlibcRelease {
     V2_42,
     /// 2.43: no fastbins, larger caches, another header for mmapped chunks.
     V2_43,
+    /// 2.44: the parameters have one word less (`tcache_unsorted_limit`). Nothing is behind them here.
+    V2_44,
 }
 
 impl GlibcRelease {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::V2_31, Self::V2_36, Self::V2_42, Self::V2_43];
+    pub const ALL: [Self; 5] = [Self::V2_31, Self::V2_36, Self::V2_42, Self::V2_43, Self::V2_44];
 
     /// The version that gnu_get_libc_version(3) returns.
     #[must_use]
@@ -50,11 +52,12 @@ impl GlibcRelease {
             Self::V2_36 => "2.36",
             Self::V2_42 => "2.42",
             Self::V2_43 => "2.43",
+            Self::V2_44 => "2.44",
         }
     }
 
     fn has_fastbins(self) -> bool {
-        self != Self::V2_43
+        self < Self::V2_43
     }
 
     fn arena_bytes(self) -> u64 {
@@ -66,7 +69,7 @@ impl GlibcRelease {
     }
 
     fn cache_counts_room(self) -> bool {
-        matches!(self, Self::V2_42 | Self::V2_43)
+        self >= Self::V2_42
     }
 
     fn cache_bytes(self) -> u64 {
@@ -74,7 +77,7 @@ impl GlibcRelease {
     }
 
     fn cache_count(self) -> usize {
-        if self == Self::V2_43 { 16 } else { 7 }
+        if self >= Self::V2_43 { 16 } else { 7 }
     }
 
     /// Returns a link that is stored at `at` and leads to `to`.
@@ -327,7 +330,7 @@ impl MallocHeap {
     }
 
     fn map(&mut self, size: u64, alignment: u64) -> u64 {
-        let tail = if self.release == GlibcRelease::V2_43 { 16 } else { 0 };
+        let tail = if self.release >= GlibcRelease::V2_43 { 16 } else { 0 };
         let spare = if alignment > 16 { alignment + 32 } else { 0 };
         let bytes = (size + spare + 16).next_multiple_of(self.machine.page_size);
         let base = self.take_mapping(bytes);

@@ -110,7 +110,7 @@ pub(crate) struct ParametersLayout {
     pub(crate) tcache_max_bytes: u64,
     /// `tcache_count`.
     pub(crate) tcache_count: u64,
-    /// The size of the structure.
+    /// The bytes up to the end of the last member here. Up to 2.43 another one follows (`tcache_unsorted_limit`).
     pub(crate) bytes: u64,
     /// The bytes at the end of an mmapped chunk's mapping that its size does not count: since
     /// 2.43 the size of a header. There `mmapped_mem` also drifts when such a chunk is reallocated.
@@ -119,7 +119,7 @@ pub(crate) struct ParametersLayout {
 
 /// The known layouts of the parameters.
 pub(crate) const PARAMETERS: [ParametersLayout; 3] = [
-    // 2.43.
+    // Since 2.43.
     ParametersLayout {
         top_pad: 8,
         mmap_threshold: 16,
@@ -136,7 +136,7 @@ pub(crate) const PARAMETERS: [ParametersLayout; 3] = [
         tcache_bins: 112,
         tcache_max_bytes: 120,
         tcache_count: 128,
-        bytes: 144,
+        bytes: 136,
         mmapped_tail: 16,
     },
     // 2.35 to 2.42.
@@ -156,7 +156,7 @@ pub(crate) const PARAMETERS: [ParametersLayout; 3] = [
         tcache_bins: 104,
         tcache_max_bytes: 112,
         tcache_count: 120,
-        bytes: 136,
+        bytes: 128,
         mmapped_tail: 0,
     },
     // 2.27 to 2.34.
@@ -176,7 +176,7 @@ pub(crate) const PARAMETERS: [ParametersLayout; 3] = [
         tcache_bins: 80,
         tcache_max_bytes: 88,
         tcache_count: 96,
-        bytes: 112,
+        bytes: 104,
         mmapped_tail: 0,
     },
 ];

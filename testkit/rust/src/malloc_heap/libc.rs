@@ -31,6 +31,8 @@ impl SyntheticLibc {
     pub(crate) const MAIN_ARENA: u64 = BASE + DATA + 0x1c80;
     /// The address of `mp_`.
     pub(crate) const PARAMETERS: u64 = BASE + DATA + 0x1340;
+    /// The end of its variables.
+    pub(crate) const END: u64 = BASE + DATA + DATA_BYTES + REST_BYTES;
     /// A place within the library that is no chunk.
     pub(crate) const DUMMY: u64 = BASE + VERSION + 0x100;
 

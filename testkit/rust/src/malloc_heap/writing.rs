@@ -19,6 +19,9 @@ const CACHE_VARIABLE: i64 = -0x48;
 const ARENA_VARIABLE: i64 = -0x30;
 const OTHER_VARIABLES: [i64; 3] = [-0x80, -0x20, -0x8];
 
+/// The size of `mp_` in 2.44.
+const PARAMETERS_OF_2_44: u64 = 0x88;
+
 /// The offsets of an arena's members.
 struct ArenaMembers {
     fastbins: u64,
@@ -30,7 +33,7 @@ struct ArenaMembers {
 
 impl GlibcRelease {
     fn arena_members(self) -> ArenaMembers {
-        if self == Self::V2_43 {
+        if self >= Self::V2_43 {
             ArenaMembers { fastbins: 0, top: 0x8, bins: 0x18, next: 0x818, system_mem: 0x830 }
         } else {
             ArenaMembers { fastbins: 0x10, top: 0x60, bins: 0x70, next: 0x870, system_mem: 0x888 }
@@ -42,7 +45,7 @@ impl GlibcRelease {
         match self {
             Self::V2_31 => (0x28, 0x38),
             Self::V2_36 | Self::V2_42 => (0x3c, 0x50),
-            Self::V2_43 => (0x44, 0x58),
+            Self::V2_43 | Self::V2_44 => (0x44, 0x58),
         }
     }
 
@@ -116,7 +119,10 @@ impl MallocHeap {
     }
 
     fn write_parameters(&self, memory: &mut SyntheticMemory) {
-        let at = SyntheticLibc::PARAMETERS;
+        let at = match self.release {
+            GlibcRelease::V2_44 => SyntheticLibc::END - PARAMETERS_OF_2_44,
+            _ => SyntheticLibc::PARAMETERS,
+        };
         let half = |memory: &mut SyntheticMemory, offset: u64, value: u32| {
             memory.write(at + offset, &value.to_le_bytes());
         };
@@ -129,11 +135,11 @@ impl MallocHeap {
         half(memory, n_mmaps + 4, 65536);
         half(memory, n_mmaps + 8, count + 3);
         let bytes: u64 = self.mmapped.iter().map(|mmapped| mmapped.bytes).sum();
-        let drift = if self.release == GlibcRelease::V2_43 { 16 * self.resizes } else { 0 };
+        let drift = if self.release >= GlibcRelease::V2_43 { 16 * self.resizes } else { 0 };
         let bytes = bytes + drift;
         let base = self.arenas[0].stretches.first().map_or(0, |stretch| stretch.start);
         let lists = 64;
-        let cached_bytes = if self.release == GlibcRelease::V2_43 { 1033 } else { 1032 };
+        let cached_bytes = if self.release >= GlibcRelease::V2_43 { 1033 } else { 1032 };
         let words = [bytes, bytes + 0x9000, base, lists, cached_bytes];
         for (index, word) in (0..).zip(words) {
             memory.write_u64(at + mmapped_mem + 8 * index, word);
@@ -231,7 +237,7 @@ impl MallocHeap {
             // The last one has never allocated.
             let known = (self.threads.get(index as usize)).zip(self.arenas.get(index as usize));
             let nothing =
-                if self.release == GlibcRelease::V2_43 { SyntheticLibc::DUMMY } else { 0 };
+                if self.release >= GlibcRelease::V2_43 { SyntheticLibc::DUMMY } else { 0 };
             let cache = known.map_or(nothing, |(cache, _)| cache.holder + 16);
             let cache = self.misled.get(&(index as usize)).copied().unwrap_or(cache);
             memory.write_u64(place(CACHE_VARIABLE), cache);
