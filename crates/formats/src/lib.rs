@@ -68,9 +68,9 @@ pub use report::{
     CaptureMethod, CauseRow, Class, CopiesRow, DifferentFile, DominatorRow, FamilyMemory, FewRow,
     FewThings, FileCode, FindingKind, FindingRow, FindingSeverity, Gc, GemCode, HeapPart,
     Interpreter, InterpreterPart, KeptBy, KeptStacks, Malloc, MallocTuning, MappedFile, Memsize,
-    MissingFile, NoCopy, Owner, PinRow, ProcessSummary, Report, ReportGroup, ResidencyEvidence,
-    RssCount, Ruby, RubyPart, SizeClass, TextRow, ThreadRow, TmpfsFile, UnknownRow, Unread, Waste,
-    WasteContents, WasteGroup, WasteRow, milliseconds,
+    MissingFile, NoCopy, Owner, PinRow, ProcessSummary, Ractor, Report, ReportGroup,
+    ResidencyEvidence, RssCount, Ruby, RubyPart, SizeClass, TextRow, ThreadRow, TmpfsFile,
+    UnknownRow, Unread, Waste, WasteContents, WasteGroup, WasteRow, milliseconds,
 };
 pub use snapshot::{FORMAT, READ_FORMATS, Section, Snapshot, SnapshotError, SnapshotKind};
 pub use stability::{

@@ -15,6 +15,7 @@ use crate::ownership::{
 };
 use crate::pages::pages_of;
 use crate::pins::{self, Pin, Pins, SizeClassAccount};
+use crate::ractors::{self, RactorAccount};
 use crate::stacks::KeptStacks;
 use crate::threads::{self, ThreadGroup};
 use crate::{Cause, Causes, Facts, FileAccount, Finding, MemoryMap, UnknownMappings, memory_map};
@@ -168,6 +169,8 @@ pub struct RubyAccount {
     pub collector: Option<Collector>,
     /// The environment variables that make the collector keep slots, with the number of slots.
     pub initial_slots: Vec<(String, u64)>,
+    /// The memory of each Ractor; empty if all share an object space.
+    pub ractor_memory: Vec<RactorAccount>,
     /// The number of slots of each type, as `ObjectSpace.count_objects` counts them.
     pub objects: BTreeMap<&'static str, u64>,
 }
@@ -253,10 +256,11 @@ impl Ledger {
                 (booking, interpreter, pins)
             },
             || {
-                let ruby = space
-                    .ok()
-                    .map(|space| RubyAccount::new(space, facts.collector, &state.process));
                 let paths = owners.paths(reach);
+                let ruby = space.ok().map(|space| RubyAccount {
+                    ractor_memory: ractors::accounts(space, pages, paths.as_ref()),
+                    ..RubyAccount::new(space, facts.collector, &state.process)
+                });
                 sum_up_owners();
                 (ruby, paths)
             },
@@ -488,6 +492,7 @@ impl RubyAccount {
             ractors: space.data_objects.iter().filter(is_ractor).count() as u64,
             collector,
             initial_slots: process.environment.iter().flatten().filter_map(initial_slots).collect(),
+            ractor_memory: Vec::new(),
             objects: space.counts(),
         };
         space.sized_slots().for_each(|(slot, bytes)| {

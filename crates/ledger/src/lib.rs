@@ -12,6 +12,7 @@ mod memory_map;
 mod ownership;
 mod pages;
 mod pins;
+mod ractors;
 mod read_depth;
 mod sharing;
 mod size;
@@ -42,8 +43,9 @@ pub use ownership::{
     Subject, THREAD_LOCALS, TextAccount, WasteAccount, WasteAccounts, WasteKind, WasteSums,
 };
 pub use pins::{Pin, SizeClassAccount, SlabCounts};
+pub use ractors::RactorAccount;
 pub use read_depth::ReadDepth;
-pub use ruby::Finding as RubyFinding;
+pub use ruby::{Finding as RubyFinding, Ractor};
 pub use sharing::{
     DistinctPages, FamilyPages, MemberAccounts, MemberPages, MemberParts, PartAccount, Sharing,
 };

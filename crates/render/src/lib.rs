@@ -23,6 +23,7 @@ mod plot;
 mod pprof;
 mod processes;
 mod push;
+mod ractors;
 mod report;
 mod rows;
 mod sample;

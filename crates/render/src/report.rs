@@ -11,6 +11,7 @@ use crate::files::write_files;
 use crate::interpreter::write_interpreter;
 use crate::made_by::write_made_by;
 use crate::pins::write_pins;
+use crate::ractors::write_ractors;
 use crate::rows::{Heads, Row, write_rows};
 use crate::text::{
     BOLD, DIM, GREEN, RED, align_right, bar, explained, mebibytes, table, trimmed, write_paragraph,
@@ -120,6 +121,7 @@ fn write(report: &Report, out: &mut String, options: TextOptions) -> std::fmt::R
     write_pins(report, out, options.width)?;
     write_files(report, out, options.width)?;
     write_interpreter(report, out, options.width, options.code)?;
+    write_ractors(report, out, options.width)?;
     write_threads(report, out, options.width)?;
     write_advice(report, out, options.width)?;
     write_findings(&report.findings, out, options.width)?;

@@ -52,6 +52,36 @@ fn the_text_of_a_report() {
     insta::assert_snapshot!(plain(&text));
 }
 
+/// Each Ractor of Ruby 4.1 takes heap pages of its own.
+#[test]
+fn the_table_of_ractors() {
+    let mut report = burst();
+    let of = |number, name: Option<&str>, place: Option<&str>, pages: u64| formats::Ractor {
+        ended: number == 0,
+        number: Some(number).filter(|it| *it != 0),
+        name: name.map(Into::into),
+        place: place.map(Into::into),
+        heap_pages: pages,
+        resident_bytes: pages << 16,
+        slots_live: pages * 900,
+        slot_bytes_live: pages * 36_000,
+        slots_free: pages * 500,
+        slot_bytes_free: pages * 20_000,
+        garbage_objects: Some(pages * 100),
+        garbage_slot_bytes: Some(pages * 4000),
+    };
+    let place = Some("/app/workers.rb:12");
+    let mut ractors = vec![of(1, None, None, 400), of(0, None, None, 7), of(0, None, None, 5)];
+    ractors.extend((2..12).map(|number| of(number, None, place, u64::from(number) * 10)));
+    ractors[3].name = Some("mailer".into());
+    report.ruby.as_mut().unwrap().ractors = ractors;
+    let options = TextOptions { width: 100, arenas: false, code: false, waste: false };
+    let text = plain(&render::report(&report, options));
+    let table = text.lines().skip_while(|line| !line.starts_with(" RACTOR"));
+    let table: Vec<&str> = table.take_while(|line| !line.is_empty()).collect();
+    insta::assert_snapshot!(table.join("\n"));
+}
+
 /// The remedy was a part of the reason, which a crate writes that knows no containers.
 #[test]
 fn the_foot_names_what_a_copy_needs() {

@@ -122,6 +122,7 @@ mod tests {
             first_slot: Address(base + 40),
             slot_bytes: 40,
             slots: 7..407,
+            space: 0,
         }
     }
 

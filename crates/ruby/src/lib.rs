@@ -16,6 +16,7 @@
 //! | `allocation` | new objects, their ages, and collections of processes that run |
 //! | `allocation_sites` | the lines that allocated objects, if the process traces that |
 //! | `heap_pages` | heap pages of processes that run |
+//! | `ractors` | the Ractors, and which object space each has |
 //! | `backtrace` | the VM stacks of threads, and the methods that they run, with their files and lines |
 
 mod address_classifier;
@@ -35,6 +36,7 @@ mod model;
 mod object_space;
 mod old_objects;
 mod process;
+mod ractors;
 mod read;
 mod release;
 mod roots;
@@ -84,6 +86,7 @@ pub use model::heap_page::HeapPage;
 pub use model::imemo::ImemoType;
 pub use model::links::Links;
 pub use model::named_root::{NamedRoot, RootKind};
+pub use model::ractor::Ractor;
 pub use model::references::References;
 pub use model::slot::{Slot, SlotState, SlotType};
 pub use model::vm_stack::VmStack;

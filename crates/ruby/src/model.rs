@@ -14,6 +14,7 @@ pub(crate) mod imemo;
 pub(crate) mod links;
 pub(crate) mod named_root;
 pub(crate) mod packed_addresses;
+pub(crate) mod ractor;
 pub(crate) mod references;
 pub(crate) mod slot;
 pub(crate) mod slot_index;

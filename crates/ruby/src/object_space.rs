@@ -19,6 +19,7 @@ use crate::model::content::Content;
 use crate::model::data_type::{DataObjects, DataType};
 use crate::model::heap_page::{self, HeapPage};
 use crate::model::links::Links;
+use crate::model::ractor::Ractor;
 use crate::model::references::References;
 use crate::model::slot::{Slot, SlotState, SlotType};
 use crate::model::slot_index::SlotIndex;
@@ -69,6 +70,8 @@ pub struct ObjectSpace {
     /// An address inside the collector's structure (`rb_objspace_t`), the head of a list of its pages. Of several Ractors with a
     /// collector of their own (from 4.1 on) it is the main one's.
     pub collector_address: Option<Address>,
+    /// The Ractors that have an object space of their own; empty if there is one for all.
+    pub ractors: Vec<Ractor>,
     /// The VM stacks of threads; empty if their layout could not be derived.
     pub vm_stacks: Vec<VmStack>,
     /// The slots of the Thread objects whose threads have ended: they are in no list of threads.

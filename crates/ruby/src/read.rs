@@ -23,7 +23,7 @@ use crate::object_space::ObjectSpace;
 use crate::old_objects::OldObjects;
 use crate::read::classes::Classes;
 use crate::read::slots::Counts;
-use crate::{backtrace, code_paths};
+use crate::{backtrace, code_paths, ractors};
 
 /// The sizes of heap pages that are tried, as powers of two: 16 KiB up to 3.1, 64 KiB since.
 pub(crate) const PAGE_SIZES_LOG2: std::ops::RangeInclusive<u32> = 13..=17;
@@ -143,10 +143,12 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
         bitmaps: Some(bitmaps),
         iseqs: Vec::new(),
         stack_layout: None,
+        ractors: Vec::new(),
         vm_stacks: Vec::new(),
         ended_threads: Vec::new(),
         stackless_threads: Vec::new(),
     };
+    space.ractors = ractors::find(image, &space, &heap.spaces);
     (space.stack_layout, space.vm_stacks) = backtrace::vm_stacks(image, &space);
     mn_stacks::find_threads(image, &mut space.mn_stacks, &space.vm_stacks);
     (space.ended_threads, space.stackless_threads) =

@@ -41,7 +41,7 @@ pub use malloc::{Arena, Malloc};
 pub use owners::{DominatorRow, KeptBy, Memsize, Owner};
 pub use pins::{ArenaSlabs, MallocTuning, PinRow, SizeClass};
 pub use process::ProcessSummary;
-pub use ruby::{Class, Gc, Ruby};
+pub use ruby::{Class, Gc, Ractor, Ruby};
 pub use threads::ThreadRow;
 pub use unknown::UnknownRow;
 pub use waste::{

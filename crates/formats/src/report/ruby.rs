@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use ledger::{Ledger, RubyAccount};
+use ledger::{Ledger, RactorAccount, RubyAccount};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,10 @@ pub struct Ruby {
     /// The state of the garbage collector, and its settings in the environment.
     #[serde(default)]
     pub gc: Gc,
+    /// The object spaces of Ractors, that of the main one first (from Ruby 4.1 on). Empty if there is one space only, in older Rubies, if
+    /// that of the main Ractor was not recognized, and in older documents.
+    #[serde(default)]
+    pub ractors: Vec<Ractor>,
     /// The number of slots by type, equal to `ObjectSpace.count_objects`.
     pub objects: BTreeMap<String, u64>,
     /// The 30 classes whose objects hold most memory.
@@ -47,6 +51,7 @@ impl Ruby {
             slot_bytes_empty: account.slot_bytes_empty,
             page_bytes_free: account.page_bytes_free,
             gc: Gc::new(account, ledger),
+            ractors: account.ractor_memory.iter().map(Ractor::new).collect(),
             objects: account.objects.iter().map(|(name, count)| ((*name).into(), *count)).collect(),
             classes: ledger
                 .classes()
@@ -57,6 +62,55 @@ impl Ruby {
                     malloc_bytes: class.held_bytes(),
                 })
                 .collect(),
+        }
+    }
+}
+
+/// The object space of one Ractor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Ractor {
+    /// True if no Ractor has this space any more.
+    pub ended: bool,
+    /// Its number, as `Ractor#inspect` shows it. `null` if it has ended or could not be read.
+    pub number: Option<u32>,
+    /// The name that the program gave to it, or `null`.
+    pub name: Option<String>,
+    /// The file and line of its block, or `null`.
+    pub place: Option<String>,
+    /// The number of its heap pages.
+    pub heap_pages: u64,
+    /// The resident bytes of these pages.
+    pub resident_bytes: u64,
+    /// The number of its live slots.
+    pub slots_live: u64,
+    /// Their bytes, resident or not.
+    pub slot_bytes_live: u64,
+    /// The number of its free slots.
+    pub slots_free: u64,
+    /// Their bytes.
+    pub slot_bytes_free: u64,
+    /// The number of its objects that nothing retains. `null` if owners were not searched for.
+    pub garbage_objects: Option<u64>,
+    /// The bytes of their slots. `null` if owners were not searched for.
+    pub garbage_slot_bytes: Option<u64>,
+}
+
+impl Ractor {
+    fn new(account: &RactorAccount) -> Self {
+        let ractor = account.ractor.as_ref();
+        Self {
+            ended: ractor.is_none(),
+            number: ractor.and_then(|it| it.number),
+            name: ractor.and_then(|it| it.name.clone()),
+            place: ractor.and_then(|it| it.place.clone()),
+            heap_pages: account.heap_pages,
+            resident_bytes: account.resident_bytes,
+            slots_live: account.slots_live,
+            slot_bytes_live: account.slot_bytes_live,
+            slots_free: account.slots_free,
+            slot_bytes_free: account.slot_bytes_free,
+            garbage_objects: account.garbage.map(|it| it.0),
+            garbage_slot_bytes: account.garbage.map(|it| it.1),
         }
     }
 }

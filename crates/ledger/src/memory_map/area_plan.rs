@@ -199,6 +199,7 @@ mod tests {
             first_slot: Address(start),
             slot_bytes: 40,
             slots: 0..0,
+            space: 0,
         };
         let pages = vec![page(0x4000, 0x8000), page(0x8000, 0xbfd8), page(0xc000, 0xffd8)];
         let mut space = ObjectSpace::default();

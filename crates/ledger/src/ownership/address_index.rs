@@ -214,6 +214,7 @@ mod tests {
             first_slot: Address(0x1_4000),
             slot_bytes: 40,
             slots: 0..0,
+            space: 0,
         };
         let mut space = ObjectSpace::default();
         space.pages.push(page);
@@ -275,6 +276,7 @@ mod tests {
                 first_slot: Address(base + 0x1_0028),
                 slot_bytes: 40,
                 slots: 0..0,
+                space: 0,
             });
             areas.push(Address(base + 0x3_0000)..Address(base + 0x3_1800));
         }

@@ -181,7 +181,7 @@ mod tests {
 
     fn page(start: u64) -> HeapPage {
         let range = Address(start)..Address(start + PAGE_BYTES);
-        HeapPage { first_slot: range.start, range, slot_bytes: 0, slots: 0..0 }
+        HeapPage { first_slot: range.start, range, slot_bytes: 0, slots: 0..0, space: 0 }
     }
 
     #[test]

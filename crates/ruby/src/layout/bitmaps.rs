@@ -287,6 +287,7 @@ mod tests {
                     first_slot: Address((1 << 16) + first),
                     slot_bytes,
                     slots: 0..80,
+                    space: 0,
                 };
                 let bitmaps = Bitmaps { at: 0, words: 26, unit, bit_index };
                 let each = (0..80).map(|slot| bitmaps.index(&page, slot));

@@ -94,6 +94,8 @@ struct PageFinder<'a> {
     layout: DescriptorLayout,
     known: HashMap<Address, PageDescriptor>,
     spaces: Vec<SpaceMembers>,
+    /// The index of the space that each descriptor belongs to.
+    space_of_page: HashMap<Address, u32>,
     /// Descriptors that are known to be in a list.
     listed: HashSet<Address>,
     /// More pages than fit into the process's memory; bounds every walk.
@@ -106,7 +108,8 @@ impl<'a> PageFinder<'a> {
         let bytes: u64 = mappings.map(|mapping| linux::length(&mapping.range)).sum();
         let max_pages = (bytes >> layout.page_log2) as usize;
         let (known, listed) = (HashMap::new(), HashSet::new());
-        Self { image, layout, known, spaces: Vec::new(), listed, max_pages }
+        let (spaces, space_of_page) = (Vec::new(), HashMap::new());
+        Self { image, layout, known, spaces, space_of_page, listed, max_pages }
     }
 
     fn failure(&self, check: Check, at: Address) -> Failure {
@@ -169,6 +172,8 @@ impl<'a> PageFinder<'a> {
     fn space_of(&mut self, descriptor: Address) -> Result<Vec<Address>, Failure> {
         let list_head = self.find_head(descriptor)?;
         let (page_array, pages) = self.find_array(list_head, descriptor)?;
+        let number = self.spaces.len() as u32;
+        self.space_of_page.extend(pages.iter().map(|page| (*page, number)));
         self.spaces.push(SpaceMembers { list_head, page_array });
         Ok(pages)
     }
@@ -357,6 +362,7 @@ impl<'a> PageFinder<'a> {
                 first_slot: if slot_count == 0 { base } else { descriptor.start },
                 slot_bytes,
                 slots: own,
+                space: self.space_of_page.get(at).copied().unwrap_or_default(),
             });
         }
         // A heap has slots, not more than an index can number, and one descriptor per page.

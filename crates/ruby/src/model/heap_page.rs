@@ -15,6 +15,8 @@ pub struct HeapPage {
     pub slot_bytes: u32,
     /// Its slots, indices into [`ObjectSpace::slots`](crate::ObjectSpace::slots).
     pub slots: Range<usize>,
+    /// Its object space: the first is the main Ractor's. From 4.1 on each Ractor has one.
+    pub space: u32,
 }
 
 impl HeapPage {

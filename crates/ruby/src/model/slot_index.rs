@@ -132,6 +132,7 @@ mod tests {
                     first_slot: Address(base + 64),
                     slot_bytes,
                     slots,
+                    space: 0,
                 }
             })
             .collect()
