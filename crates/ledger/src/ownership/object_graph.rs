@@ -218,7 +218,8 @@ impl<'a> ObjectGraph<'a> {
         roots_of_objects.sort_unstable();
         let mut with_others = Bits::new(slots);
         let of_threads = pointers.of_threads.slots.iter().map(|it| it.0);
-        let of_ractors = pointers.lists.messages.iter().map(|it| it.0);
+        let lists_of_ractors = [&pointers.lists.messages, &pointers.lists.ractor_structures];
+        let of_ractors = lists_of_ractors.into_iter().flatten().map(|it| it.0);
         let others = named_in_classes.iter().map(|it| it.0).chain(of_threads).chain(of_ractors);
         let others = others.chain(weak.keys());
         others.for_each(|slot| _ = with_others.insert(slot));

@@ -45,6 +45,9 @@ pub(crate) struct Lists {
     pub(crate) gc_records: Option<u32>,
     /// The Ractors that run.
     pub(crate) ractors: RunningRactors,
+    /// The slots of Ractors, and the blocks with their structures, ascending. From 4.1 on others seem to own these: those of Ractors that
+    /// have ended are in a list, to which a variable refers.
+    pub(crate) ractor_structures: Vec<(u32, u32)>,
     /// The slots of the Thread objects whose threads have ended.
     pub(crate) ended_threads: HashSet<u32>,
     /// The blocks of `at_exit` and of hooks.
@@ -81,6 +84,7 @@ impl Lists {
             messages: finder.messages_in_lists(),
             gc_records: finder.gc_records(),
             ractors,
+            ractor_structures: finder.ractor_structures(),
             ended_threads: space.ended_threads.iter().copied().chain(of_ended_ractors).collect(),
             entries,
         }
@@ -302,6 +306,17 @@ impl Finder<'_> {
                 waiting.extend(self.graph.edges(structure).iter().map(|edge| edge.to()));
             }
         }
+        found
+    }
+
+    fn ractor_structures(&self) -> Vec<(u32, u32)> {
+        let ractors = self.objects_of(DataType::is_ractor);
+        let structures = |slot: u32| self.graph.of_slots.of(slot).iter().copied();
+        let mut found: Vec<(u32, u32)> = ractors
+            .flat_map(|slot| structures(slot).map(move |edge| (slot, edge)))
+            .filter_map(|(slot, edge)| Some((slot, self.graph.block(edge)?)))
+            .collect();
+        found.sort_unstable();
         found
     }
 

@@ -114,7 +114,8 @@ impl ObjectGraph<'_> {
         if has_others {
             let of_threads = values_of(&self.pointers.of_threads.slots, slot);
             let messages = values_of(&self.pointers.lists.messages, slot);
-            for block in of_threads.chain(messages) {
+            let structures = values_of(&self.pointers.lists.ractor_structures, slot);
+            for block in of_threads.chain(messages).chain(structures) {
                 each(self.memory(block), Level::Named);
             }
             for index in values_of(&self.roots_of_objects, slot) {
