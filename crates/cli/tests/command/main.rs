@@ -21,6 +21,7 @@ mod harmless;
 mod healthy;
 mod help;
 mod hostile;
+mod images;
 mod interpreter;
 mod interruptions;
 mod isolation;
