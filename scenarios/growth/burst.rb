@@ -8,7 +8,7 @@ KEPT = []
 
 # Freed memory is between memory in use, so the heap cannot shrink by itself.
 def burst(size)
-  strings = Array.new(size) { "x" * 900 }
+  strings = Array.new(size) { "x" * 1200 }
   KEPT.replace(Array.new(50) { |index| strings[(index * size / 50) + 1] })
   nil
 end

@@ -295,7 +295,7 @@ fn symbols_and_thread_local_offsets_come_from_the_targets_memory() {
     let ruby = module("libruby").or_else(|| module("ruby")).unwrap();
     let version = ruby.symbol(&image, "ruby_version").unwrap().expect("Ruby exports it");
     let version = image.read_c_string(version.address, 64).unwrap();
-    assert!(version.starts_with(b"2.") || version.starts_with(b"3."), "{version:?}");
+    assert!(version[0].is_ascii_digit() && version[1] == b'.', "{version:?}");
     assert_eq!(ruby.symbol(&image, "no_such_symbol").unwrap(), None);
     // Up to 2.33, the name of the file contains the version.
     let libc = module("libc.so").or_else(|| module("libc-2")).unwrap();

@@ -132,7 +132,7 @@ fn jemalloc_helps_against_pinned_memory_if_sizes_differ() {
     let source = "
         kept = []
         dropped = []
-        30_000.times { dropped << 'a' * 1500 << 'b' * 1500; kept << 'k' * 700 }
+        30_000.times { dropped << 'a' * 1500 << 'b' * 1500; kept << 'k' * 1100 }
         dropped.clear
         KEPT = kept
         3.times { GC.start }

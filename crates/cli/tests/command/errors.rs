@@ -8,7 +8,7 @@ use crate::{complaint, rbloat, report_of, run};
 use formats::{FindingKind, Report};
 use testkit::Target;
 
-const WAITING: &str = "puts 'ready {}'; $stdout.flush; $stdin.read";
+const WAITING: &str = "GC.start; puts 'ready {}'; $stdout.flush; $stdin.read";
 /// The user nobody, on Debian.
 pub(crate) const NOBODY: u32 = 65534;
 

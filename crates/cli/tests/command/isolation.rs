@@ -8,7 +8,7 @@ use testkit::{Target, compile};
 
 use crate::{document, limited, rbloat, report};
 
-const WAIT: &str = "$stdout.syswrite(\"ready {}\\n\"); $stdin.read";
+const WAIT: &str = "GC.start; $stdout.syswrite(\"ready {}\\n\"); $stdin.read";
 
 /// A variable that lets debug builds panic when they examine a process.
 const PANIC: &str = "RBLOAT_TEST_PANIC";

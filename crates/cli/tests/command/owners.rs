@@ -374,9 +374,9 @@ fn what_managed_objects_hold_is_what_ruby_says_but_for_the_rounding() {
          class List < Array; end
          class Table < Hash; end
          class Thing; def initialize(n); n.times { |i| instance_variable_set(:\"@v#{i}\", nil) }; end; end
-         Row = Struct.new(*(1..90).map { |i| :\"m#{i}\" })
+         Row = Struct.new(*(1..150).map { |i| :\"m#{i}\" })
          $kept = Array.new(2000) do |i|
-           [Text.new.concat('x' * (700 + i)), List.new(200 + i), Table[(0..20 + i % 50).map { |k| [k, nil] }],
+           [Text.new.concat('x' * (1100 + i)), List.new(200 + i), Table[(0..20 + i % 50).map { |k| [k, nil] }],
             Thing.new(120), Row.new(i)]
          end
          3.times { GC.start }
@@ -387,8 +387,12 @@ fn what_managed_objects_hold_is_what_ruby_says_but_for_the_rounding() {
          $stdout.flush
          $stdin.read",
     );
-    let owners = report(target.pid()).owners.unwrap();
-    for name in ["Text", "List", "Table", "Thing", "Row"] {
+    let report = report(target.pid());
+    // From 4.1 on internal objects have the variables that are not in an object's slot.
+    let has_variables = report.process.ruby_version.as_deref() < Some("4.1");
+    let owners = report.owners.unwrap();
+    let names = ["Text", "List", "Table", "Row", "Thing"];
+    for name in names.into_iter().filter(|name| has_variables || *name != "Thing") {
         let [memsize, objects] = [0, 1].map(|at| target.truth[name][at].as_u64().unwrap());
         let owner = owners.iter().find(|owner| owner.owner == name).unwrap();
         assert_eq!(owner.objects, objects, "{name}");

@@ -224,7 +224,7 @@ fn a_family_is_a_tree_with_the_figures_of_the_kernel() {
 #[test]
 fn a_trim_asks_first_and_frees_what_it_predicted() {
     let word = word("burst");
-    let source = "x = Array.new(40_000) { 'x' * 2000 }; x = nil; GC.start
+    let source = "Thread.new { Array.new(40_000) { 'x' * 2000 }; nil }.join; GC.start
                   puts 'ready {}'; $stdout.flush; $stdin.read";
     let target = Target::start(testkit::ruby().args(["--disable-gems", "-e", source, &word]));
     let mut top = Top::start(&word, (80, 24));

@@ -75,8 +75,8 @@ fn the_time_of_a_trim_is_that_of_the_whole_call() {
     for _ in 0..4 {
         let target = Target::bare_ruby(
             "keep = []
-             many = Array.new(24_000) { |at| s = 'x' * 900; keep << s if at % 600 == 599; s }
-             many = nil; GC.start; KEEP = keep; puts 'ready {}'; $stdout.flush; $stdin.read",
+             burst = -> { Array.new(24_000) { |at| s = 'x' * 1200; keep << s if at % 600 == 599; s } }
+             Thread.new { burst.call; nil }.join; GC.start; KEEP = keep; puts 'ready {}'; $stdout.flush; $stdin.read",
         );
         let (before, started) = (cpu_ms(target.pid()), std::time::Instant::now());
         let report = trim_report(target.pid(), &["--capture", "freeze", "--max-pause", "10s"]);
@@ -124,7 +124,7 @@ fn a_trim_that_is_undone_is_told_so() {
     // Much of the memory is taken again as soon as it was returned.
     let target = Target::bare_ruby(
         "grow = -> { Array.new(20_000) { 'x' * 2000 } }
-         grow.call and nil
+         Thread.new { grow.call; nil }.join
          GC.start
          rss = -> { File.read('/proc/self/statm').split[1].to_i * 4096 }
          before = rss.call
@@ -198,12 +198,17 @@ const FILTERED: &str = r#"
   program = Fiddle::Pointer[[4].pack('Q') + [filter.to_i].pack('Q')]
   prctl.call(38, 1, 0, 0, 0)
   abort 'no filter' unless prctl.call(22, 2, program.to_i, 0, 0).zero?
-  puts 'ready {}'; $stdout.flush; $stdin.read"#;
+  puts "ready {\"threads\": #{Dir.children('/proc/self/task').size}}"; $stdout.flush; $stdin.read"#;
 
 #[test]
 fn a_process_whose_filter_kills_for_what_a_trim_calls_is_not_trimmed() {
     // madvise(2)
     let target = Target::bare_ruby(&FILTERED.replace("KILLED", "28"));
+    if target.number("threads") > 1 {
+        return testkit::skip(
+            "from Ruby 4.1 on there is a thread without the filter, which makes the call",
+        );
+    }
     let output = trim(target.pid(), &["--json"]);
     assert_eq!(output.status.code(), Some(5));
     let complaint = String::from_utf8(output.stderr).unwrap();
@@ -263,8 +268,8 @@ fn a_trim_returns_no_page_that_is_locked_in_memory() {
     let mut target = Target::bare_ruby(
         "begin require 'fiddle'; rescue LoadError; puts 'ready {\"locked\":null}'; $stdout.flush; $stdin.read; end
          call = ->(name, *of) { Fiddle::Function.new(Fiddle::Handle::DEFAULT[name], of.map { Fiddle::TYPE_INT }, Fiddle::TYPE_INT).call(*of) }
-         texts = Array.new(60_000) { 'x' * 900 }
-         PIN = Array.new(100) { 'y' * 900 }
+         texts = Array.new(60_000) { 'x' * 1200 }
+         PIN = Array.new(100) { 'y' * 1200 }
          texts.clear
          GC.start
          puts \"ready {\\\"locked\\\":#{call.('mlockall', 1)}}\"; $stdout.flush

