@@ -49,19 +49,31 @@ pub(crate) fn course(values: &Trajectory, times: &[u64]) -> Course {
     let rates = rates(values, times);
     let [_, .., last] = rates[..] else { return Course::TooEarly };
     let fastest = rates.iter().copied().fold(f64::MIN, f64::max);
-    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
     if last < LEVELS_OFF * fastest {
         Course::LevelsOff
-    } else if rates.iter().all(|&rate| rate >= STEADY * mean) && !fall(&rates) {
+    } else if is_steady(&rates) {
         Course::Steady
     } else {
         Course::Uneven
     }
 }
 
+/// Returns true for rates of which none is far below the mean, and which do not fall all the time.
+pub(super) fn is_steady(rates: &[f64]) -> bool {
+    let mean = mean(rates);
+    rates.iter().all(|&rate| rate >= STEADY * mean) && !fall(rates)
+}
+
 /// Returns true for values that grow more slowly at the end: a list of limited length may have become full.
 pub(super) fn slows_down(values: &Trajectory, times: &[u64]) -> bool {
-    let rates = rates(values, times);
-    let mean = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
-    rates.last().is_some_and(|&last| last < SLOWER * mean)
+    end_slower(&rates(values, times))
+}
+
+/// Returns true for rates of which the last one is well below the mean.
+pub(super) fn end_slower(rates: &[f64]) -> bool {
+    rates.last().is_some_and(|&last| last < SLOWER * mean(rates))
+}
+
+fn mean(rates: &[f64]) -> f64 {
+    rates.iter().sum::<f64>() / rates.len().max(1) as f64
 }

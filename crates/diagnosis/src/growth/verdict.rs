@@ -24,7 +24,7 @@ use largest::{
     new_threads, times,
 };
 pub use roots::{MIN_LISTED, kept_besides, root_of_most};
-use roots::{kept, root_slows_down, slow_root};
+use roots::{PART_OF_LARGEST, kept, least_kept, root_is_uneven, root_slows_down, slow_root};
 
 /// Returns the verdict on `diff`. `hours` is the time between its first and last snapshot, `None`
 /// for different processes.
@@ -52,13 +52,15 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
             ..verdict(diff, hours, DiffKind::Difference, Subject::Rss, rss)
         };
     }
-    if let Some(leak) = leak(diff, &sums, hours, least) {
-        return leak;
-    }
     let kept = [kept(diff), kept_native(diff)];
     let is_leak =
         |it: &&DiffVerdict| matches!(it.kind, DiffKind::ManagedLeak | DiffKind::NativeLeak);
-    if let Some(leak) = kept.iter().flatten().filter(is_leak).max_by_key(|it| it.bytes) {
+    let of_kept = kept.iter().flatten().filter(is_leak).max_by_key(|it| it.bytes);
+    let of_totals = leak(diff, &sums, hours, least);
+    if let Some(leak) = of_totals.filter(|it| !of_kept.is_some_and(|kept| explains(kept, it))) {
+        return leak;
+    }
+    if let Some(leak) = of_kept {
         return leak.clone();
     }
     let kept = kept.into_iter().flatten().next();
@@ -87,6 +89,14 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
         true => verdict,
         false => DiffVerdict { confidence: Confidence::Low, ..verdict },
     }
+}
+
+/// Returns true for a leak of a root that has most of the growth of a class: other roots may leak objects of the same class.
+fn explains(kept: &DiffVerdict, of_class: &DiffVerdict) -> bool {
+    kept.root.is_some()
+        && of_class.kind == DiffKind::ManagedLeak
+        && of_class.class.as_deref() != Some("Thread")
+        && 2 * kept.bytes > of_class.bytes
 }
 
 /// The verdict that follows from changes of totals.
@@ -185,7 +195,9 @@ fn leak(diff: Changes<'_>, sums: &Sums, hours: Option<f64>, least: i64) -> Optio
         Some(_) => vec![Largest::managed(diff, sums, ClassChange::growing_bytes)],
         None => Largest::classes(diff, sums, ClassChange::growing_bytes)
             .find(|it| {
-                let slows_down = it.class.is_some_and(|class| root_slows_down(diff, class));
+                let slows_down = it.class.is_some_and(|class| {
+                    root_slows_down(diff, class) || root_is_uneven(diff, class)
+                });
                 is_lasting(it) && !it.is_only_in_use() && !slows_down
             })
             .into_iter()
@@ -315,7 +327,16 @@ pub fn open_native_blocks(diff: &Diff) -> Option<&KeptNative> {
 /// Returns the root that keeps more at a steady rate although the verdict sees no leak, so that this has no high confidence.
 #[must_use]
 pub fn slow_root_besides(diff: &Diff) -> Option<&KeptChange> {
-    slow_root(diff.into()).filter(|_| sees_no_leak(diff.verdict.kind) && diff.same_process)
+    let is_other = |row: &&KeptChange| diff.verdict.root.as_ref() != Some(&row.root);
+    let is_besides = sees_no_leak(diff.verdict.kind) && diff.same_process;
+    slow_root(diff.into()).filter(is_other).filter(|_| is_besides)
+}
+
+/// The same if it keeps much more, also compared with the other roots.
+#[must_use]
+pub fn steady_root_besides(diff: &Diff) -> Option<&KeptChange> {
+    let much = kept_besides(diff)?.bytes / PART_OF_LARGEST;
+    slow_root_besides(diff).filter(|row| row.bytes >= much.max(least_kept(diff.into())))
 }
 
 /// Returns true for a verdict that nothing grew.
@@ -323,9 +344,9 @@ fn nothing_grew(kind: DiffKind) -> bool {
     matches!(kind, DiffKind::Stable | DiffKind::Shrank)
 }
 
-/// Returns true for a verdict that what grew will not grow on.
+/// Returns true for a verdict that what grew will not grow on, or is not known to.
 fn sees_no_leak(kind: DiffKind) -> bool {
-    nothing_grew(kind) || matches!(kind, DiffKind::WarmUp | DiffKind::Retention)
+    nothing_grew(kind) || matches!(kind, DiffKind::WarmUp | DiffKind::Retention | DiffKind::Growth)
 }
 
 /// Returns the blocks of the owner that a verdict is about; `None` if it is about no single owner's native memory, or if its blocks are

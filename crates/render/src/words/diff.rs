@@ -3,8 +3,8 @@ mod subject;
 
 use std::cmp::Reverse;
 
-use diagnosis::{kept_besides, native_blocks_of_verdict, slow_root_besides};
-use formats::{ClassChange, Diff, DiffKind, Doubt, KeptChange};
+use diagnosis::{native_blocks_of_verdict, slow_root_besides, steady_root_besides};
+use formats::{ClassChange, Diff, DiffKind, Doubt};
 use ledger::{Count, Size};
 
 use super::next::longer;
@@ -25,17 +25,11 @@ pub fn diff_verdict(diff: &Diff) -> VerdictWords {
     let class = verdict.class.as_ref();
     let class = class.and_then(|name| diff.classes.iter().find(|class| class.name == *name));
     let (mut summary, check) = sentences(diff, class);
-    if let Some(row) = steady_root(diff) {
+    if let Some(row) = steady_root_besides(diff) {
         summary += &format!(" {} at a steady rate, which may be a leak.", keeps_more(row));
     }
     let check = format!("{} To check: {check}{}", confidence(verdict.confidence), unseen(diff));
     VerdictWords { summary, evidence: evidence(diff, class), check }
-}
-
-/// The root that keeps more at a steady rate, and much more, beside a verdict that sees no leak.
-pub(crate) fn steady_root(diff: &Diff) -> Option<&KeptChange> {
-    let much = kept_besides(diff).map(|row| &row.root);
-    slow_root_besides(diff).filter(|row| much == Some(&row.root))
 }
 
 /// The growth that so short a time does not show, if nothing grew: 400 KiB in a minute are 560 MiB in a day.

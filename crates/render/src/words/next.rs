@@ -39,8 +39,8 @@ pub fn command_after_diff<'a>(diff: &'a Diff, process: &'a str) -> Vec<&'a str> 
             vec!["report", process, "--retained"]
         }
         (DiffKind::ManagedLeak, None, _) => vec!["diff", process, "--kept"],
-        (DiffKind::WarmUp | DiffKind::Retention, ..)
-            if diff.kept_sampling.is_none() && super::diff::steady_root(diff).is_some() =>
+        (DiffKind::WarmUp | DiffKind::Retention | DiffKind::Growth, ..)
+            if diff.kept_sampling.is_none() && diagnosis::steady_root_besides(diff).is_some() =>
         {
             vec!["diff", process, "--kept"]
         }

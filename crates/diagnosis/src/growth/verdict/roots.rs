@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use formats::{ClassChange, Confidence, Diff, DiffKind, DiffVerdict, Doubt, KeptChange, Subject};
+use formats::{
+    ClassChange, Confidence, Diff, DiffKind, DiffPoint, DiffVerdict, Doubt, KeptChange, Subject,
+};
 
 use super::changes::{
     Changes, EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, Part, SURE_SECONDS, largest, least, verdict,
 };
 use super::largest::{ISEQS, has_more_objects};
-use crate::growth::course::{Course, course, fall, rates_with_latest, slows_down};
+use crate::growth::course::{
+    Course, course, end_slower, fall, is_steady, rates_with_latest, slows_down,
+};
 use crate::path::{leads_through_method, root_of};
 
 /// Growth has ended if the last rate is below this part of the mean rate before.
@@ -17,6 +21,8 @@ pub(super) const ENDED: f64 = 0.25;
 pub(super) const PART_OF_LARGEST: i64 = 5;
 /// The least change that a diff lists, in bytes.
 pub const MIN_LISTED: u64 = 16 << 10;
+/// An object is old after three collections.
+const MIN_COLLECTIONS: u64 = 3;
 /// The root of all threads.
 const THREADS: &str = "(threads)";
 
@@ -37,6 +43,25 @@ pub(super) fn root_slows_down(diff: Changes<'_>, class: &ClassChange) -> bool {
         && times.len() > MIN_SNAPSHOTS
         && !slows_down(class.growing_objects(), &times)
         && class.kept_by_objects.as_ref().is_some_and(|objects| slows_down(objects, &times))
+}
+
+/// Returns true if the root of a class keeps more objects at no steady rate: those in use are retained, too, and become old in jumps.
+/// Without enough collections, what a root keeps is not known.
+pub(super) fn root_is_uneven(diff: Changes<'_>, class: &ClassChange) -> bool {
+    let root = class.kept_by.as_deref().map(root_of);
+    let times = times_of_ages(diff);
+    has_more_objects(class)
+        && diff.points.windows(2).all(|pair| grows_old(&pair[0], &pair[1]))
+        && diff.kept.iter().filter(|row| root == Some(&row.root)).any(|row| {
+            row.latest_change
+                .is_some_and(|latest| !is_steady(&rates_with_latest(&row.objects, latest, &times)))
+        })
+}
+
+/// Returns true if there were enough collections between two snapshots for objects to become old.
+fn grows_old(before: &DiffPoint, after: &DiffPoint) -> bool {
+    let collections = after.collections.zip(before.collections);
+    collections.is_some_and(|(after, before)| after.saturating_sub(before) >= MIN_COLLECTIONS)
 }
 
 /// The same for the class that a root keeps most of.
@@ -64,8 +89,7 @@ fn growing_roots<'a>(diff: Changes<'a>, least: i64) -> impl Iterator<Item = &'a 
 /// `None` if the growth slows down, or was observed too shortly.
 fn verdict_on_root(diff: Changes<'_>, row: &KeptChange) -> Option<DiffVerdict> {
     // The objects of a snapshot are compared with the next one, so the last one has no number.
-    let points = diff.points.iter().filter(|point| point.has_ages());
-    let all_times: Vec<u64> = points.map(|point| point.unix_ms).collect();
+    let all_times = times_of_ages(diff);
     let times = &all_times[..row.objects.at.len().min(all_times.len())];
     let seconds = times.last()?.saturating_sub(*times.first()?) as f64 / 1e3;
     if seconds < MIN_SECONDS {
@@ -76,17 +100,13 @@ fn verdict_on_root(diff: Changes<'_>, row: &KeptChange) -> Option<DiffVerdict> {
     let (kind, doubt, confidence) = match course(&row.objects, times) {
         Course::Steady if is_in_use => (DiffKind::Growth, Some(Doubt::Unproven), Confidence::Low),
         // Which of the last objects will stay is not known yet, but if there are hardly more of them, the growth has ended.
-        Course::Steady if has_ended(row, &all_times) => {
+        Course::Steady if has_ended(row, &all_times) || may_be_chance(row) => {
             (DiffKind::Growth, Some(Doubt::Uneven), Confidence::Low)
         }
         Course::Steady if fills_up(diff, row) => {
             (DiffKind::Growth, Some(Doubt::Unproven), Confidence::Low)
         }
-        Course::Steady
-            if times.len() > MIN_SNAPSHOTS
-                && diff.seconds >= SURE_SECONDS
-                && !slows_down(&row.objects, times) =>
-        {
+        Course::Steady if diff.seconds >= SURE_SECONDS && is_sure(row, &all_times) => {
             (DiffKind::ManagedLeak, None, Confidence::High)
         }
         Course::Steady => (DiffKind::ManagedLeak, None, Confidence::Medium),
@@ -99,10 +119,29 @@ fn verdict_on_root(diff: Changes<'_>, row: &KeptChange) -> Option<DiffVerdict> {
         cause: largest(diff, Part::Managed),
         class: row.class.clone(),
         root: Some(row.root.clone()),
+        bytes_per_hour: row.bytes_per_hour.map_or(verdict.bytes_per_hour, |rate| Some(rate.mean)),
         doubt,
         confidence,
         ..verdict
     })
+}
+
+/// Returns true if the interval of the rate of what a root keeps begins with nothing.
+fn may_be_chance(row: &KeptChange) -> bool {
+    row.objects_per_hour.is_some_and(|rate| rate.low <= 0.0)
+}
+
+/// The times of the snapshots that show ages, in milliseconds.
+fn times_of_ages(diff: Changes<'_>) -> Vec<u64> {
+    let points = diff.points.iter().filter(|point| point.has_ages());
+    points.map(|point| point.unix_ms).collect()
+}
+
+/// Returns true if what a root keeps grew as fast in the last interval as before, after at least two others.
+fn is_sure(row: &KeptChange, times: &[u64]) -> bool {
+    let Some(latest) = row.latest_change else { return false };
+    let rates = rates_with_latest(&row.objects, latest, times);
+    rates.len() >= MIN_SNAPSHOTS && is_steady(&rates) && !end_slower(&rates)
 }
 
 /// Returns true if the number of a root's old objects hardly grew between the last two snapshots, compared with what the root keeps, or if

@@ -2,7 +2,7 @@
 
 use diagnosis::{
     has_more_objects, kept_besides, native_besides, native_blocks_of_verdict,
-    native_owner_of_verdict, open_native_blocks, slow_root_besides,
+    native_owner_of_verdict, open_native_blocks, slow_root_besides, steady_root_besides,
 };
 use formats::{
     ClassChange, Confidence, Diff, DiffKind, DiffPoint, Doubt, KeptChange, KeptNative, Subject,
@@ -11,7 +11,7 @@ use formats::{
 use ledger::{Cause, Count, Size};
 
 use super::subject::{kept, kept_native, largest_code, of_verdict};
-use super::{MIN_CHANGE, longer, signed, signed_count, steady_root, unread};
+use super::{MIN_CHANGE, longer, signed, signed_count, unread};
 use crate::words::counted;
 
 /// Growth that was observed for a shorter time is given per minute; in hours.
@@ -70,8 +70,8 @@ pub(super) fn evidence(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> 
         ));
     }
     // What the verdict says itself is not said again.
-    let is_told = steady_root(diff).is_some();
-    evidence.extend(kept_besides(diff).filter(|_| !is_told).map(keeps_more));
+    let told = steady_root_besides(diff).map(|row| &row.root);
+    evidence.extend(kept_besides(diff).filter(|row| told != Some(&row.root)).map(keeps_more));
     // Beside growth, what is too little for that of other roots is no news.
     let nothing_grew = matches!(verdict.kind, DiffKind::Stable | DiffKind::Shrank);
     if let Some(row) = slow_root_besides(diff).filter(|_| nothing_grew) {
@@ -282,11 +282,8 @@ fn steps(values: &Trajectory, points: &[&DiffPoint], shown: fn(i64) -> String) -
 /// The intervals of the rates of what a root keeps; `None` for too few snapshots.
 fn interval(diff: &Diff, kept: &KeptChange) -> Option<String> {
     let (objects, bytes) = kept.objects_per_hour.zip(kept.bytes_per_hour)?;
-    let (unit, units) = match diff.seconds / 3600.0 {
-        ..MIN_HOURS => ("min", 60.0),
-        _ => ("h", 1.0),
-    };
-    let number = |it: f64| (it / units).round() as u64;
+    let (unit, parts) = unit_of_kept(diff);
+    let number = |it: f64| (it / parts).round() as u64;
     Some(format!(
         "95 % interval of what stays: {} to {} objects/{unit}, about {} to {}/{unit}",
         Count(number(objects.low)),
@@ -294,6 +291,11 @@ fn interval(diff: &Diff, kept: &KeptChange) -> Option<String> {
         Size(number(bytes.low)),
         Size(number(bytes.high)),
     ))
+}
+
+/// The unit of the rates of what a root keeps, and its number in an hour.
+fn unit_of_kept(diff: &Diff) -> (&'static str, f64) {
+    if diff.seconds / 3600.0 < MIN_HOURS { ("min", 60.0) } else { ("h", 1.0) }
 }
 
 /// The rates of growth, per minute if it was observed for some minutes only: that of objects, if their number grew, and that
@@ -304,6 +306,15 @@ pub(super) fn rates(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> {
         return vec![Size(change.max(0) as u64).to_string()];
     }
     let kept = kept(diff);
+    // The mean that has an interval in the evidence.
+    if let Some((objects, bytes)) = kept.and_then(|it| it.objects_per_hour.zip(it.bytes_per_hour)) {
+        let (unit, parts) = unit_of_kept(diff);
+        let number = |it: f64| (it.max(0.0) / parts).round() as u64;
+        return vec![
+            format!("{} objects/{unit}", Count(number(objects.mean))),
+            format!("about {}/{unit}", Size(number(bytes.mean))),
+        ];
+    }
     // The last snapshot has no number of what is kept: there is no later one.
     let points = points(diff);
     let numbers = kept.map(|kept| &kept.objects);
