@@ -54,6 +54,22 @@ pub(crate) struct CollectorLayout {
     pub(crate) counts: Option<(u64, u64)>,
 }
 
+impl CollectorLayout {
+    /// The place of the flags of the collector whose number of minor collections is at `minor`; `None` if that is unknown, or if no flags
+    /// are there.
+    pub(crate) fn flags_by_count(self, memory: &dyn Memory, minor: Address) -> Option<Address> {
+        let start = minor.0.checked_sub(self.counts?.0)?;
+        let flags = Address(start.checked_add(self.flags)?);
+        let is_it = memory.read_u32(flags).is_ok_and(|it| it >> self.flag_count == 0);
+        is_it.then_some(flags)
+    }
+
+    /// Returns true if these flags are of a collector that marks objects.
+    pub(crate) fn is_marking(flags: u32) -> bool {
+        flags & MODE == MARKING
+    }
+}
+
 impl Collector {
     /// Reads the state from the structure of an object space, which begins at `at`; `None` if the layout is unknown or implausible.
     #[must_use]
@@ -132,6 +148,36 @@ impl Interpreter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_flags_are_before_the_numbers_of_collections() {
+        struct Flags(Address, u32);
+        impl Memory for Flags {
+            fn read(&self, at: Address, into: &mut [u8]) -> usize {
+                if at != self.0 {
+                    return 0;
+                }
+                into.copy_from_slice(&self.1.to_le_bytes()[..into.len()]);
+                into.len()
+            }
+        }
+        const START: u64 = 0x10_0000;
+        for (version, minor, flags) in
+            [("2.7.4", 376, 16), ("3.1.2", 384, 16), ("3.3.8", 1336, 16), ("3.4.9", 952, 20)]
+        {
+            let interpreter = Interpreter::for_tests(version, Address(0)..Address(0));
+            let layout = interpreter.collector_layout(Some(1 << 10)).unwrap();
+            let flags = Address(START + flags);
+            let found =
+                |minor: u64, bits: u32| layout.flags_by_count(&Flags(flags, bits), Address(minor));
+            assert_eq!(found(START + minor, 0x21), Some(flags), "{version}");
+            // They are no flags, or elsewhere.
+            assert_eq!(found(START + minor, 1 << 20), None);
+            assert_eq!((found(START, 1), found(8, 1)), (None, None));
+        }
+        let modes = [0x20, 0x21, 0x22].map(CollectorLayout::is_marking);
+        assert_eq!(modes, [false, true, false]);
+    }
 
     #[test]
     fn only_variables_that_the_release_knows_keep_slots() {

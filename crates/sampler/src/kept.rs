@@ -255,6 +255,11 @@ impl KeptSampler {
         }
         let slots: Vec<Address> = sightings.iter().map(|it| it.slot).collect();
         let Some((counts, contents)) = self.looks.at(&self.image, &slots) else { return };
+        self.majors.add(counts);
+        let may_be_marking = || self.majors.may_be_latest(tick.collections);
+        if tick.is_marking.unwrap_or_else(may_be_marking) {
+            return;
+        }
         ruby::credit_callers(&mut sightings, |index| contents[index].is_some_and(|it| it.age == 0));
         let mut begun = Vec::new();
         for (sighting, contents) in sightings.into_iter().zip(contents) {

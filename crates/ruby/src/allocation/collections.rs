@@ -1,6 +1,7 @@
 use image::{Image, Memory};
 use linux::Address;
 
+use crate::collector::CollectorLayout;
 use crate::layout::page_finder::{words_around, words_around_start};
 use crate::object_space::ObjectSpace;
 use crate::word::word;
@@ -13,6 +14,8 @@ const MAX_COUNT: u64 = 1 << 40;
 const MIN_GROWTHS: u64 = 6;
 /// The looks in succession at which numbers may not agree.
 const MAX_MISSES: u32 = 3;
+/// An offset of the first heap.
+const ANY_HEAP: u64 = 1 << 10;
 /// A process has one such place. If there are more candidates than this, none is accepted.
 const MAX_PLACES: usize = 1 << 12;
 
@@ -22,6 +25,8 @@ const MAX_PLACES: usize = 1 << 12;
 pub struct Collections {
     minor: Address,
     all: Address,
+    /// The place of the collector's flags; `None` if it is unknown for this release.
+    flags: Option<Address>,
 }
 
 /// The numbers at one instant.
@@ -45,6 +50,8 @@ pub struct CollectionsSearch {
     places: Vec<Numbers>,
     /// True once a place was added that was none at the beginning.
     has_later: bool,
+    /// The layout of this release; `None` if it is unknown.
+    layout: Option<CollectorLayout>,
 }
 
 /// A place that may be that of the numbers.
@@ -63,7 +70,7 @@ struct Numbers {
 impl Collections {
     /// The numbers at these places.
     pub(crate) fn at(minor: Address, all: Address) -> Self {
-        Self { minor, all }
+        Self { minor, all, flags: None }
     }
 
     /// Reads the numbers; `None` if they cannot be read, or do not agree, as for a moment when a collection begins.
@@ -81,6 +88,11 @@ impl Collections {
     pub(crate) fn all(self) -> Address {
         self.all
     }
+
+    /// The place of the flags that [`CollectorLayout::is_marking`] reads.
+    pub(crate) fn flags(self) -> Option<Address> {
+        self.flags
+    }
 }
 
 impl CollectionsSearch {
@@ -90,7 +102,10 @@ impl CollectionsSearch {
         let head = space.collector_address?;
         let start = words_around_start(image, head)?;
         let words = words_around(image, head);
-        Some(Self { start, words: words.len(), places: places(&words), has_later: false })
+        // The distance between its fields is the same wherever the first heap is.
+        let layout = space.interpreter.collector_layout(Some(ANY_HEAP));
+        let (words, places) = (words.len(), places(&words));
+        Some(Self { start, words, places, has_later: false, layout })
     }
 
     /// Looks at the words of the process again. Returns the place if its sum was right each time, and has grown, and no other one
@@ -121,7 +136,11 @@ impl CollectionsSearch {
         let is_alone = other == 0 && !self.has_later
             || best.growths >= MIN_GROWTHS && best.growths >= 2 * other;
         let place = |index: usize| self.start.offset(index as u64 * 8);
-        is_alone.then(|| Collections { minor: place(best.minor), all: place(best.all) })
+        is_alone.then(|| {
+            let minor = place(best.minor);
+            let flags = self.layout.and_then(|layout| layout.flags_by_count(memory, minor));
+            Collections { minor, all: place(best.all), flags }
+        })
     }
 
     /// Adds the places that were none so far: the number of major collections is 0 in a process that has run for a short time.
@@ -174,7 +193,7 @@ mod tests {
 
     fn search(words: &[u64]) -> CollectionsSearch {
         let (start, words, places) = (Address(0x1000), words.len(), places(words));
-        CollectionsSearch { start, words, places, has_later: false }
+        CollectionsSearch { start, words, places, has_later: false, layout: None }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use linux::bpf::{Assembler, LOCALS, POINTER, RECORD, RECORD_HEADER};
 use crate::allocation::collections::Collections;
 use crate::allocation::free_lists::{FreeLists, Order, Place};
 use crate::backtrace::{ContextPath, CopiedStack, Holder, RunningStacks, write_after};
+use crate::collector::CollectorLayout;
 use crate::word::{word, words};
 
 /// The place of the address of the lists before a record begins.
@@ -26,10 +27,11 @@ const RECENT_SLOTS: u64 = 64;
 const MAX_SIGHTINGS: usize = 64;
 /// The words of a tick that refer to new objects, at most.
 const MAX_WORDS: usize = 256;
-/// The places in a record: the number of collections, the instruction, the registers, and the lists.
+/// The places in a record: the number of collections, the collector's flags, the instruction, the registers, and the lists.
 const COUNT: i16 = 0;
-const INSTRUCTION: i16 = 8;
-const REGISTERS: i16 = 16;
+const FLAGS: i16 = 8;
+const INSTRUCTION: i16 = 16;
+const REGISTERS: i16 = 24;
 const LISTS: i16 = REGISTERS + 8 * GENERAL_REGISTERS;
 
 /// Writes the program that the kernel runs at a tick, and reads its records.
@@ -44,6 +46,8 @@ pub struct TickProgram {
 pub struct Tick<'a> {
     /// The number of collections at the tick.
     pub collections: u64,
+    /// True if the collector marked objects at the tick; `None` if its state is unknown for this release.
+    pub is_marking: Option<bool>,
     /// The stack at the tick.
     pub stack: CopiedStack,
     program: &'a TickProgram,
@@ -95,6 +99,10 @@ impl TickProgram {
         write_after(code, self.prefix(), |code| {
             code.set_word(R3, self.collections.all().0);
             copy(code, COUNT, 8);
+            if let Some(flags) = self.collections.flags() {
+                code.set_word(R3, flags.0);
+                copy(code, FLAGS, 4);
+            }
             code.load_context(R1, INSTRUCTION_AT);
             code.store(RECORD, RECORD_HEADER + INSTRUCTION, R1);
             for register in 0..GENERAL_REGISTERS {
@@ -122,6 +130,10 @@ impl TickProgram {
         let (own, stack) = record.split_at_checked(self.prefix() as usize)?;
         Some(Tick {
             collections: word(own, COUNT as usize),
+            is_marking: self.collections.flags().map(|_| {
+                let flags = word(own, FLAGS as usize) as u32;
+                CollectorLayout::is_marking(flags)
+            }),
             stack: stacks.copied(image, stack)?,
             program: self,
             lists: &own[LISTS as usize..],

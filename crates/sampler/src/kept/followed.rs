@@ -4,6 +4,10 @@
 //! reachable, which makes it older, and then frees the rest. An object that takes a freed slot has the age 0 until the next
 //! collection, which may make it old at once (if an old object refers to it). So each object must be looked at after each collection that can
 //! have freed it, before the next one begins. Minor collections do not free old objects.
+//!
+//! A major collection marks while the program runs, and frees what became garbage meanwhile, also objects that are younger than its
+//! beginning. Whatever takes their slots then ages with the next collection. So objects that were seen while it marked are not followed; if
+//! the state of the collector is not known, those up to the next collection.
 
 use std::collections::VecDeque;
 
@@ -127,15 +131,23 @@ pub(crate) struct Majors {
     before: Option<CollectionCounts>,
     /// The lowest and the highest number that each group can have.
     bounds: VecDeque<(u64, u64)>,
+    /// Those of the latest group, which are never forgotten.
+    latest: (u64, u64),
 }
 
 impl Majors {
     /// Takes the counts of a look.
     pub(crate) fn add(&mut self, now: CollectionCounts) {
-        if let Some(before) = self.before.replace(now)
+        let before = self.before.replace(now);
+        if before.is_none() {
+            // It may be a major one.
+            self.latest = (now.all, now.all);
+        }
+        if let Some(before) = before
             && now.major > before.major
         {
             let bounds = (before.all.saturating_add(1), now.all);
+            self.latest = bounds;
             let is_full = self.bounds.len() >= MAX_MAJORS;
             match self.bounds.back_mut().filter(|_| is_full) {
                 Some(last) => last.1 = bounds.1,
@@ -148,6 +160,11 @@ impl Majors {
     pub(crate) fn first_after(&self, survived: u64) -> Option<u64> {
         let later = self.bounds.iter().filter(|it| it.1 > survived);
         later.map(|it| it.0.max(survived.saturating_add(1))).min()
+    }
+
+    /// Returns true if the collection with this number may be the latest major one, or one of its group.
+    pub(crate) fn may_be_latest(&self, number: u64) -> bool {
+        (self.latest.0..=self.latest.1).contains(&number)
     }
 
     /// Forgets those up to this collection: all old objects have survived them.
@@ -301,5 +318,24 @@ mod tests {
         assert_eq!(majors.first_after(20), None);
         majors.forget_until(12);
         assert_eq!(majors.first_after(9), Some(16));
+    }
+
+    /// Arrays were "made in Shop#deep", which had dropped others in their slots while a major collection marked: that one freed them, and
+    /// the next one made the kept arrays as old as they would be.
+    #[test]
+    fn an_object_of_the_time_of_a_major_collection_may_be_freed_by_it() {
+        let mut followed = young();
+        assert_eq!(followed.look(11, None, aged(1)), Verdict::Same, "this is another object");
+        let counts = |all, major| CollectionCounts { all, major, compacting: 0 };
+        let mut majors = Majors::default();
+        let mut may_be = |all, major| {
+            majors.add(counts(all, major));
+            majors.forget_until(all);
+            [9, 10, 11, 12, 13].map(|number| majors.may_be_latest(number))
+        };
+        assert_eq!(may_be(9, 3), [true, false, false, false, false], "the first one is not known");
+        assert_eq!(may_be(10, 4), [false, true, false, false, false]);
+        assert_eq!(may_be(11, 4), [false, true, false, false, false]);
+        assert_eq!(may_be(13, 5), [false, false, false, true, true]);
     }
 }
