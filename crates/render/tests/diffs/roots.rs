@@ -466,6 +466,11 @@ fn a_rate_whose_interval_begins_with_nothing_is_no_leak() {
     assert_eq!(diff.kept.as_ref().unwrap()[0].objects_per_hour.unwrap().low, 0.0);
     let verdict = &diff.verdict;
     assert_eq!((verdict.kind, verdict.doubt), (DiffKind::Growth, Some(Doubt::Uneven)));
+    // Rates of 4,050, 2,200 and 2,100 had high confidence, and those of 4,000, 2,400 and 3,600 have a wide interval.
+    let verdict = |kept: [u64; 4]| growth(&(1..5).zip(kept).map(look).collect::<Vec<_>>()).verdict;
+    assert_eq!(verdict([4_000, 8_050, 10_250, 12_350]).kind, DiffKind::Growth);
+    let leak = verdict([4_000, 8_000, 10_400, 14_000]);
+    assert_eq!((leak.kind, leak.confidence), (DiffKind::ManagedLeak, Confidence::Medium));
 }
 
 /// "Managed leak: Hash", of three snapshots of Redmine under a steady load: requests that ran had more Hashes.

@@ -21,6 +21,9 @@ pub(super) const ENDED: f64 = 0.25;
 pub(super) const PART_OF_LARGEST: i64 = 5;
 /// The least change that a diff lists, in bytes.
 pub const MIN_LISTED: u64 = 16 << 10;
+/// The part of the mean rate below which the begin of its interval shows no growth, and that from which on the rate is sure.
+const CHANCE: f64 = 0.1;
+const SURE: f64 = 0.5;
 /// An object is old after three collections.
 const MIN_COLLECTIONS: u64 = 3;
 /// The root of all threads.
@@ -126,9 +129,9 @@ fn verdict_on_root(diff: Changes<'_>, row: &KeptChange) -> Option<DiffVerdict> {
     })
 }
 
-/// Returns true if the interval of the rate of what a root keeps begins with nothing.
+/// Returns true if the interval of the rate of what a root keeps begins with nearly nothing.
 fn may_be_chance(row: &KeptChange) -> bool {
-    row.objects_per_hour.is_some_and(|rate| rate.low <= 0.0)
+    row.objects_per_hour.is_some_and(|rate| rate.low <= CHANCE * rate.mean)
 }
 
 /// The times of the snapshots that show ages, in milliseconds.
@@ -141,7 +144,8 @@ fn times_of_ages(diff: Changes<'_>) -> Vec<u64> {
 fn is_sure(row: &KeptChange, times: &[u64]) -> bool {
     let Some(latest) = row.latest_change else { return false };
     let rates = rates_with_latest(&row.objects, latest, times);
-    rates.len() >= MIN_SNAPSHOTS && is_steady(&rates) && !end_slower(&rates)
+    let is_precise = row.objects_per_hour.is_none_or(|rate| rate.low >= SURE * rate.mean);
+    rates.len() >= MIN_SNAPSHOTS && is_steady(&rates) && !end_slower(&rates) && is_precise
 }
 
 /// Returns true if the number of a root's old objects hardly grew between the last two snapshots, compared with what the root keeps, or if
