@@ -17,7 +17,9 @@ use crate::{naming, terminal};
 /// The defaults of `--every` and `--times` for one process.
 const EVERY: Duration = Duration::from_secs(60);
 const TIMES: u32 = 4;
-/// The longest wait for another tracer, such as an agent that captures the process, before each snapshot but the first.
+/// The longest waits for another tracer, such as an agent that captures the process: before the first snapshot, when a debugger is as
+/// likely, and before each later one.
+const FIRST_WAIT_FOR_TRACER: Duration = Duration::from_secs(5);
 const WAIT_FOR_TRACER: Duration = Duration::from_secs(30);
 
 pub(crate) const EXAMPLES: &str = "\
@@ -113,6 +115,9 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     let mut profile = None;
     let snapshots = match &names[..] {
         [(_, SourceName::Process(name))] => {
+            if let ProcessName::Pid(pid) = *name {
+                wait_until_untraced(pid, FIRST_WAIT_FOR_TRACER);
+            }
             // Another process may have that name later.
             let target = naming::process(name.clone())?;
             let pid = target.pid();
@@ -122,9 +127,8 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
             // The next capture needs all rights again.
             let earlier = Sandbox::of_analyses(how.sandbox);
             watch(arguments, |number| {
-                if number > 1 {
-                    wait_until_untraced(pid, WAIT_FOR_TRACER);
-                }
+                let longest = if number > 1 { WAIT_FOR_TRACER } else { FIRST_WAIT_FOR_TRACER };
+                wait_until_untraced(pid, longest);
                 let is_last = number == arguments.times();
                 let progress = Progress::new();
                 if let Some(lines) = lines.take_if(|_| is_last) {

@@ -2,7 +2,7 @@
 //! request. The times between the snapshots are set afterwards, so that no test depends on them.
 
 use std::fs;
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use formats::{Confidence, Diff, DiffKind, Doubt, Report, Snapshot, Subject};
@@ -603,4 +603,25 @@ fn healthy_programs_under_load_are_no_leak() {
     assert!(programs.lines().count() >= 10, "{programs}");
     let leaks: Vec<_> = programs.lines().flat_map(|it| leaks_of_healthy(it, "250")).collect();
     assert!(leaks.is_empty(), "{leaks:#?}");
+}
+
+/// "process 4242 is being traced": a capture of an agent, a recording or another `diff` ended it before its first snapshot.
+#[test]
+fn a_diff_waits_for_another_capture_before_its_first_snapshot() {
+    let target = Target::bare_ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let frozen = image::freeze(target.pid(), linux::PATIENCE).unwrap();
+    let mut child = rbloat()
+        .args(["diff", &target.pid().to_string(), "--times", "2", "--every", "1s", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It does not end.
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(child.try_wait().unwrap().is_none(), "{:?}", child.wait_with_output());
+    frozen.thaw().unwrap();
+    let output = child.wait_with_output().unwrap();
+    let diff: Diff = crate::document(&output.stdout);
+    assert_eq!(diff.points.len(), 2, "{output:?}");
+    assert!(target.finish());
 }
