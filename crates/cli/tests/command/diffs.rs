@@ -44,7 +44,7 @@ fn set_hour(kept: &Kept, hours: u64) {
 }
 
 /// The same in milliseconds.
-fn set_time(kept: &Kept, ms: u64) {
+pub(crate) fn set_time(kept: &Kept, ms: u64) {
     let mut snapshot = kept.read();
     snapshot.report.capture.unix_ms = 1_700_000_000_000 + ms;
     snapshot.report.process.uptime_ms = Some(60_000 + ms);
@@ -573,36 +573,6 @@ fn growth_beyond_a_limit_has_an_exit_status() {
     unread.args(["diff", &before, &after, "--fail-over", "10MiB"]).stdout(writer);
     assert_eq!(unread.status().unwrap().code(), Some(7));
     assert!(target.finish());
-}
-
-/// Each verdict on four snapshots in a row of a healthy program that does so many rounds between two of them.
-fn leaks_of_healthy(program: &str, rounds: &str) -> Vec<impl std::fmt::Debug + use<>> {
-    let mut target = Target::scenario("kept/steady", &[program]);
-    let looks: Vec<Kept> = (0..7)
-        .map(|number| {
-            target.tell(rounds);
-            target.next_truth();
-            let kept = Kept::of(target.pid());
-            set_time(&kept, number * 60_000);
-            kept
-        })
-        .collect();
-    let diffs = looks.windows(4).map(diff);
-    let is_leak = |diff: &Diff| {
-        use DiffKind::{CodeLeak, ManagedLeak, NativeLeak};
-        matches!(diff.verdict.kind, ManagedLeak | NativeLeak | CodeLeak)
-    };
-    diffs.filter(is_leak).map(|it| (program.to_owned(), it.verdict, it.kept)).collect()
-}
-
-/// Full caches, pools, queues that drain, and code that is loaded or compiled.
-#[test]
-fn healthy_programs_under_load_are_no_leak() {
-    let output = testkit::scenario("kept/steady").arg("--list").output().unwrap();
-    let programs = String::from_utf8(output.stdout).unwrap();
-    assert!(programs.lines().count() >= 10, "{programs}");
-    let leaks: Vec<_> = programs.lines().flat_map(|it| leaks_of_healthy(it, "250")).collect();
-    assert!(leaks.is_empty(), "{leaks:#?}");
 }
 
 /// "process 4242 is being traced": a capture of an agent, a recording or another `diff` ended it before its first snapshot.

@@ -1,10 +1,12 @@
 //! The report on an ordinary process.
 
-use formats::Report;
+use formats::{Diff, DiffKind, Report};
 use ledger::{Cause, CauseGroup, Size};
 use testkit::Target;
 
+use crate::diffs::{diff, set_time};
 use crate::report;
+use crate::snapshots::Kept;
 
 /// The bytes of some groups of causes.
 fn sum(report: &Report, groups: &[CauseGroup]) -> u64 {
@@ -99,4 +101,34 @@ fn a_root_with_most_of_a_small_process_is_named() {
         format!("objects that hold {} begin with Cache::STORE. The program", Size(bytes));
     assert!(summary.contains(&expected), "{summary}");
     assert!(target.finish());
+}
+
+/// Each verdict on four snapshots in a row of a healthy program that does so many rounds between two of them.
+fn leaks_of_healthy(program: &str, rounds: &str) -> Vec<impl std::fmt::Debug + use<>> {
+    let mut target = Target::scenario("kept/steady", &[program]);
+    let looks: Vec<Kept> = (0..7)
+        .map(|number| {
+            target.tell(rounds);
+            target.next_truth();
+            let kept = Kept::of(target.pid());
+            set_time(&kept, number * 60_000);
+            kept
+        })
+        .collect();
+    let diffs = looks.windows(4).map(diff);
+    let is_leak = |diff: &Diff| {
+        use DiffKind::{CodeLeak, ManagedLeak, NativeLeak};
+        matches!(diff.verdict.kind, ManagedLeak | NativeLeak | CodeLeak)
+    };
+    diffs.filter(is_leak).map(|it| (program.to_owned(), it.verdict, it.kept)).collect()
+}
+
+/// Full caches, pools, queues that drain, and code that is loaded or compiled.
+#[test]
+fn healthy_programs_under_load_are_no_leak() {
+    let output = testkit::scenario("kept/steady").arg("--list").output().unwrap();
+    let programs = String::from_utf8(output.stdout).unwrap();
+    assert!(programs.lines().count() >= 10, "{programs}");
+    let leaks: Vec<_> = programs.lines().flat_map(|it| leaks_of_healthy(it, "250")).collect();
+    assert!(leaks.is_empty(), "{leaks:#?}");
 }
