@@ -77,15 +77,15 @@ module Programs
     end
   end
 
-  # A peak of the load that is higher than all before needs one more connection.
+  # A peak of the load that is higher than all before needs one more connection, up to a limit.
   program(:connection_pool) do |number|
     busy = 1
-    busy += 1 while RANDOM.rand < 0.7
+    busy += 1 while busy < 8 && RANDOM.rand < 0.7
     Healthy::POOL << Healthy::Connection.new(number, "b" * 65_536, {}) if busy > Healthy::POOL.size
     Healthy::POOL.first(busy).each do |it|
-      key = popular(100)
+      key = popular(20)
       it.statements[key] ||= "SELECT #{key} FROM pages WHERE title = ?" * 20
-      it.statements.shift if it.statements.size > 50
+      it.statements.shift if it.statements.size > 10
     end
   end
 
