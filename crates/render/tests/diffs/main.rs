@@ -1,16 +1,16 @@
 //! Verdicts of `rbloat diff` on reports whose numbers the test sets.
 
 mod blocks;
+mod code;
 mod pins;
 mod roots;
 mod words;
 
 use diagnosis::growth;
 use formats::{
-    CaptureMethod, Class, Confidence, Diff, DiffKind, Doubt, Interpreter, InterpreterPart, KeptBy,
-    Report, Snapshot, Unread,
+    CaptureMethod, Class, Confidence, Diff, DiffKind, Doubt, KeptBy, Report, Snapshot, Unread,
 };
-use ledger::{Area, AreaKind, Cause, Columns, InterpreterKind, MapRoot, MapRoots, MemoryMap};
+use ledger::{Area, AreaKind, Cause, Columns, MapRoot, MapRoots, MemoryMap};
 use linux::Address;
 use render::words::diff_verdict;
 
@@ -28,11 +28,12 @@ fn look(hour: u64, change: impl FnOnce(&mut Report)) -> (String, Snapshot) {
     (format!("look at {hour}"), Snapshot { report, memory_map })
 }
 
-/// The memory map of a process whose only old objects are the `Session`s. Earlier sessions stay at their addresses.
+/// The memory map of a process whose only old objects are the `Session`s, or the iseqs. Earlier ones stay at their addresses.
 fn old_objects(report: &Report) -> MemoryMap {
     const OLD_SLOT: u8 = 7;
     let owners = report.owners.as_deref().unwrap_or_default();
-    let Some(owner) = owners.iter().position(|owner| owner.owner == "Session") else {
+    let is_old = |name: &str| ["Session", "(imemo_iseq)"].contains(&name);
+    let Some(owner) = owners.iter().rposition(|owner| is_old(&owner.owner)) else {
         return MemoryMap::default();
     };
     let count = owners[owner].objects as usize;
@@ -491,33 +492,6 @@ fn free_memory_that_grows_is_retention_and_code_that_grows_steadily_is_no_warm_u
     let less = [1, 2]
         .map(|hour| look(hour, |report| grow(report, "malloc.unreturned", (3 - hour) * 90 * MIB)));
     assert_eq!(growth(&less).verdict.kind, DiffKind::Shrank);
-}
-
-/// "The program still loads code, defines classes or methods again and again": these were records of GC::Profiler.
-#[test]
-fn records_of_the_gc_that_grow_are_no_code() {
-    let growing = |kind| {
-        [1, 2, 3].map(|hour| {
-            look(hour, |report| {
-                grow(report, "ruby.vm", hour * 20 * MIB);
-                let part = InterpreterPart {
-                    kind,
-                    objects: 0,
-                    slot_bytes: 0,
-                    resident_bytes: hour * 20 * MIB,
-                };
-                report.interpreter =
-                    Some(Interpreter { kinds: vec![part], gems: None, files: None });
-            })
-        })
-    };
-    let of_gc = growth(&growing(InterpreterKind::Other));
-    assert_eq!(of_gc.verdict.doubt, Some(Doubt::Unproven), "{:?}", of_gc.verdict);
-    let words = diff_verdict(&of_gc).summary;
-    assert!(words.contains("most of it the virtual machine, environments"), "{words}");
-    assert!(!words.contains("loads code"), "{words}");
-    let of_code = growth(&growing(InterpreterKind::Methods));
-    assert_eq!(of_code.verdict.doubt, Some(Doubt::CodeIsLoaded), "{:?}", of_code.verdict);
 }
 
 /// "Too early to tell … another snapshot, later, should have no higher RSS", of segments that are mapped again and again: the kernel

@@ -191,6 +191,8 @@ impl<'a> Largest<'a> {
             (Subject::Native, None) => {
                 !owners_unknown && native_owner(diff).is_some() && self.has_lasting_blocks(diff)
             }
+            // The memory of code counts with its garbage.
+            (Subject::Code, Some(class)) if is_mostly_garbage(class) => false,
             (_, Some(class)) if has_more_objects(class) => {
                 let at = &class.growing_objects().at;
                 let grown = at.iter().rev().nth(1).zip(at.first());
