@@ -2,6 +2,7 @@
 
 mod blocks;
 mod lasting;
+mod names;
 mod objects;
 mod paths;
 mod references;
@@ -12,7 +13,7 @@ mod tests;
 
 use std::collections::{HashMap, HashSet};
 
-use lasting::{lasting_classes, without_anonymous_class};
+use lasting::lasting_classes;
 pub(crate) use objects::ObjectReferences;
 use paths::Level;
 pub(crate) use paths::{Paths, Reach};
@@ -26,8 +27,7 @@ use crate::interpreter::Gem;
 use crate::ownership::bits::Bits;
 use crate::ownership::dominators::Digraph;
 use crate::ownership::graph::PointerGraph;
-use crate::ownership::names::{ObjectCode, ObjectName, ObjectNames, PARTS};
-use crate::ownership::owner::{MEMORY_OF_EXTENSIONS, THREAD_LOCALS};
+use crate::ownership::names::{ObjectCode, ObjectNames};
 use crate::ownership::root_memory::Root;
 use crate::ownership::table::{ANONYMOUS_CLASS, OwnerTable};
 use crate::ownership::trace::Trace;
@@ -324,27 +324,6 @@ impl<'a> ObjectGraph<'a> {
         self.pointers.roots.get(index as usize).copied()
     }
 
-    /// The name of a root: `Cache::STORE`, `(variables of libpq.so.5)`, `(threads)`.
-    pub(crate) fn root_name(&self, number: u32) -> &str {
-        match self.node(number) {
-            Node::Named(root) => {
-                self.named_roots.get(root as usize).map_or(UNKNOWN, |root| root.name.as_str())
-            }
-            Node::Threads => "(threads)",
-            Node::List(list) => LISTS.get(list as usize).copied().unwrap_or(UNKNOWN),
-            Node::ExtensionMemory => MEMORY_OF_EXTENSIONS,
-            Node::Memory(node) => match self.root_at(node) {
-                Some(Root::Variables(module)) => {
-                    self.variables_of.get(module).map_or(UNKNOWN, String::as_str)
-                }
-                Some(Root::Locals) => THREAD_LOCALS,
-                Some(Root::Stacks | Root::Values) => "(stacks)",
-                None => UNKNOWN,
-            },
-            Node::Everything | Node::Slot(_) => UNKNOWN,
-        }
-    }
-
     /// Returns true for a root that programs know: a constant or a variable, the threads, and lists that programs add to.
     pub(crate) fn is_of_program(&self, root: u32) -> bool {
         match self.node(root) {
@@ -369,41 +348,9 @@ impl<'a> ObjectGraph<'a> {
         }
     }
 
-    /// The parts of the name of a step of paths at a node that is no root and no object; `None` for most blocks. The names of
-    /// variables of threads may differ, as the lines of code do.
-    pub(crate) fn parts_of_step(&self, number: u32) -> Option<[&str; PARTS]> {
-        match self.node(number) {
-            Node::Named(_) => {
-                let name = self.root_name(number);
-                let local = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
-                Some(local.map_or([without_anonymous_class(name), "", ""], |it| ["[", it, "]"]))
-            }
-            Node::Slot(slot) if self.cached_method(slot).is_some() => {
-                Some(["(method cache)", "", ""])
-            }
-            Node::Memory(node) if self.is_message(node) => Some(["(queue)", "", ""]),
-            _ => None,
-        }
-    }
-
     /// Returns true for a block with messages that a Ractor has not received yet.
     fn is_message(&self, node: u32) -> bool {
         self.ractor_queues.contains(&node) || self.messages.contains(&node)
-    }
-
-    /// The parts of the name of a root. Roots of one family differ in the second one.
-    pub(crate) fn parts_of_root(&self, number: u32) -> [&str; PARTS] {
-        let name = self.root_name(number);
-        match self.family_of(number) {
-            Some(Family::ConstantsOf(_)) => {
-                let (module, constant) = name.split_at(name.rfind("::").map_or(0, |end| end + 2));
-                [module, constant, ""]
-            }
-            Some(Family::VariablesNamed(variable)) => {
-                [variable, &name[..name.len() - variable.len()], ""]
-            }
-            None => [name, "", ""],
-        }
     }
 
     /// The roots that this one is like; `None` for global variables, constants of Object, and roots that are no names.
@@ -511,27 +458,6 @@ impl<'a> ObjectGraph<'a> {
     /// The index of the class of the object in a slot.
     pub(crate) fn class_of(&self, slot: u32) -> Option<u32> {
         self.space.slots.get(slot as usize).map(|it| it.class())
-    }
-
-    /// The name of the object in a slot: of its class, of a thread and its method, or of a Proc's or Method's code.
-    pub(crate) fn object_name(&self, slot: u32) -> &str {
-        self.own_name(slot).map_or_else(|| class_name(self.space, slot), |name| &name.whole)
-    }
-
-    /// The parts of this name.
-    pub(crate) fn parts_of_name(&self, slot: u32) -> [&str; PARTS] {
-        let of_class = || [class_name(self.space, slot), "", ""];
-        self.own_name(slot).map_or_else(of_class, ObjectName::parts)
-    }
-
-    fn own_name(&self, slot: u32) -> Option<&ObjectName> {
-        let is_data = self.space.slots.get(slot as usize)?.kind() == SlotType::DATA;
-        is_data.then(|| self.names.of(slot)).flatten()
-    }
-
-    /// The name of the thread in a slot; `None` for other objects, and for threads that have none.
-    pub(crate) fn thread_name(&self, slot: u32) -> Option<&ObjectName> {
-        self.names.of_thread(slot)
     }
 
     /// The bytes of the slot, or the resident ones of the block, at a node, headers included; 0 for roots.
