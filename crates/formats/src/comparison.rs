@@ -82,7 +82,7 @@ pub struct Run {
     pub minor_faults: u64,
     /// Page faults that read from a disk.
     pub major_faults: u64,
-    /// What the load command printed. `null` without a load.
+    /// The figures that the load command printed. `null` without a load.
     pub load: Option<LoadResult>,
     /// RSS over time.
     pub samples: Vec<RunPoint>,

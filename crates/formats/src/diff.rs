@@ -242,7 +242,7 @@ pub struct WasteChange {
     pub path: String,
     /// The objects that do not use all of their memory.
     pub objects: Trajectory,
-    /// What they requested.
+    /// The bytes that they requested.
     pub bytes: Trajectory,
     /// The part in use.
     pub used_bytes: Trajectory,
@@ -286,7 +286,7 @@ pub struct KeptChange {
     pub bytes: i64,
     /// Objects that the root retained in the second and third snapshot, but not in the first.
     pub newcomers: u64,
-    /// Those of them that all later snapshots have.
+    /// The newcomers that all later snapshots have, too.
     pub kept: u64,
     /// With `--kept`: the objects of the root in the last snapshot that are old and were sampled when they were new, before the
     /// last but one. `null` without `--kept`, and if the process could not be sampled until the last snapshot.
@@ -350,11 +350,11 @@ pub struct KeptNative {
     pub grown_bytes: i64,
     /// Blocks that the second snapshot has and the first does not.
     pub newcomers: u64,
-    /// Those of them that all later snapshots have.
+    /// The newcomers that all later snapshots have, too.
     pub kept: u64,
     /// Of the sizes that grew: blocks that were new in a snapshot before the last.
     pub all_newcomers: u64,
-    /// Those of them that were freed since, or have another size.
+    /// The blocks of `all_newcomers` that were freed since, or have another size.
     pub gone: u64,
     /// Of the sizes that do not count: blocks that the second snapshot has and the first does not, and that all later ones have.
     /// They may stay, or be others at the same addresses.

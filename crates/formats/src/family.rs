@@ -37,7 +37,7 @@ pub struct Family {
     pub identical: Option<IdenticalPages>,
     /// The server, by the command lines. `null` for other programs.
     pub server: Option<FamilyServer>,
-    /// What lets the family share more.
+    /// The steps that let the family share more.
     pub steps: Vec<FamilyStep>,
     /// The control group. `null` without one, and if it could not be found.
     pub group: Option<Group>,
@@ -74,7 +74,7 @@ pub struct FamilyMember {
     pub copied_bytes: u64,
     /// The reasons of its copies, largest first. They add up to `copied_bytes`.
     pub writes: Vec<MemberWrite>,
-    /// How its memory was read. `null` if it could not be captured, for example because it ended before; there is a finding then,
+    /// The capture of its memory. `null` if it could not be captured, for example because it ended before; there is a finding then,
     /// and the exit status is 6.
     pub capture: Option<Capture>,
 }

@@ -30,11 +30,11 @@ pub struct Kept {
     pub major_collections: u64,
     /// The objects of `seen` that stayed: they are old enough, and something but a thread's stack retained them at the end.
     pub samples: u64,
-    /// Those that were there at the end, but not old enough.
+    /// Objects of `seen` that existed at the end, but were not old enough.
     pub younger: u64,
-    /// Those that were garbage at the end, or only in use by a thread.
+    /// Objects of `seen` that were garbage at the end, or only in use by a thread.
     pub unreachable: u64,
-    /// Those that could not be followed, since too many collections followed one another or the heap was compacted.
+    /// Objects of `seen` that could not be followed: too many collections followed one another, or the heap was compacted.
     pub ambiguous: u64,
     /// The objects of `samples` by class and root: named ones first, classes of the program before kinds of internal objects,
     /// then by their growth.
@@ -102,7 +102,7 @@ pub struct KeptRow {
     /// the class and the root. 0 in older documents.
     #[serde(default)]
     pub bytes: u64,
-    /// Whether its lines are named.
+    /// The answer whether its lines are named, or the reason why not.
     pub judgement: KeptJudgement,
     /// The methods that made the samples, the one with most samples first.
     pub lines: Vec<KeptLine>,

@@ -95,7 +95,7 @@ pub const SCHEMA: u32 = 3;
 pub struct Document<T> {
     /// The version of the fields. A later rbloat may add fields. If it renames or removes one, it raises this number.
     pub schema: u32,
-    /// What the document is: the name of its schema.
+    /// The kind of document: the name of its schema.
     pub kind: String,
     /// The result in one sentence, for people. Its wording may change; programs should read the other fields.
     pub summary: String,

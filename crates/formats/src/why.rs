@@ -14,7 +14,7 @@ pub struct Why {
     pub process: ProcessSummary,
     /// The capture, as in a report.
     pub capture: Capture,
-    /// What exists.
+    /// The object, chunk or class.
     pub subject: WhySubject,
     /// For an object or chunk: the shortest path by each of its referrers, the shortest first, at most ten. For a class: the
     /// roots that retain most of its objects, as of an owner. A `path` of `null` is garbage.

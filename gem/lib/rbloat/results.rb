@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What all result sets consist of. `rbloat/results/pg` and `rbloat/results/mysql2` have those of the two libraries.
+# The table and the rows of all result sets. `rbloat/results/pg` and `rbloat/results/mysql2` have those of each library.
 module Rbloat
 end
 

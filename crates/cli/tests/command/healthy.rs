@@ -103,7 +103,7 @@ fn a_root_with_most_of_a_small_process_is_named() {
     assert!(target.finish());
 }
 
-/// Each verdict of a leak on four snapshots in a row of a healthy program, of so many.
+/// Each verdict of a leak on four snapshots in a row of a healthy program. `looks` is the number of all snapshots.
 fn leaks_of_healthy(program: &str, looks: u64) -> Vec<impl std::fmt::Debug + use<>> {
     let mut target = Target::scenario("kept/steady", &[program]);
     let looks: Vec<Kept> = (0..looks)

@@ -58,7 +58,7 @@ pub(crate) fn course(values: &Trajectory, times: &[u64]) -> Course {
     }
 }
 
-/// Returns true for rates of which none is far below the mean, and which do not fall all the time.
+/// Returns true if no rate is far below the mean, and if the rates do not fall all the time.
 pub(super) fn is_steady(rates: &[f64]) -> bool {
     let mean = mean(rates);
     rates.iter().all(|&rate| rate >= STEADY * mean) && !fall(rates)
@@ -69,7 +69,7 @@ pub(super) fn slows_down(values: &Trajectory, times: &[u64]) -> bool {
     end_slower(&rates(values, times))
 }
 
-/// Returns true for rates of which the last one is well below the mean.
+/// Returns true if the last rate is well below the mean.
 pub(super) fn end_slower(rates: &[f64]) -> bool {
     rates.last().is_some_and(|&last| last < SLOWER * mean(rates))
 }

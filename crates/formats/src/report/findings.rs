@@ -170,7 +170,7 @@ pub enum FindingKind {
     },
     /// A layout of Ruby's structures could not be derived.
     RubyLayoutUnknown {
-        /// What is missing or inexact.
+        /// The missing or inexact part.
         part: RubyPart,
     },
     /// The layouts of some types of objects could not be derived, so all of their words count as pointers.

@@ -36,6 +36,6 @@ pub struct ProcessSummary {
     /// The part of them that are pages of files or shared memory. 0 in older documents.
     #[serde(default)]
     pub locked_file_bytes: u64,
-    /// How the process was started and is configured, for `report --fix`.
+    /// The start and the configuration of the process, for `report --fix`.
     pub deployment: Deployment,
 }

@@ -27,7 +27,7 @@ pub struct WasteRow {
     pub kind: WasteKind,
     /// The number of objects that do not use all of their memory.
     pub objects: u64,
-    /// What they requested from malloc (or their slots).
+    /// The bytes that they requested from malloc (or their slots).
     pub bytes: u64,
     /// The part in use.
     pub used_bytes: u64,
@@ -60,7 +60,7 @@ pub struct WasteContents {
     pub copies: Vec<CopiesRow>,
     /// The 20 texts whose copies have most memory, without the text itself.
     pub texts: Vec<TextRow>,
-    /// The 50 largest groups of objects with next to nothing in them.
+    /// The 50 largest groups of objects that are empty or nearly empty.
     pub few: Vec<FewRow>,
     /// The number of strings whose text was not read.
     pub left_out: u64,
@@ -116,7 +116,7 @@ pub struct FewRow {
     pub class: String,
     /// A path that retains them.
     pub path: String,
-    /// What is in them.
+    /// Their contents.
     pub has: FewThings,
     /// The number of objects.
     pub objects: u64,

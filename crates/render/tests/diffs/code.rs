@@ -45,7 +45,7 @@ fn evaluated_code_that_nothing_keeps_is_no_leak() {
     assert_eq!(kind(|iseqs| iseqs - 100), DiffKind::Growth);
 }
 
-/// Adds so many iseqs of 2 KiB of one file, of which a part is garbage.
+/// Adds iseqs of one file, with 2 KiB each. A part of them is garbage.
 fn evaluate(report: &mut Report, iseqs: u64, garbage_of: fn(u64) -> u64) {
     let bytes = iseqs * 2 * 1024;
     grow(report, "ruby.vm", bytes);

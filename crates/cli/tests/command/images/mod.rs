@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::rbloat;
 
-/// What layouts are derived from is in the image, and what the process counted itself.
+/// The image has the memory from which layouts are derived, and agrees with the counts of the process itself.
 struct Process {
     core: PathBuf,
     truth: Value,

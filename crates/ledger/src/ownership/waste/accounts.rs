@@ -226,7 +226,7 @@ impl<'a, K: Copy + Ord + std::hash::Hash, S: Default> Groups<'a, K, S> {
         Some(self.add(slot, bytes, (key, class, root)))
     }
 
-    /// The group with a key, to which it adds an object of so many bytes.
+    /// Adds an object with its bytes to the group with this key, and returns the sums of the group.
     fn add(&mut self, slot: u32, bytes: u64, key: Key<K>) -> &mut S {
         if self.groups.get(self.last).is_none_or(|last| last.key != key) {
             self.last = *self.places.entry(key).or_insert_with(|| {
@@ -353,8 +353,8 @@ struct Sum {
     bytes: u64,
 }
 
-/// The bytes and the root of each copy that something retains. They are found in the order of the slots, since what belongs to neighbours
-/// is near: in the order of the hashes, it takes three times as long.
+/// The bytes and the root of each copy that something retains. They are found in the order of the slots, not of the hashes: the memory of
+/// neighbours is near, and so in the caches of the processor.
 struct RetainedCopies {
     slots: Ranks,
     facts: Vec<(u64, u32)>,
