@@ -2,13 +2,12 @@
 
 use std::fmt::Write;
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use diagnosis::Setting;
 use formats::{
     Comparison, Drawback, FailedRun, Medians, PassedOver, Reason, Recommendation, Spread,
 };
 use ledger::Size;
+use textwrap::core::display_width;
 
 use crate::text::write_wrapped;
 use crate::words;
@@ -76,7 +75,7 @@ fn write_comparison(comparison: &Comparison, width: usize, out: &mut String) -> 
         // The most columns that fit.
         let tables = (1..=rest.len()).rev().map(|count| (count, table(comparison, &rest[..count])));
         let is_narrow = |(count, table): &(usize, String)| {
-            *count == 1 || table.lines().all(|line| line.chars().count() <= width)
+            *count == 1 || table.lines().all(|line| display_width(line) <= width)
         };
         let Some((count, table)) = tables.into_iter().find(is_narrow) else { break };
         writeln!(out, "{table}\n")?;
@@ -98,17 +97,31 @@ fn write_comparison(comparison: &Comparison, width: usize, out: &mut String) -> 
 
 /// A table of some columns.
 fn table(comparison: &Comparison, columns: &[&Column]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN);
-    table.set_header(std::iter::once("setting").chain(columns.iter().map(|it| it.0)));
-    for medians in &comparison.medians {
+    let head = std::iter::once("setting").chain(columns.iter().map(|it| it.0));
+    let row = |medians: &Medians| -> Vec<String> {
         let cells = columns.iter().map(|(_, cell)| cell(medians).unwrap_or_default());
-        table.add_row(std::iter::once(medians.setting.clone()).chain(cells));
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.trim_fmt()
+        std::iter::once(medians.setting.clone()).chain(cells).collect()
+    };
+    let rows: Vec<Vec<String>> = std::iter::once(head.map(str::to_owned).collect())
+        .chain(comparison.medians.iter().map(row))
+        .collect();
+    let width = |column: usize| rows.iter().map(|row| display_width(&row[column])).max();
+    let widths: Vec<usize> = (0..=columns.len()).filter_map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+            let blanks = " ".repeat(width - display_width(cell));
+            if column == 0 { format!(" {cell}{blanks} ") } else { format!(" {blanks}{cell} ") }
+        });
+        format!("|{}|", cells.collect::<Vec<_>>().join("|"))
+    };
+    let rule = widths.iter().enumerate().map(|(column, width)| {
+        let end = if column == 0 { "-" } else { ":" };
+        format!("{}{end}", "-".repeat(width + 1))
+    });
+    let rule = format!("|{}|", rule.collect::<Vec<_>>().join("|"));
+    let mut lines: Vec<_> = rows.iter().map(line).collect();
+    lines.insert(1, rule);
+    lines.join("\n")
 }
 
 /// Returns the recommendation of a comparison in words.

@@ -15,8 +15,8 @@ use crate::made_by::write_made_by;
 use crate::pins::write_pin_changes;
 use crate::rows::{Heads, Row, write_rows};
 use crate::text::{
-    BOLD, DIM, GREEN, RED, YELLOW, align_right, change, changes, clipped, end_with_a_line,
-    mebibytes, table, trimmed, write_parts, write_verdict, write_wrapped,
+    BOLD, DIM, GREEN, RED, YELLOW, change, changes, clipped, end_with_a_line, write_parts,
+    write_verdict, write_wrapped,
 };
 use crate::waste::write_waste_changes;
 use crate::words::{self, signed_count};
@@ -43,13 +43,13 @@ fn write(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
         DiffKind::Difference => BOLD,
     };
     write_verdict(out, style, &words::diff_verdict(diff), width)?;
-    write_causes(diff, out)?;
+    write_causes(diff, out, width)?;
     write_classes(diff, out, width)?;
     write_kept(diff, out, width)?;
     write_kept_native(diff, out, width)?;
     write_owners(diff, out, width)?;
     write_made_by(diff.made_by.as_ref(), out, width)?;
-    write_pin_changes(diff, out)?;
+    write_pin_changes(diff, out, width)?;
     write_waste_changes(diff, out, width)?;
     write_dominators(diff, out, width)
 }
@@ -75,21 +75,17 @@ fn write_head(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     writeln!(out)
 }
 
-fn write_causes(diff: &Diff, out: &mut String) -> std::fmt::Result {
-    let mut causes = table(["CAUSE, MiB", "FIRST", "LAST", "CHANGE"]);
-    let row = |name: &str, series: &Trajectory| {
-        let [first, last] = [series.at.first(), series.at.last()]
-            .map(|bytes| bytes.map_or_else(String::new, |&bytes| mebibytes(bytes)));
-        [name.to_owned(), first, last, change(series.change)]
+fn write_causes(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
+    let row = |(name, bytes): (&str, &Trajectory)| Row {
+        name: name.to_owned(),
+        figures: changes(bytes),
+        ..Row::default()
     };
-    for cause in &diff.causes {
-        if cause.bytes.change.unsigned_abs() >= MIN_LISTED {
-            causes.add_row(row(cause.cause.name(), &cause.bytes));
-        }
-    }
-    causes.add_row(row("RSS", &diff.rss_bytes));
-    align_right(&mut causes, 1..4);
-    writeln!(out, "{}\n", trimmed(&causes))
+    let causes = diff.causes.iter().map(|it| (it.cause.name(), &it.bytes));
+    let causes = causes.filter(|it| it.1.change.unsigned_abs() >= MIN_LISTED);
+    let rows: Vec<_> = causes.chain([("RSS", &diff.rss_bytes)]).map(row).collect();
+    let figures = &["FIRST", "LAST", "CHANGE"];
+    write_rows(out, &Heads { name: "CAUSE, MiB", figures, ..Heads::default() }, &rows, width)
 }
 
 fn write_classes(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
@@ -124,7 +120,7 @@ fn write_classes(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Resul
         name: "CLASS",
         figures: &["OBJECTS", "CHANGE", "SURVIVED", "NEW", "OLD BY NOW", "MiB"],
         note: "RETAINED BY",
-        lead: "retained by ",
+        lead: Some("retained by "),
     };
     write_rows(out, &heads, &shown.into_iter().map(row).collect::<Vec<_>>(), width)
 }
@@ -153,7 +149,7 @@ fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
         name: "KEPT BY",
         figures: &["LASTING", "CHANGE", "NEW IN 2ND", "STILL THERE", "ABOUT MiB"],
         note: "MOST OF IT",
-        lead: "most of it: ",
+        lead: Some("most of it: "),
     };
     let of_few = shown.iter().filter(|it| it.made_by.is_empty()).find_map(|it| it.samples);
     let hint = of_few.map(|samples| {
@@ -202,7 +198,7 @@ fn write_kept_native(diff: &Diff, out: &mut String, width: usize) -> std::fmt::R
         name: "BLOCKS KEPT BY",
         figures: &["LASTING", "CHANGE", "NEW IN 2ND", "STILL THERE", "MiB"],
         note: "CAUSE",
-        lead: "",
+        lead: Some(""),
     };
     write_rows(out, &heads, &shown.into_iter().map(row).collect::<Vec<_>>(), width)
 }
@@ -223,7 +219,7 @@ fn write_dominators(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Re
         name: "RETAINED BY",
         figures: &["FIRST", "LAST", "CHANGE, MiB"],
         note: "",
-        lead: "",
+        lead: Some(""),
     };
     write_rows(out, &heads, &shown.into_iter().map(row).collect::<Vec<_>>(), width)
 }
@@ -250,7 +246,7 @@ fn write_owners(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result
         name: "NATIVE MEMORY OF",
         figures: &["FIRST", "LAST", "CHANGE, MiB"],
         note: "CAUSE",
-        lead: "",
+        lead: Some(""),
     };
     write_rows(out, &heads, &shown.into_iter().map(row).collect::<Vec<_>>(), width)
 }

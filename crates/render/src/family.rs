@@ -12,11 +12,8 @@ use ledger::{Size, Write as Reason, percent};
 
 use crate::report::severity;
 use crate::rows::{Heads, Row, write_rows};
-use crate::text::{BOLD, GREEN, align_right, explained, mebibytes, table, trimmed, write_wrapped};
+use crate::text::{BOLD, DIM, GREEN, mebibytes, write_wrapped};
 use crate::words;
-
-/// Columns before the explanation of a cause.
-const BEFORE_MEANING: usize = 62;
 
 /// The owners of a reason, and the gems and files of late code, that the text shows.
 const MAX_OWNERS: usize = 3;
@@ -69,7 +66,7 @@ fn write(family: &Family, out: &mut String, width: usize) -> std::fmt::Result {
     writeln!(out)?;
     write_causes(family, out, width)?;
     write_members(&family.members, out, width)?;
-    write_group(family, out)?;
+    write_group(family, out, width)?;
     write_copied(family, out, width)?;
     write_late_code(family, out, width)?;
     write_steps(family, out, width)?;
@@ -129,30 +126,34 @@ fn facts(family: &Family) -> Vec<String> {
 }
 
 fn write_causes(family: &Family, out: &mut String, width: usize) -> std::fmt::Result {
-    let mut table = table(["CAUSE", "MiB", "%", "SHARED\nBY ALL", "BY\nSOME", "PRI-\nVATE"]);
-    for row in family.causes.iter().filter(|row| row.total() > 0) {
-        table.add_row([
-            row.cause.name().to_owned(),
+    let row = |row: &FamilyCause| Row {
+        name: row.cause.name().to_owned(),
+        figures: vec![
             mebibytes(row.total()),
             format!("{:.1}", percent(row.total(), family.memory_bytes)),
             mebibytes(row.shared_by_all_bytes),
             mebibytes(row.shared_by_some_bytes),
             mebibytes(row.private_total()),
-            explained(words::meaning(row.cause), width.saturating_sub(BEFORE_MEANING)),
-        ]);
-    }
+        ],
+        note: vec![(DIM, words::meaning(row.cause).to_owned())],
+        ..Row::default()
+    };
+    let mut rows: Vec<_> = family.causes.iter().filter(|row| row.total() > 0).map(row).collect();
     let sum = |of: fn(&FamilyCause) -> u64| mebibytes(family.causes.iter().map(of).sum());
-    let sums = [
-        "memory".into(),
-        mebibytes(family.memory_bytes),
-        "100.0".into(),
-        sum(|row| row.shared_by_all_bytes),
-        sum(|row| row.shared_by_some_bytes),
-        sum(FamilyCause::private_total),
-    ];
-    table.add_row(sums.map(|cell| format!("{BOLD}{cell}{BOLD:#}")));
-    align_right(&mut table, 1..=5);
-    writeln!(out, "{}\n", trimmed(&table))
+    rows.push(Row {
+        style: BOLD,
+        name: "memory".into(),
+        figures: vec![
+            mebibytes(family.memory_bytes),
+            "100.0".into(),
+            sum(|row| row.shared_by_all_bytes),
+            sum(|row| row.shared_by_some_bytes),
+            sum(FamilyCause::private_total),
+        ],
+        note: Vec::new(),
+    });
+    let figures = &["MiB", "%", "SHARED\nBY ALL", "BY\nSOME", "PRI-\nVATE"];
+    write_rows(out, &Heads { name: "CAUSE", figures, ..Heads::default() }, &rows, width)
 }
 
 fn write_members(members: &[FamilyMember], out: &mut String, width: usize) -> std::fmt::Result {
@@ -170,7 +171,7 @@ fn write_members(members: &[FamilyMember], out: &mut String, width: usize) -> st
     };
     let rows: Vec<_> = members.iter().map(row).collect();
     let figures = &["PID", "PARENT", "RSS", "PSS", "PRI-\nVATE", "CO-\nPIED"];
-    write_rows(out, &Heads { name: "", figures, note: "COMMAND", lead: "" }, &rows, width)
+    write_rows(out, &Heads { name: "", figures, note: "COMMAND", lead: Some("") }, &rows, width)
 }
 
 pub(crate) fn processes(count: u64) -> String {
@@ -178,35 +179,34 @@ pub(crate) fn processes(count: u64) -> String {
 }
 
 /// The memory of a control group, from the family's account.
-fn write_group(family: &Family, out: &mut String) -> std::fmt::Result {
+fn write_group(family: &Family, out: &mut String, width: usize) -> std::fmt::Result {
     let (Some(group), Some(parts)) = (&family.group, &family.group_parts) else { return Ok(()) };
     let signed = |bytes: i64| {
         let sign = if bytes < 0 { "-" } else { "" };
         format!("{sign}{}", mebibytes(bytes.unsigned_abs()))
     };
-    let mut table = table(["CONTROL GROUP", "MiB"]);
-    table.add_row(["these Ruby processes".into(), mebibytes(family.memory_bytes)]);
+    let row =
+        |name: &str, figure| Row { name: name.to_owned(), figures: vec![figure], ..Row::default() };
+    let mut rows = vec![row("these Ruby processes", mebibytes(family.memory_bytes))];
     if let Some(bytes) = parts.charged_elsewhere_bytes {
         let charged = signed(-bytes.cast_signed());
-        table.add_row(["their memory that is charged to other groups".into(), charged]);
+        rows.push(row("their memory that is charged to other groups", charged));
     }
     if !parts.others.is_empty() {
         let name = format!("{}, not Ruby (PSS)", processes(parts.others.len() as u64));
         let bytes = words::total(parts.others.iter().map(|it| it.pss_bytes));
-        table.add_row([name, mebibytes(bytes)]);
+        rows.push(row(&name, mebibytes(bytes)));
     }
-    for (name, bytes) in [
-        ("caches of files that no process maps", parts.unmapped_cache_bytes),
-        ("tmpfs and shared memory that no process maps", parts.unmapped_shmem_bytes),
-        ("the kernel: page tables, stacks, buffers", parts.kernel_bytes),
-    ] {
-        table.add_row([name.into(), mebibytes(bytes)]);
-    }
-    table.add_row(["not explained".into(), signed(parts.unexplained_bytes)]);
-    let sum = ["memory".to_owned(), mebibytes(group.usage_bytes)];
-    table.add_row(sum.map(|cell| format!("{BOLD}{cell}{BOLD:#}")));
-    align_right(&mut table, [1]);
-    writeln!(out, "{}\n", trimmed(&table))
+    let of_files = "caches of files that no process maps";
+    let of_tmpfs = "tmpfs and shared memory that no process maps";
+    let of_kernel = "the kernel: page tables, stacks, buffers";
+    rows.push(row(of_files, mebibytes(parts.unmapped_cache_bytes)));
+    rows.push(row(of_tmpfs, mebibytes(parts.unmapped_shmem_bytes)));
+    rows.push(row(of_kernel, mebibytes(parts.kernel_bytes)));
+    rows.push(row("not explained", signed(parts.unexplained_bytes)));
+    rows.push(Row { style: BOLD, ..row("memory", mebibytes(group.usage_bytes)) });
+    let heads = Heads { name: "CONTROL GROUP", figures: &["MiB"], ..Heads::default() };
+    write_rows(out, &heads, &rows, width)
 }
 
 fn write_copied(family: &Family, out: &mut String, width: usize) -> std::fmt::Result {
@@ -226,15 +226,16 @@ fn write_copied(family: &Family, out: &mut String, width: usize) -> std::fmt::Re
         ),
         width,
     )?;
-    let mut table = table(["COPIED", "MiB", "%"]);
     let others = total.saturating_sub(words::total(rows.iter().map(|row| row.bytes)));
     let rows = rows.iter().map(|row| (row.cause.name(), row.bytes));
-    for (name, bytes) in rows.chain([("others", others)]) {
-        let share = format!("{:.1}", percent(bytes, total));
-        table.add_row([name.to_owned(), mebibytes(bytes), share]);
-    }
-    align_right(&mut table, [1, 2]);
-    writeln!(out, "{}\n", trimmed(&table))?;
+    let row = |(name, bytes): (&str, u64)| Row {
+        name: name.to_owned(),
+        figures: vec![mebibytes(bytes), format!("{:.1}", percent(bytes, total))],
+        ..Row::default()
+    };
+    let rows: Vec<_> = rows.chain([("others", others)]).map(row).collect();
+    let heads = Heads { name: "COPIED", figures: &["MiB", "%"], ..Heads::default() };
+    write_rows(out, &heads, &rows, width)?;
     let rows: Vec<_> = family.writes.iter().filter(|row| row.bytes >= SHOWN).collect();
     if rows.is_empty() {
         return Ok(());
@@ -257,7 +258,7 @@ fn write_copied(family: &Family, out: &mut String, width: usize) -> std::fmt::Re
         name: "REASON OF THE COPY",
         figures: &["MiB"],
         note: "CLASSES, MiB",
-        lead: "classes, MiB: ",
+        lead: Some("classes, MiB: "),
     };
     write_rows(out, &heads, &rows, width)
 }
@@ -301,8 +302,12 @@ fn write_late_code(family: &Family, out: &mut String, width: usize) -> std::fmt:
     });
     let files = largest_files.iter().take(MAX_GEMS);
     let files = files.map(|file| row(file.path.clone(), String::new(), file.bytes));
-    let heads =
-        Heads { name: "LOADED AFTER THE FORK", figures: &["FILES", "MiB"], note: "", lead: "" };
+    let heads = Heads {
+        name: "LOADED AFTER THE FORK",
+        figures: &["FILES", "MiB"],
+        note: "",
+        lead: Some(""),
+    };
     write_rows(out, &heads, &gems.chain(files).collect::<Vec<_>>(), width)
 }
 

@@ -8,9 +8,7 @@ use ledger::Size;
 
 use crate::family::{processes, reason};
 use crate::rows::{self, Heads, Row};
-use crate::text::{
-    BOLD, align_right, change, mebibytes, table, trimmed, write_parts, write_wrapped,
-};
+use crate::text::{BOLD, change, changes, mebibytes, write_parts, write_wrapped};
 use crate::words;
 
 /// Smaller changes are not shown, in bytes.
@@ -69,9 +67,9 @@ fn write(diff: &FamilyDiff, out: &mut String, width: usize) -> std::fmt::Result 
     write_members(diff, out, width)?;
     let minutes = diff.seconds / 60.0;
     let writes = diff.writes.iter().map(|row| (reason(row.reason), &row.bytes));
-    write_rows("REASON OF THE COPY, MiB", writes, minutes, out)?;
+    write_rows("REASON OF THE COPY, MiB", writes, minutes, out, width)?;
     let causes = diff.causes.iter().map(|row| (row.cause.name(), &row.bytes));
-    write_rows("PRIVATE MEMORY OF WORKERS, MiB", causes, minutes, out)
+    write_rows("PRIVATE MEMORY OF WORKERS, MiB", causes, minutes, out, width)
 }
 
 /// The time until the limit, or the reason why it is unknown.
@@ -140,7 +138,12 @@ fn write_members(diff: &FamilyDiff, out: &mut String, width: usize) -> std::fmt:
     };
     let rows: Vec<_> = diff.members.iter().map(row).collect();
     let figures = &["PID", "PRIVATE,\nMiB FIRST", "\nLAST", "\nCHANGE", "OF IT\nCOPIED"];
-    rows::write_rows(out, &Heads { name: "", figures, note: "COMMAND", lead: "" }, &rows, width)
+    rows::write_rows(
+        out,
+        &Heads { name: "", figures, note: "COMMAND", lead: Some("") },
+        &rows,
+        width,
+    )
 }
 
 fn write_rows<'a>(
@@ -148,27 +151,22 @@ fn write_rows<'a>(
     rows: impl Iterator<Item = (&'static str, &'a Trajectory)>,
     minutes: f64,
     out: &mut String,
+    width: usize,
 ) -> std::fmt::Result {
-    let mut shown = table([head, "FIRST", "LAST", "CHANGE", "PER MINUTE"]);
-    let mut count = 0;
-    for (name, bytes) in rows.filter(|it| it.1.change.unsigned_abs() >= MIN_BYTES) {
+    let row = |(name, bytes): (&str, &Trajectory)| {
         let per_minute = if minutes > 0.0 {
             change((bytes.change as f64 / minutes) as i64)
         } else {
             String::new()
         };
-        shown.add_row([
-            name.to_owned(),
-            mebibytes(bytes.at.first().copied().unwrap_or(0)),
-            mebibytes(bytes.last()),
-            change(bytes.change),
-            per_minute,
-        ]);
-        count += 1;
-    }
-    if count == 0 {
+        let figures = changes(bytes).into_iter().chain([per_minute]).collect();
+        Row { name: name.to_owned(), figures, ..Row::default() }
+    };
+    let has_changed = |it: &(&str, &Trajectory)| it.1.change.unsigned_abs() >= MIN_BYTES;
+    let rows: Vec<_> = rows.filter(has_changed).map(row).collect();
+    if rows.is_empty() {
         return Ok(());
     }
-    align_right(&mut shown, 1..=4);
-    writeln!(out, "{}\n", trimmed(&shown))
+    let figures = &["FIRST", "LAST", "CHANGE", "PER MINUTE"];
+    rows::write_rows(out, &Heads { name: head, figures, ..Heads::default() }, &rows, width)
 }

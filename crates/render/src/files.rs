@@ -36,7 +36,7 @@ pub(crate) fn write_files(report: &Report, out: &mut String, width: usize) -> st
         name: "FILE, MiB",
         figures: &["RESIDENT", "PRIVATE", "SHARED", "REPEATED"],
         note: "MAPPED",
-        lead: "mapped ",
+        lead: Some("mapped "),
     };
     write_rows(out, &heads, &rows, width)
 }

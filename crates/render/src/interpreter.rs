@@ -1,13 +1,11 @@
 //! The interpreter's own memory as tables.
 
-use std::fmt::Write;
-
 use anstyle::Style;
 use formats::{FileCode, GemCode, Interpreter, InterpreterPart, Report};
 use ledger::{Cause, Count, percent};
 
 use crate::rows::{Heads, Row, write_rows};
-use crate::text::{BOLD, align_right, explained, mebibytes, table, trimmed};
+use crate::text::{BOLD, DIM, mebibytes};
 use crate::words;
 
 /// The least size of the interpreter's memory that a report shows without being asked, in bytes and in percent of RSS.
@@ -15,8 +13,6 @@ const MIN_BYTES: u64 = 16 << 20;
 const MIN_SHARE: f64 = 20.0;
 /// Gems and files that are shown, at most.
 const MAX_ROWS: usize = 10;
-/// Columns of the other cells of a kind.
-const BEFORE_MEANING: usize = 48;
 
 /// Writes the interpreter's memory by kind and by gem if there is much of it. `is_wanted` shows it anyway, and by
 /// file, too.
@@ -43,27 +39,22 @@ pub(crate) fn write_interpreter(
 }
 
 fn write_kinds(interpreter: &Interpreter, out: &mut String, width: usize) -> std::fmt::Result {
-    let mut table = table(["INTERPRETER, MiB", "OBJECTS", "SLOTS", "RESIDENT", ""]);
-    let room = width.saturating_sub(BEFORE_MEANING);
-    for part in &interpreter.kinds {
-        table.add_row([
-            part.kind.name().to_owned(),
-            Count(part.objects).to_string(),
-            mebibytes(part.slot_bytes),
-            mebibytes(part.resident_bytes),
-            explained(words::interpreter_kind(part.kind), room),
-        ]);
-    }
+    let row = |name: &str, objects, slot_bytes, resident_bytes| Row {
+        name: name.to_owned(),
+        figures: vec![Count(objects).to_string(), mebibytes(slot_bytes), mebibytes(resident_bytes)],
+        ..Row::default()
+    };
+    let kinds = interpreter.kinds.iter().map(|part| Row {
+        note: vec![(DIM, words::interpreter_kind(part.kind).to_owned())],
+        ..row(part.kind.name(), part.objects, part.slot_bytes, part.resident_bytes)
+    });
     let sum = |of: fn(&InterpreterPart) -> u64| words::total(interpreter.kinds.iter().map(of));
-    let total = [
-        Cause::RubyVm.name().to_owned(),
-        Count(sum(|part| part.objects)).to_string(),
-        mebibytes(sum(|part| part.slot_bytes)),
-        mebibytes(sum(|part| part.resident_bytes)),
-    ];
-    table.add_row(total.map(|cell| format!("{BOLD}{cell}{BOLD:#}")));
-    align_right(&mut table, 1..=3);
-    writeln!(out, "{}\n", trimmed(&table))
+    let [objects, slots, resident] =
+        [sum(|it| it.objects), sum(|it| it.slot_bytes), sum(|it| it.resident_bytes)];
+    let total = Row { style: BOLD, ..row(Cause::RubyVm.name(), objects, slots, resident) };
+    let rows: Vec<_> = kinds.chain([total]).collect();
+    let figures = &["OBJECTS", "SLOTS", "RESIDENT"];
+    write_rows(out, &Heads { name: "INTERPRETER, MiB", figures, ..Heads::default() }, &rows, width)
 }
 
 fn write_gems(gems: &[GemCode], out: &mut String, width: usize) -> std::fmt::Result {
@@ -95,7 +86,7 @@ fn write_gems(gems: &[GemCode], out: &mut String, width: usize) -> std::fmt::Res
         name: "BYTECODE OF, MiB",
         figures: &["FILES", "ISEQS", "SLOTS", "RESIDENT"],
         note: "",
-        lead: "",
+        lead: Some(""),
     };
     write_rows(out, &heads, &rows, width)
 }
@@ -112,6 +103,6 @@ fn write_files(files: &[FileCode], out: &mut String, width: usize) -> std::fmt::
     };
     let rows: Vec<_> = files.iter().take(MAX_ROWS).map(row).collect();
     let figures = &["ISEQS", "SLOTS", "RESIDENT"];
-    let heads = Heads { name: "", figures, note: "BYTECODE OF THE FILE, MiB", lead: "" };
+    let heads = Heads { name: "", figures, note: "BYTECODE OF THE FILE, MiB", lead: Some("") };
     write_rows(out, &heads, &rows, width)
 }

@@ -1,11 +1,9 @@
-use std::fmt::Write;
-
 use anstyle::Style;
-use formats::{Diff, Malloc, PinRow, Report, SizeClass, Trajectory};
+use formats::{Diff, Malloc, PinChange, PinRow, Report, SizeClass, SizeClassChange, Trajectory};
 use ledger::{Cause, Count, percent};
 
 use crate::rows::{Heads, Row, write_rows};
-use crate::text::{align_right, change, mebibytes, table, trimmed};
+use crate::text::{change, mebibytes};
 use crate::words::{signed_count, total};
 
 /// The least free memory on pages in use that a report explains, in bytes and in percent of RSS.
@@ -43,7 +41,7 @@ fn write_owners(malloc: &Malloc, bytes: u64, out: &mut String, width: usize) -> 
     };
     let rows: Vec<_> = malloc.pinned_by.iter().take(MAX_ROWS).map(row).collect();
     let figures = &["BLOCKS", "KEPT", "%"];
-    let heads = Heads { name: "KEEPS FREE MEMORY, MiB", figures, note: "", lead: "" };
+    let heads = Heads { name: "KEEPS FREE MEMORY, MiB", figures, note: "", lead: Some("") };
     write_rows(out, &heads, &rows, width)
 }
 
@@ -64,7 +62,7 @@ fn write_classes(malloc: &Malloc, out: &mut String, width: usize) -> std::fmt::R
     let shown = classes.iter().take(MAX_ROWS).filter(|class| class.free_bytes > 0);
     let rows: Vec<_> = shown.map(row).collect();
     let figures = &["SLABS OF", "SLABS", "REGIONS", "IN USE %", "FREE, MiB"];
-    write_rows(out, &Heads { name: "", figures, note: "KEPT BY", lead: "" }, &rows, width)
+    write_rows(out, &Heads { name: "", figures, note: "KEPT BY", lead: Some("") }, &rows, width)
 }
 
 /// The owners of the regions that keep `bytes`, with their shares.
@@ -77,7 +75,7 @@ fn names(pins: &[PinRow], bytes: u64) -> String {
 }
 
 /// Writes which blocks keep more or less free memory resident, if that memory changed much.
-pub(crate) fn write_pin_changes(diff: &Diff, out: &mut String) -> std::fmt::Result {
+pub(crate) fn write_pin_changes(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     let row = diff.causes.iter().find(|row| row.cause == Cause::MallocFragmented);
     let bytes = row.map_or(0, |row| row.bytes.change.unsigned_abs());
     let rss = diff.rss_bytes.at.iter().copied().max().unwrap_or(0);
@@ -85,27 +83,25 @@ pub(crate) fn write_pin_changes(diff: &Diff, out: &mut String) -> std::fmt::Resu
         return Ok(());
     }
     let first = |it: &Trajectory| it.at.first().copied().unwrap_or(0);
-    let mut pins = table(["KEEPS FREE MEMORY, MiB", "FIRST", "LAST", "CHANGE", "BLOCKS", "CHANGE"]);
-    let shown: Vec<_> = diff.pins.iter().flatten().take(MAX_ROWS).collect();
-    for pin in &shown {
-        pins.add_row([
-            pin.owner.clone(),
+    let pin = |pin: &PinChange| Row {
+        name: pin.owner.clone(),
+        figures: vec![
             mebibytes(first(&pin.bytes)),
             mebibytes(pin.bytes.last()),
             change(pin.bytes.change),
             Count(pin.blocks.last()).to_string(),
             signed_count(pin.blocks.change),
-        ]);
+        ],
+        ..Row::default()
+    };
+    let pins: Vec<_> = diff.pins.iter().flatten().take(MAX_ROWS).map(pin).collect();
+    if !pins.is_empty() {
+        let figures = &["FIRST", "LAST", "CHANGE", "BLOCKS", "CHANGE"];
+        let heads = Heads { name: "KEEPS FREE MEMORY, MiB", figures, ..Heads::default() };
+        write_rows(out, &heads, &pins, width)?;
     }
-    if !shown.is_empty() {
-        align_right(&mut pins, 1..6);
-        writeln!(out, "{}\n", trimmed(&pins))?;
-    }
-    let mut classes =
-        table(["SLABS OF", "SLABS", "CHANGE", "IN USE %, FIRST", "LAST", "FREE, MiB", "CHANGE"]);
-    let shown: Vec<_> = diff.size_classes.iter().flatten().take(MAX_ROWS).collect();
-    for class in &shown {
-        classes.add_row([
+    let class = |class: &SizeClassChange| Row {
+        figures: vec![
             format!("{} B", Count(class.region_bytes)),
             Count(class.slabs.last()).to_string(),
             signed_count(class.slabs.change),
@@ -113,11 +109,14 @@ pub(crate) fn write_pin_changes(diff: &Diff, out: &mut String) -> std::fmt::Resu
             share(class.in_use.last(), class.regions.last()),
             mebibytes(class.free_bytes.last()),
             change(class.free_bytes.change),
-        ]);
-    }
-    if !shown.is_empty() {
-        align_right(&mut classes, 0..7);
-        writeln!(out, "{}\n", trimmed(&classes))?;
+        ],
+        ..Row::default()
+    };
+    let classes: Vec<_> = diff.size_classes.iter().flatten().take(MAX_ROWS).map(class).collect();
+    if !classes.is_empty() {
+        let figures =
+            &["SLABS OF", "SLABS", "CHANGE", "IN USE %, FIRST", "LAST", "FREE, MiB", "CHANGE"];
+        write_rows(out, &Heads { figures, ..Heads::default() }, &classes, width)?;
     }
     Ok(())
 }

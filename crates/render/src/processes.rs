@@ -88,7 +88,7 @@ fn table_of(processes: &[(&ListedProcess, &str)], width: usize) -> String {
     let mut text = String::new();
     write_rows(
         &mut text,
-        &Heads { name: "", figures: &heads, note: "COMMAND", lead: "" },
+        &Heads { name: "", figures: &heads, note: "COMMAND", lead: Some("") },
         &rows,
         width,
     )

@@ -30,7 +30,8 @@ pub(crate) fn write_ractors(report: &Report, out: &mut String, width: usize) -> 
         }
     }
     let figures = &["PAGES", "RESIDENT", "OBJECTS", "IN USE", "GARBAGE", "FREE"];
-    let heads = Heads { name: "RACTOR, MiB", figures, note: "CREATED AT", lead: "created at " };
+    let heads =
+        Heads { name: "RACTOR, MiB", figures, note: "CREATED AT", lead: Some("created at ") };
     write_rows(out, &heads, &rows, width)
 }
 

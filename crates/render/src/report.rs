@@ -14,8 +14,8 @@ use crate::pins::write_pins;
 use crate::ractors::write_ractors;
 use crate::rows::{Heads, Row, write_rows};
 use crate::text::{
-    BOLD, DIM, GREEN, RED, align_right, bar, explained, mebibytes, table, trimmed, write_paragraph,
-    write_parts, write_verdict, write_wrapped,
+    BOLD, DIM, GREEN, RED, bar, mebibytes, write_paragraph, write_parts, write_verdict,
+    write_wrapped,
 };
 use crate::threads::write_threads;
 use crate::waste::write_waste;
@@ -28,8 +28,6 @@ const BEFORE_MEANING: usize = 57;
 /// The longest explanation of a cause that stands beside its bar. If there is less room, the bar is left out, and the
 /// explanation takes several lines.
 const MEANING: usize = 58;
-/// Columns of the table of arenas. On a narrower terminal, its columns have less space between them.
-const ARENA_COLUMNS: usize = 96;
 /// Owners whose retaining paths are shown, at most.
 const MAX_RETAINED: usize = 5;
 /// Smaller owners have no retaining paths: in bytes, and as a fraction of RSS.
@@ -45,10 +43,6 @@ const MAX_PARTS: usize = 3;
 /// Smaller dominators are not shown: in bytes, and as a fraction of RSS.
 const MIN_DOMINATOR_BYTES: u64 = 100 << 10;
 const MIN_DOMINATOR_FRACTION: u64 = 200;
-/// Columns of a dominator's other cells.
-const BEFORE_DOMINATOR: usize = 33;
-/// The least number of columns for the name of a dominator.
-const MIN_DOMINATOR: usize = 24;
 
 /// The layout of a report as text.
 #[derive(Debug, Clone, Copy)]
@@ -175,29 +169,31 @@ fn write_group(report: &Report, out: &mut String, width: usize) -> std::fmt::Res
 
 fn write_causes(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
     let rss = report.process.rss_bytes;
-    let with_bar = width.checked_sub(BEFORE_MEANING).filter(|&room| room >= MEANING);
-    let room = with_bar.unwrap_or(width.saturating_sub(BEFORE_MEANING - 2 - BAR as usize));
-    let bar = |bytes| with_bar.map(|_| bar(bytes, rss, BAR));
-    let mut table = table(["CAUSE", "MiB", "%"]);
-    for row in report.causes.iter().filter(|row| row.bytes > 0) {
+    let has_bars = width >= BEFORE_MEANING + MEANING;
+    let bar = |bytes| bar(bytes, rss, BAR);
+    let longest = report.causes.iter().map(|row| bar(row.bytes).chars().count()).max().unwrap_or(0);
+    let row = |row: &formats::CauseRow| {
         let is_culprit = Some(row.cause) == report.verdict.cause;
-        let style = if is_culprit { RED } else { Style::new() };
-        let share = percent(row.bytes, rss);
-        let cells = [
-            format!("{style}{}{style:#}", row.cause.name()),
-            format!("{style}{}{style:#}", mebibytes(row.bytes)),
-            format!("{share:.1}"),
-        ];
-        let meaning = explained(words::meaning(row.cause), room);
-        table.add_row(cells.into_iter().chain(bar(row.bytes)).chain([meaning]));
-    }
-    table.add_row([
-        format!("{BOLD}RSS{BOLD:#}"),
-        format!("{BOLD}{}{BOLD:#}", mebibytes(rss)),
-        "100.0".into(),
-    ]);
-    align_right(&mut table, [1, 2]);
-    writeln!(out, "{}", trimmed(&table))?;
+        let share = format!("{:.1}", percent(row.bytes, rss));
+        let bar = has_bars.then(|| format!("{:<longest$}", bar(row.bytes)));
+        Row {
+            style: if is_culprit { RED } else { Style::new() },
+            name: row.cause.name().to_owned(),
+            figures: [mebibytes(row.bytes), share].into_iter().chain(bar).collect(),
+            note: vec![(DIM, words::meaning(row.cause).to_owned())],
+        }
+    };
+    let mut rows: Vec<_> = report.causes.iter().filter(|row| row.bytes > 0).map(row).collect();
+    rows.push(Row {
+        style: BOLD,
+        name: "RSS".into(),
+        figures: vec![mebibytes(rss), "100.0".into()],
+        note: Vec::new(),
+    });
+    let figures = &["MiB", "%", ""][..if has_bars { 3 } else { 2 }];
+    write_rows(out, &Heads { name: "CAUSE", figures, ..Heads::default() }, &rows, width)?;
+    // What follows belongs to the table.
+    out.pop();
     if report.process.swap_bytes > 0 {
         writeln!(out, "  and {} in swap", Size(report.process.swap_bytes))?;
     }
@@ -213,8 +209,7 @@ fn write_causes(report: &Report, out: &mut String, width: usize) -> std::fmt::Re
 
 fn write_arenas(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
     let Some(arenas) = &report.arenas else { return Ok(()) };
-    let mut table = table([
-        "ARENA",
+    let figures = &[
         "HEAPS",
         "OB-\nTAINED",
         "IN USE",
@@ -224,32 +219,24 @@ fn write_arenas(report: &Report, out: &mut String, width: usize) -> std::fmt::Re
         "TOP",
         "OVER-\nHEAD",
         "NOT RE-\nSIDENT",
-    ]);
-    for arena in arenas {
+    ];
+    let row = |arena: &formats::Arena| {
+        let parts = [
+            arena.system_bytes,
+            arena.in_use_bytes,
+            arena.unreturned_bytes,
+            arena.fragmented_bytes,
+            arena.cached_bytes,
+            arena.top_bytes,
+            arena.overhead_bytes,
+            arena.returned_bytes,
+        ];
         let name = if arena.main { "main" } else { &arena.address };
-        let mut row = vec![name.to_owned(), arena.heaps.to_string()];
-        row.extend(
-            [
-                arena.system_bytes,
-                arena.in_use_bytes,
-                arena.unreturned_bytes,
-                arena.fragmented_bytes,
-                arena.cached_bytes,
-                arena.top_bytes,
-                arena.overhead_bytes,
-                arena.returned_bytes,
-            ]
-            .map(mebibytes),
-        );
-        table.add_row(row);
-    }
-    align_right(&mut table, 1..10);
-    if width < ARENA_COLUMNS {
-        for column in table.column_iter_mut() {
-            column.set_padding((0, 1));
-        }
-    }
-    writeln!(out, "{}\n", trimmed(&table))
+        let figures = [arena.heaps.to_string()].into_iter().chain(parts.map(mebibytes)).collect();
+        Row { name: name.to_owned(), figures, ..Row::default() }
+    };
+    let rows: Vec<_> = arenas.iter().map(row).collect();
+    write_rows(out, &Heads { name: "ARENA", figures, ..Heads::default() }, &rows, width)
 }
 
 fn write_owners(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
@@ -258,7 +245,7 @@ fn write_owners(report: &Report, out: &mut String, width: usize) -> std::fmt::Re
         name: "OWNER, MiB",
         figures: &["OBJECTS", "SLOTS", "EXCLUSIVE", "SHARED", "RESIDENT"],
         note: "CAUSE",
-        lead: "",
+        lead: Some(""),
     };
     let rows: Vec<_> = owners.iter().map(|owner| owner_row(owner, report)).collect();
     write_rows(out, &heads, &rows, width)?;
@@ -273,17 +260,19 @@ fn write_dominators(report: &Report, out: &mut String, width: usize) -> std::fmt
     let mut rows = Vec::new();
     add_dominators(dominators, MAX_DOMINATORS, 0, least, &mut rows);
     if !rows.is_empty() {
-        let mut table = table(["RETAINED, MiB", "UNUSED", "OBJECTS", "RETAINED BY"]);
-        for (row, depth) in rows {
-            let indent = 2 * depth;
-            let room = width.saturating_sub(BEFORE_DOMINATOR + indent).max(MIN_DOMINATOR);
-            let name = textwrap::fill(&words::dominator(row), room);
-            let name = textwrap::indent(&name, &" ".repeat(indent));
+        let row = |(row, depth): (&DominatorRow, usize)| {
             let [retained, unused] = [row.retained_bytes, row.unused_bytes].map(mebibytes);
-            table.add_row([retained, unused, Count(row.objects).to_string(), name]);
-        }
-        align_right(&mut table, 0..3);
-        writeln!(out, "{}\n", trimmed(&table))?;
+            let name = format!("{}{}", " ".repeat(2 * depth), words::dominator(row));
+            Row {
+                figures: vec![retained, unused, Count(row.objects).to_string()],
+                note: vec![(Style::new(), name)],
+                ..Row::default()
+            }
+        };
+        let rows: Vec<_> = rows.into_iter().map(row).collect();
+        let figures = &["RETAINED, MiB", "UNUSED", "OBJECTS"];
+        let heads = Heads { name: "", figures, note: "RETAINED BY", lead: Some("") };
+        write_rows(out, &heads, &rows, width)?;
     }
     let mut classes: Vec<_> = report
         .owners
@@ -299,7 +288,7 @@ fn write_dominators(report: &Report, out: &mut String, width: usize) -> std::fmt
         name: "",
         figures: &["RETAINED, MiB", "OBJECTS"],
         note: "BY ALL OBJECTS OF",
-        lead: "",
+        lead: Some(""),
     };
     let row = |(owner, bytes): (&Owner, u64)| Row {
         figures: vec![mebibytes(bytes), Count(owner.objects).to_string()],

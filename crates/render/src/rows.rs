@@ -6,33 +6,38 @@ use std::fmt::Write;
 use anstyle::Style;
 use textwrap::core::display_width;
 
-use crate::text::BOLD;
+use crate::text::{BOLD, clipped};
 
 /// Blanks between columns, before the first one, and before a note below its row.
 const GAP: usize = 2;
+/// Between columns that have no room otherwise.
+const NARROW_GAP: usize = 1;
 const LEAD: usize = 1;
 const INDENT: usize = 5;
-/// The least number of columns for a note beside its row, and for a name.
+/// The least number of columns for a note beside its row, and for a name, which may be an address.
 const MIN_NOTE: usize = 18;
-const MIN_NAME: usize = 12;
+const MIN_NAME: usize = 14;
 /// Lines of a note beside its row, at most, unless rows have no names.
 const MAX_LINES_BESIDE: usize = 3;
 /// Columns of a name that has a note beside it, at most.
 const MAX_NAME: usize = 44;
 
 /// The headings of a table. Those of figures may have several lines.
+#[derive(Default)]
 pub(crate) struct Heads<'a> {
     /// Nothing if the rows have no names.
     pub(crate) name: &'a str,
     pub(crate) figures: &'a [&'a str],
     pub(crate) note: &'a str,
-    /// The words before a note that stands below its row, where it has no heading.
-    pub(crate) lead: &'a str,
+    /// The words before a note that stands below its row, where it has no heading. Without them, a note that has no room beside its row is
+    /// left out.
+    pub(crate) lead: Option<&'a str>,
 }
 
-/// A row: a name in a style, figures, and parts of a note.
+/// A row: a name, figures, and parts of a note.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Row {
+    /// That of the name and the figures.
     pub(crate) style: Style,
     pub(crate) name: String,
     pub(crate) figures: Vec<String>,
@@ -43,6 +48,8 @@ pub(crate) struct Row {
 struct Layout {
     name: usize,
     figures: Vec<usize>,
+    /// Between the columns.
+    gap: usize,
     /// The columns for a note beside its row; none if notes stand below.
     note: Option<usize>,
 }
@@ -60,7 +67,7 @@ pub(crate) fn write_rows(
         let of = |head: &str| head.lines().nth(index).unwrap_or_default().to_owned();
         let figures: Vec<String> = heads.figures.iter().map(|head| of(head)).collect();
         let mut line = Line::default();
-        layout.put_row(&mut line, BOLD, &of(heads.name), BOLD, &figures);
+        layout.put_row(&mut line, BOLD, &of(heads.name), &figures);
         if layout.note.is_some() {
             line.put(layout.note_start(), BOLD, &of(heads.note));
         }
@@ -90,61 +97,63 @@ impl Layout {
         let note = notes.max().unwrap_or(0);
         // The columns for the name and the note.
         let gaps = if name > 0 { figures.len() } else { figures.len().saturating_sub(1) };
-        let used = LEAD + figures.iter().sum::<usize>() + gaps * GAP;
-        let room = width.saturating_sub(used);
-        if note == 0 {
-            return Self { name: name.min(room.max(MIN_NAME)), figures, note: None };
-        }
-        let beside = |name: usize| room.saturating_sub(name + GAP);
-        let is_short = |row: &Row, room| note_lines(&row.note, room).len() <= MAX_LINES_BESIDE;
-        let is_enough = |name| {
-            let room = beside(name);
-            room >= MIN_NOTE.min(note) && rows.iter().all(|row| is_short(row, room))
+        let used = |gap| LEAD + figures.iter().sum::<usize>() + gaps * gap;
+        let gap = if used(GAP) + name.min(MIN_NAME) > width { NARROW_GAP } else { GAP };
+        let room = width.saturating_sub(used(gap));
+        let beside = |name: usize| room.saturating_sub(name + gap);
+        let (name, note) = if note == 0 {
+            (name.min(room.max(MIN_NAME)), None)
+        } else if beside(name) >= note {
+            (name, Some(beside(name)))
+        } else if heads.lead.is_none() {
+            (name.min(room.max(MIN_NAME)), Some(beside(name)).filter(|&room| room >= MIN_NOTE))
+        } else {
+            let short = name.min(MAX_NAME);
+            let is_short =
+                |row: &Row| note_lines(&row.note, beside(short)).len() <= MAX_LINES_BESIDE;
+            let is_enough = beside(short) >= MIN_NOTE.min(note) && rows.iter().all(is_short);
+            if name == 0 || is_enough {
+                (short, Some(beside(short).max(MIN_NOTE)))
+            } else {
+                (name.min(room.max(MIN_NAME)), None)
+            }
         };
-        if beside(name) >= note {
-            return Self { name, figures, note: Some(beside(name)) };
-        }
-        if name == 0 || is_enough(name.min(MAX_NAME)) {
-            let name = name.min(MAX_NAME);
-            return Self { name, figures, note: Some(beside(name).max(MIN_NOTE)) };
-        }
-        Self { name: name.min(room.max(MIN_NAME)), figures, note: None }
+        Self { name, figures, gap, note }
     }
 
     /// The column of the first figure.
     fn figures_start(&self) -> usize {
-        if self.name > 0 { LEAD + self.name + GAP } else { LEAD }
+        if self.name > 0 { LEAD + self.name + self.gap } else { LEAD }
     }
 
     fn note_start(&self) -> usize {
-        self.figures_start() + self.figures.iter().map(|width| width + GAP).sum::<usize>()
+        self.figures_start() + self.figures.iter().map(|width| width + self.gap).sum::<usize>()
     }
 
-    fn put_row(
-        &self,
-        line: &mut Line,
-        style: Style,
-        name: &str,
-        of_figures: Style,
-        figures: &[String],
-    ) {
+    fn put_row(&self, line: &mut Line, style: Style, name: &str, figures: &[String]) {
         line.put(LEAD, style, name);
         let mut end = self.figures_start();
         for (figure, width) in figures.iter().zip(&self.figures) {
             end += width;
-            line.put(end.saturating_sub(display_width(figure)), of_figures, figure);
-            end += GAP;
+            line.put(end.saturating_sub(display_width(figure)), style, figure);
+            end += self.gap;
         }
     }
 
-    fn write_row(&self, out: &mut String, row: &Row, lead: &str, width: usize) -> std::fmt::Result {
+    fn write_row(
+        &self,
+        out: &mut String,
+        row: &Row,
+        lead: Option<&str>,
+        width: usize,
+    ) -> std::fmt::Result {
         let names = broken(&row.name, self.name.max(MIN_NAME));
         let notes = self.note.map_or_else(Vec::new, |room| note_lines(&row.note, room));
         for index in 0..names.len().max(notes.len()).max(1) {
             let mut line = Line::default();
             let figures = if index == 0 { &row.figures[..] } else { &[] };
             let name = names.get(index).map_or("", String::as_str);
-            self.put_row(&mut line, row.style, name, Style::new(), figures);
+            self.put_row(&mut line, row.style, name, figures);
             let mut column = self.note_start();
             for (style, text) in notes.get(index).into_iter().flatten() {
                 line.put(column, *style, text);
@@ -152,9 +161,9 @@ impl Layout {
             }
             writeln!(out, "{}", line.text)?;
         }
-        if self.note.is_some() || width_of(&row.note) == 0 {
+        let Some(lead) = lead.filter(|_| self.note.is_none() && width_of(&row.note) > 0) else {
             return Ok(());
-        }
+        };
         let mut below = row.note.clone();
         below[0].1.insert_str(0, lead);
         for parts in note_lines(&below, width.saturating_sub(INDENT + 1).max(MIN_NOTE)) {
@@ -210,20 +219,31 @@ fn note_lines(note: &[(Style, String)], room: usize) -> Vec<Vec<(Style, String)>
     lines.collect()
 }
 
-/// Breaks a name, path or command into lines of at most `room` columns, behind `::`, `/` or a blank if there is one.
-/// (textwrap also breaks paths at hyphens.)
+/// Breaks a name, path or command into lines of at most `room` columns: at a blank, or behind `::` or `/` if a long word would leave most
+/// of a line empty. Blanks before the name are before each line. (textwrap also breaks paths at hyphens, and no names of classes.)
 fn broken(name: &str, room: usize) -> Vec<String> {
     let mut lines = Vec::new();
-    let mut rest = name;
+    let mut rest = name.trim_start();
+    let (indent, _) = name.split_at(name.len() - rest.len());
+    let room = room.saturating_sub(display_width(indent));
     while display_width(rest) > room {
-        let cut = rest.char_indices().nth(room).map_or(rest.len(), |(at, _)| at);
-        let breaks = ["::", "/", " "].map(|it| rest[..cut].rfind(it).map_or(0, |at| at + it.len()));
-        let at = breaks.into_iter().max().filter(|&at| at > 0).unwrap_or(cut);
-        lines.push(rest[..at].trim_end().to_owned());
+        let first = rest.chars().next().map_or(0, char::len_utf8);
+        let cut = clipped(rest, room).len().max(first);
+        let is_at_blank = rest[cut..].starts_with(' ');
+        let blank = if is_at_blank { cut } else { rest[..cut].rfind(' ').map_or(0, |at| at + 1) };
+        let next_word = rest[blank..].split(' ').find(|word| !word.is_empty());
+        let is_short = next_word.is_none_or(|word| display_width(word) <= room);
+        let at = if blank > 0 && (is_short || 2 * blank >= cut) {
+            blank
+        } else {
+            let breaks = ["::", "/"].map(|it| rest[..cut].rfind(it).map_or(0, |at| at + it.len()));
+            breaks.into_iter().chain([blank]).max().filter(|&at| at > 0).unwrap_or(cut)
+        };
+        lines.push(format!("{indent}{}", rest[..at].trim_end()));
         rest = rest[at..].trim_start();
     }
     if !rest.is_empty() {
-        lines.push(rest.to_owned());
+        lines.push(format!("{indent}{rest}"));
     }
     lines
 }
@@ -233,8 +253,12 @@ mod tests {
     use super::*;
 
     fn shown(width: usize) -> String {
-        let heads =
-            Heads { name: "CLASS", figures: &["OBJECTS", "MiB"], note: "RETAINED BY", lead: "by " };
+        let heads = Heads {
+            name: "CLASS",
+            figures: &["OBJECTS", "MiB"],
+            note: "RETAINED BY",
+            lead: Some("by "),
+        };
         let row = |name: &str, note: &str| Row {
             name: name.into(),
             figures: vec!["1,000".into(), "+20.0".into()],
@@ -276,5 +300,13 @@ mod tests {
         assert_eq!(broken("ActiveRecord::Relation", 16), ["ActiveRecord::", "Relation"]);
         assert_eq!(broken("a".repeat(20).as_str(), 16), ["a".repeat(16), "aaaa".into()]);
         assert_eq!(broken("", 16), Vec::<String>::new());
+        assert_eq!(
+            broken("in Shop#sell (/srv/shop.rb:1)", 16),
+            ["in Shop#sell", "(/srv/shop.rb:1)"]
+        );
+        assert_eq!(broken("in Shop#sell (/srv/s/orders.rb:1)", 16)[0], "in Shop#sell");
+        assert_eq!(broken("in /srv/shop/orders.rb", 16), ["in /srv/shop/", "orders.rb"]);
+        assert_eq!(broken("  a name of words", 8), ["  a name", "  of", "  words"]);
+        assert_eq!(broken("漢字漢字", 5), ["漢字", "漢字"]);
     }
 }

@@ -1,18 +1,15 @@
-//! Parts of text output: styles, paragraphs, and tables.
+//! Parts of text output: styles, paragraphs, and figures.
 
 use std::borrow::Cow;
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 
 use anstyle::{AnsiColor, Style};
-use comfy_table::{CellAlignment, Table, presets};
 use formats::Trajectory;
 
 use crate::words::{VerdictWords, signed};
 
 /// Smaller changes have a unit of their own, in bytes.
 const MIN_CHANGE: u64 = 16 << 10;
-/// The least number of columns for an explanation: half a word explains nothing.
-const MIN_EXPLANATION: usize = 16;
 
 pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
@@ -94,26 +91,6 @@ pub(crate) fn without_styles(text: &str) -> String {
     parts.fold(first, |text, part| text + part.split_once('m').map_or(part, |it| it.1))
 }
 
-/// A table with these headings, which may have several lines.
-pub(crate) fn table<'a>(heads: impl IntoIterator<Item = &'a str>) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.add_row(heads.into_iter().map(|head| styled(BOLD, head.lines())));
-    table
-}
-
-/// A cell whose lines have a style.
-pub(crate) fn styled(style: Style, lines: impl IntoIterator<Item = impl Display>) -> String {
-    let lines: Vec<_> = lines.into_iter().map(|line| format!("{style}{line}{style:#}")).collect();
-    lines.join("\n")
-}
-
-/// A cell with an explanation in lines of `room` columns; empty if that is too little for any.
-pub(crate) fn explained(text: &str, room: usize) -> String {
-    let lines = if room < MIN_EXPLANATION { Vec::new() } else { textwrap::wrap(text, room) };
-    styled(DIM, lines)
-}
-
 /// Writes `parts` with dots between them, in as many lines as they need.
 pub(crate) fn write_parts(out: &mut String, parts: &[String], width: usize) -> std::fmt::Result {
     const DOT: &str = "  ·  ";
@@ -133,38 +110,6 @@ pub(crate) fn write_parts(out: &mut String, parts: &[String], width: usize) -> s
         column += columns;
     }
     writeln!(out)
-}
-
-pub(crate) fn align_right(table: &mut Table, columns: impl IntoIterator<Item = usize>) {
-    for column in columns {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-}
-
-/// The table without blanks at the ends of its lines.
-pub(crate) fn trimmed(table: &Table) -> String {
-    let lines: Vec<_> = table.lines().map(|line| without_blanks_at_the_end(&line)).collect();
-    lines.join("\n")
-}
-
-/// Returns a line without the blanks at its end, between which there may be styles.
-fn without_blanks_at_the_end(line: &str) -> String {
-    let mut rest = line;
-    loop {
-        rest = rest.trim_end();
-        let Some(start) = rest.rfind("\x1b[") else { break };
-        let is_style = |it: u8| it.is_ascii_digit() || it == b';';
-        match rest[start + 2..].strip_suffix('m') {
-            Some(style) if style.bytes().all(is_style) => rest = &rest[..start],
-            _ => break,
-        }
-    }
-    let styles = line[rest.len()..].replace(' ', "");
-    // Of styles at the end only the end of the last one with text counts.
-    let end = if styles.starts_with("\x1b[0m") { "\x1b[0m" } else { "" };
-    format!("{rest}{end}")
 }
 
 /// Returns a bar for `part` of `whole`: `columns` for the whole, and never more.

@@ -26,7 +26,12 @@ pub(crate) fn write_threads(report: &Report, out: &mut String, width: usize) -> 
         let note = vec![(Style::new(), "elsewhere (--json)".into())];
         rows.push(Row { figures: vec![count.to_string()], note, ..Row::default() });
     }
-    write_rows(out, &Heads { name: "", figures: &["THREADS"], note: "RUN", lead: "" }, &rows, width)
+    write_rows(
+        out,
+        &Heads { name: "", figures: &["THREADS"], note: "RUN", lead: Some("") },
+        &rows,
+        width,
+    )
 }
 
 /// The place that threads run, and the one that started them if it is another one.

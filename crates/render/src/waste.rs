@@ -91,7 +91,7 @@ fn write_groups(waste: &Waste, out: &mut String, width: usize) -> std::fmt::Resu
         name: "ROOM OF, MiB",
         figures: &["UNUSED", "SAVED", "OBJECTS", "ALLOCATED", "USED, %"],
         note: "RETAINED BY",
-        lead: "retained by ",
+        lead: Some("retained by "),
     };
     write_rows(out, &heads, &rows, width)
 }
@@ -119,7 +119,7 @@ pub(crate) fn write_waste_changes(diff: &Diff, out: &mut String, width: usize) -
         name: "UNUSED ROOM OF",
         figures: &["FIRST", "LAST", "CHANGE, MiB"],
         note: "RETAINED BY",
-        lead: "retained by ",
+        lead: Some("retained by "),
     };
     write_rows(out, &heads, &rows, width)
 }
@@ -210,7 +210,7 @@ fn write_contents(contents: &WasteContents, out: &mut String, width: usize) -> s
             name: "EQUAL, MiB",
             figures: &["RESIDENT", "OBJECTS", "DIFFERENT"],
             note: "RETAINED BY",
-            lead: "retained by ",
+            lead: Some("retained by "),
         };
         write_rows(out, &heads, &rows, width)?;
     }
@@ -230,7 +230,7 @@ fn write_contents(contents: &WasteContents, out: &mut String, width: usize) -> s
         name: "NEARLY EMPTY, MiB",
         figures: &["RESIDENT", "OBJECTS"],
         note: "RETAINED BY",
-        lead: "retained by ",
+        lead: Some("retained by "),
     };
     write_rows(out, &heads, &rows, width)
 }
@@ -264,7 +264,7 @@ fn write_texts(contents: &WasteContents, out: &mut String, width: usize) -> std:
         name: "TEXT, MiB",
         figures: &["RESIDENT", "OBJECTS", "LENGTH"],
         note: "RETAINED BY",
-        lead: "retained by ",
+        lead: Some("retained by "),
     };
     write_rows(out, &heads, &rows, width)
 }

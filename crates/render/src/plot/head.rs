@@ -70,7 +70,7 @@ impl Plot {
                 let history = &run.history;
                 // The runs of a comparison are many.
                 if !entry.is_labelled() {
-                    text += &members::text(&run.members);
+                    text += &members::text(&run.members, width);
                 }
                 let rise = history.rises.iter().max_by_key(|rise| rise.bytes);
                 let peak = history.peaks.iter().max_by_key(|peak| peak.rss);

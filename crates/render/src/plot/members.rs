@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use anstyle::Style;
 use formats::{ProcessSample, Recording};
 
-use crate::text::{align_right, mebibytes, table, trimmed};
+use crate::rows::{Heads, Row, write_rows};
+use crate::text::mebibytes;
 
 /// The most processes that are listed.
 const MAX_MEMBERS: usize = 20;
-/// Columns of a command.
-const COMMAND: usize = 24;
 
 /// A process of a recording of several.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,13 +66,13 @@ impl Memory {
     }
 }
 
-/// Returns processes as a table, and nothing for none.
-pub(super) fn text(members: &[RecordedMember]) -> String {
+/// Returns processes as a table for a terminal of `width` columns, and nothing for none.
+pub(super) fn text(members: &[RecordedMember], width: usize) -> String {
     if members.is_empty() {
         return String::new();
     }
-    let mut rows = table([
-        "  PID",
+    let figures = &[
+        "PID",
         "PSS\nFIRST",
         "\nLAST",
         "PRIVATE\nFIRST",
@@ -80,29 +80,34 @@ pub(super) fn text(members: &[RecordedMember]) -> String {
         "MiB\n/min",
         "SHARED\nFIRST",
         "\nLAST",
-        "COMMAND",
-    ]);
-    for RecordedMember { pid, command, first, last, minutes } in members.iter().take(MAX_MEMBERS) {
+    ];
+    let row = |RecordedMember { pid, command, first, last, minutes }: &RecordedMember| {
         let grown = last.private.cast_signed() - first.private.cast_signed();
         let rate = if *minutes > 0.0 {
             format!("{:+.1}", grown as f64 / minutes / f64::from(1 << 20))
         } else {
             String::new()
         };
-        rows.add_row([
-            format!("  {pid}"),
-            mebibytes(first.pss),
-            mebibytes(last.pss),
-            mebibytes(first.private),
-            mebibytes(last.private),
-            rate,
-            mebibytes(first.shared),
-            mebibytes(last.shared),
-            command.chars().filter(|char| !char.is_control()).take(COMMAND).collect(),
-        ]);
-    }
-    align_right(&mut rows, 0..=7);
-    let mut text = format!("{}\n", trimmed(&rows));
+        Row {
+            figures: vec![
+                pid.to_string(),
+                mebibytes(first.pss),
+                mebibytes(last.pss),
+                mebibytes(first.private),
+                mebibytes(last.private),
+                rate,
+                mebibytes(first.shared),
+                mebibytes(last.shared),
+            ],
+            note: vec![(Style::new(), command.replace(linux::is_control, " "))],
+            ..Row::default()
+        }
+    };
+    let rows: Vec<_> = members.iter().take(MAX_MEMBERS).map(row).collect();
+    let heads = Heads { name: "", figures, note: "COMMAND", lead: Some("") };
+    let mut text = String::new();
+    let _ = write_rows(&mut text, &heads, &rows, width);
+    text.pop();
     if members.len() > MAX_MEMBERS {
         let _ = writeln!(text, "  and {} others", members.len() - MAX_MEMBERS);
     }

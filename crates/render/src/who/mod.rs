@@ -270,7 +270,12 @@ fn write_table(
         return Ok(());
     }
     let figures: Vec<_> = ["MiB", "%"].into_iter().chain(own).collect();
-    write_rows(out, &Heads { name: "", figures: &figures, note: head, lead: "" }, &rows, width)
+    write_rows(
+        out,
+        &Heads { name: "", figures: &figures, note: head, lead: Some("") },
+        &rows,
+        width,
+    )
 }
 
 /// Returns a path from the folder of its gem on; the folder has the gem's name and version.
