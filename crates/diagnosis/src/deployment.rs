@@ -3,6 +3,7 @@ use ledger::Ledger;
 use linux::ProcessInfo;
 
 use crate::fix::REPLACED_VARIABLES;
+use crate::place::server;
 
 /// The beginnings of a control group's name that container runtimes choose, and the groups that contain such groups.
 const RUNTIMES: [&str; 7] =
@@ -15,13 +16,6 @@ const SERVERS: [(&str, Server); 5] = [
     ("Sidekiq::Launcher", Server::Sidekiq),
     ("Sidekiq::Manager", Server::Sidekiq),
 ];
-/// The beginnings of the command lines that servers give themselves.
-const TITLES: [(&str, Server); 4] = [
-    ("puma ", Server::Puma),
-    ("puma: ", Server::Puma),
-    ("sidekiq ", Server::Sidekiq),
-    ("sidekiq-", Server::Sidekiq),
-];
 
 /// Returns the way in which a process was started and is configured, as far as the kernel's account and the classes of
 /// its objects show it.
@@ -30,14 +24,13 @@ pub(crate) fn deployment(ledger: &Ledger) -> Deployment {
     let process = &ledger.process;
     let has = |name: &str| ledger.classes().any(|class| class.name == name);
     let has_any_of = |module: &str| ledger.classes().any(|class| class.name.starts_with(module));
-    let by_object = SERVERS.iter().find(|(class, _)| has(class));
-    let by_title = || TITLES.iter().find(|(title, _)| process.command.starts_with(title));
+    let by_object = SERVERS.iter().find(|(class, _)| has(class)).map(|(_, server)| *server);
     let (platform, unit) = platform(process);
     let is_set = |name: &&&str| process.variable(name).is_some();
     Deployment {
         platform,
         unit,
-        server: by_object.or_else(by_title).map(|(_, server)| *server),
+        server: by_object.or_else(|| server(&process.command)),
         rails: has_any_of("Rails::"),
         bundler: has_any_of("Bundler::"),
         variables: REPLACED_VARIABLES.iter().filter(is_set).map(|name| (*name).into()).collect(),

@@ -4,15 +4,16 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use formats::{
-    Capture, CauseRow, CopiedOwner, Family, FamilyCause, FamilyMember, FamilyServer, FamilyStep,
-    FindingKind, FindingRow, Group, GroupParts, IdenticalPages, LateCode, LateFile, LateGem,
-    MemberWrite, OtherProcess, WriteRow, WrittenOwner,
+    Capture, CauseRow, CopiedOwner, Family, FamilyCause, FamilyMember, FamilyStep, FindingKind,
+    FindingRow, Group, GroupParts, IdenticalPages, LateCode, LateFile, LateGem, MemberWrite,
+    OtherProcess, Server, WriteRow, WrittenOwner,
 };
 use ledger::{
     Cause, Causes, CodeFileAccount, Gem, MemberAccounts, OwnerAccount, Write, WriteAccount, percent,
 };
 use linux::proc::{GroupMemory, KernelMemory};
 
+use crate::place::server;
 use crate::{MIN_BYTES, MIN_SHARE};
 
 /// The largest owners of copied memory are listed.
@@ -34,15 +35,6 @@ const BYTECODE: &str = "(imemo_iseq)";
 /// The largest gems and files of late code, and the largest owners of a reason, are listed.
 const MAX_LATE: usize = 10;
 const MAX_WRITTEN: usize = 5;
-/// The beginnings of the command lines of workers and masters.
-const TITLES: [(&str, FamilyServer); 6] = [
-    ("puma", FamilyServer::Puma),
-    ("sidekiq", FamilyServer::Sidekiq),
-    ("unicorn", FamilyServer::Unicorn),
-    ("pitchfork", FamilyServer::Pitchfork),
-    ("Passenger RubyApp", FamilyServer::Passenger),
-    ("Passenger AppPreloader", FamilyServer::Passenger),
-];
 
 /// The facts about a family.
 pub struct FamilyFacts {
@@ -144,7 +136,7 @@ pub fn family(facts: FamilyFacts) -> Family {
     ];
     Family {
         steps: steps.into_iter().flatten().collect(),
-        server: server(&members),
+        server: members.iter().find_map(|it| server(&it.command)),
         writes,
         late_code,
         identical,
@@ -216,7 +208,8 @@ fn load_before_fork(code: &LateCode) -> Option<FamilyStep> {
 /// Finds the code and caches that workers of one parent have for themselves. Workers of the same program have the same ones, so the
 /// others would share those of the worker that has most. Only Puma and Pitchfork can fork workers again.
 fn refork(members: &[MemberAccount]) -> Option<FamilyStep> {
-    if !matches!(server(members), Some(FamilyServer::Puma | FamilyServer::Pitchfork)) {
+    let server = members.iter().find_map(|it| server(&it.command));
+    if !matches!(server, Some(Server::Puma | Server::Pitchfork)) {
         return None;
     }
     let mut workers: BTreeMap<i32, Vec<(u64, i32)>> = BTreeMap::new();
@@ -252,11 +245,6 @@ fn return_free_memory(members: &[MemberAccount], memory_bytes: u64) -> Option<Fa
 
 fn private_causes(member: &MemberAccount) -> Option<&Causes> {
     member.read.as_ref().map(|(_, accounts)| &accounts.parts[2].causes)
-}
-
-fn server(members: &[MemberAccount]) -> Option<FamilyServer> {
-    let of = |command: &str| TITLES.iter().find(|(title, _)| command.starts_with(title));
-    members.iter().find_map(|it| of(&it.command)).map(|(_, server)| *server)
 }
 
 fn writes(members: &[MemberAccount]) -> Vec<WriteRow> {

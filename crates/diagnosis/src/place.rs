@@ -1,23 +1,28 @@
 //! The place of a process in a fleet, by names that survive its restart.
 
-use formats::{Container, Place};
+use formats::{Container, Place, Server};
 
-/// Titles that servers give to their processes, as they begin. The roles of others are the names of their programs.
-const TITLES: [(&str, &str); 14] = [
-    ("puma: cluster worker ", "puma worker"),
-    ("puma ", "puma"),
-    ("sidekiqswarm", "sidekiqswarm"),
-    ("sidekiq ", "sidekiq"),
-    ("unicorn master", "unicorn master"),
-    ("unicorn worker[", "unicorn worker"),
-    ("pitchfork mold", "pitchfork mold"),
-    ("pitchfork monitor", "pitchfork monitor"),
-    ("pitchfork (gen:", "pitchfork worker"),
-    ("resque-", "resque"),
-    ("Passenger AppPreloader:", "passenger preloader"),
-    ("Passenger RubyApp:", "passenger worker"),
-    ("solid-queue-", "solid_queue"),
-    ("good_job", "good_job"),
+/// The beginnings of the titles that servers give to their processes, their roles, and the server if it has a configuration that advice
+/// names. The roles of others are the names of their programs.
+const TITLES: [(&str, &str, Option<Server>); 18] = [
+    ("puma: cluster worker ", "puma worker", Some(Server::Puma)),
+    ("puma: ", "puma", Some(Server::Puma)),
+    ("puma ", "puma", Some(Server::Puma)),
+    ("sidekiqswarm", "sidekiqswarm", Some(Server::Sidekiq)),
+    ("sidekiq-", "sidekiq", Some(Server::Sidekiq)),
+    ("sidekiq ", "sidekiq", Some(Server::Sidekiq)),
+    ("unicorn master", "unicorn master", Some(Server::Unicorn)),
+    ("unicorn worker[", "unicorn worker", Some(Server::Unicorn)),
+    ("unicorn ", "unicorn", Some(Server::Unicorn)),
+    ("pitchfork mold", "pitchfork mold", Some(Server::Pitchfork)),
+    ("pitchfork monitor", "pitchfork monitor", Some(Server::Pitchfork)),
+    ("pitchfork (gen:", "pitchfork worker", Some(Server::Pitchfork)),
+    ("pitchfork ", "pitchfork", Some(Server::Pitchfork)),
+    ("Passenger AppPreloader:", "passenger preloader", Some(Server::Passenger)),
+    ("Passenger RubyApp:", "passenger worker", Some(Server::Passenger)),
+    ("resque-", "resque", None),
+    ("solid-queue-", "solid_queue", None),
+    ("good_job", "good_job", None),
 ];
 /// Programs whose first argument that is no option is the program to name.
 const LAUNCHERS: [&str; 3] = ["bundle", "env", "rbenv"];
@@ -29,8 +34,7 @@ const ID: usize = 64;
 /// Returns the role of a process, by its command line: what it is, without ids, addresses and states, which change.
 #[must_use]
 pub fn role(command: &str) -> String {
-    let title = TITLES.iter().find(|(start, _)| command.starts_with(start));
-    if let Some((start, role)) = title {
+    if let Some((start, role, _)) = title(command) {
         let rest = &command[start.len()..];
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
         // The number of a worker survives its restart, but an id or a version does not.
@@ -53,6 +57,15 @@ pub fn role(command: &str) -> String {
         false => first,
     };
     name.chars().take(MAX_ROLE).collect()
+}
+
+fn title(command: &str) -> Option<&'static (&'static str, &'static str, Option<Server>)> {
+    TITLES.iter().find(|(start, ..)| command.starts_with(start))
+}
+
+/// Returns the server of a process that has given itself a title.
+pub(crate) fn server(command: &str) -> Option<Server> {
+    title(command).and_then(|(_, _, server)| *server)
 }
 
 /// Returns a name for the service of a process: its container, or else its role without the number. The path of a control group is none.
@@ -145,6 +158,9 @@ mod tests {
             assert_eq!(role(command), expected, "{command}");
         }
         assert_eq!(role(&"x".repeat(5000)).len(), MAX_ROLE);
+        assert_eq!(server("puma: cluster worker 0: 4242 [shop]"), Some(Server::Puma));
+        assert_eq!(server("Passenger RubyApp: /srv/shop (production)"), Some(Server::Passenger));
+        assert_eq!(server("pumactl status"), None);
     }
 
     #[test]

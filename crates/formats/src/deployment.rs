@@ -45,6 +45,26 @@ pub enum Platform {
 pub enum Server {
     /// Puma.
     Puma,
-    /// Sidekiq.
+    /// Sidekiq, also that of Enterprise with several processes.
     Sidekiq,
+    /// Unicorn.
+    Unicorn,
+    /// Pitchfork.
+    Pitchfork,
+    /// Passenger.
+    Passenger,
+}
+
+impl Server {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Puma => "Puma",
+            Self::Sidekiq => "Sidekiq",
+            Self::Unicorn => "Unicorn",
+            Self::Pitchfork => "Pitchfork",
+            Self::Passenger => "Passenger",
+        }
+    }
 }

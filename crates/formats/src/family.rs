@@ -4,7 +4,7 @@ use ledger::{Cause, Sharing, Write};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Capture, CauseRow, Content, FindingRow, Group, Trajectory};
+use crate::{Capture, CauseRow, Content, FindingRow, Group, Server, Trajectory};
 
 /// The document of `rbloat report --tree`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -36,7 +36,7 @@ pub struct Family {
     /// The contents of pages, compared with `--identical`. `null` otherwise.
     pub identical: Option<IdenticalPages>,
     /// The server, by the command lines. `null` for other programs.
-    pub server: Option<FamilyServer>,
+    pub server: Option<Server>,
     /// The steps that let the family share more.
     pub steps: Vec<FamilyStep>,
     /// The control group. `null` without one, and if it could not be found.
@@ -392,22 +392,6 @@ pub struct IdenticalPages {
     pub read_bytes: u64,
     /// The bytes of different pages.
     pub distinct_bytes: u64,
-}
-
-/// A server that forks workers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum FamilyServer {
-    /// Puma.
-    Puma,
-    /// Sidekiq Enterprise with several processes.
-    Sidekiq,
-    /// Unicorn.
-    Unicorn,
-    /// Pitchfork.
-    Pitchfork,
-    /// Passenger.
-    Passenger,
 }
 
 /// A step that lets a family share more.

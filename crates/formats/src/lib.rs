@@ -50,9 +50,8 @@ pub use diff::{
 pub use explanations::{Explanation, Explanations};
 pub use family::{
     CopiedOwner, Family, FamilyCause, FamilyDiff, FamilyLimit, FamilyMember, FamilyPoint,
-    FamilyServer, FamilyStep, GroupParts, IdenticalPages, LateCode, LateFile, LateGem,
-    MemberChange, MemberWrite, OtherProcess, Outlook, SharedPages, WorkerGrowth, WriteChange,
-    WriteRow, WrittenOwner,
+    FamilyStep, GroupParts, IdenticalPages, LateCode, LateFile, LateGem, MemberChange, MemberWrite,
+    OtherProcess, Outlook, SharedPages, WorkerGrowth, WriteChange, WriteRow, WrittenOwner,
 };
 pub use growth_sample::{GrowthFrames, GrowthSample};
 pub use kept::{Kept, KeptGrowth, KeptJudgement, KeptLine, KeptRow, KeptStack, KeptUnknown};

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anstyle::Style;
 use formats::{
-    CauseRow, Family, FamilyCause, FamilyMember, FamilyServer, FamilyStep, IdenticalPages,
-    LateCode, WriteRow,
+    CauseRow, Family, FamilyCause, FamilyMember, FamilyStep, IdenticalPages, LateCode, Server,
+    WriteRow,
 };
 use ledger::{Size, Write as Reason, percent};
 
@@ -381,52 +381,48 @@ fn write_steps(family: &Family, out: &mut String, width: usize) -> std::fmt::Res
 /// The lines of a configuration, and their place.
 type Lines = Vec<(String, &'static str)>;
 
-fn prepare_heap(server: Option<FamilyServer>, has_warmup: bool) -> Lines {
+fn prepare_heap(server: Option<Server>, has_warmup: bool) -> Lines {
     let call = if has_warmup { "Process.warmup" } else { "3.times { GC.start }; GC.compact" };
     let (line, place) = match server {
-        Some(FamilyServer::Puma) => {
-            (format!("before_fork {{ {call} }}"), "Puma, in config/puma.rb")
-        }
-        Some(FamilyServer::Pitchfork) => (
+        Some(Server::Puma) => (format!("before_fork {{ {call} }}"), "Puma, in config/puma.rb"),
+        Some(Server::Pitchfork) => (
             format!("after_mold_fork {{ |_server, _mold| {call} }}"),
             "Pitchfork, in its configuration",
         ),
-        Some(FamilyServer::Unicorn) => (
+        Some(Server::Unicorn) => (
             // Unicorn runs this before each worker, also later ones. Compaction then would copy pages that all others share.
             format!("before_fork {{ |_server, _worker| $prepared ||= ({call}; true) }}"),
             "Unicorn, in config/unicorn.rb",
         ),
-        Some(FamilyServer::Sidekiq | FamilyServer::Passenger) | None => {
+        Some(Server::Sidekiq | Server::Passenger) | None => {
             (call.into(), "in the parent, after it has loaded the program and before it forks")
         }
     };
     vec![(line, place)]
 }
 
-fn refork(server: Option<FamilyServer>) -> Lines {
+fn refork(server: Option<Server>) -> Lines {
     match server {
-        Some(FamilyServer::Puma) => {
+        Some(Server::Puma) => {
             vec![("fork_worker".into(), "Puma 5 or later, in config/puma.rb; experimental there")]
         }
-        Some(FamilyServer::Pitchfork) => {
+        Some(Server::Pitchfork) => {
             vec![("refork_after [50, 100, 1000]".into(), "Pitchfork, in its configuration")]
         }
         _ => Lines::new(),
     }
 }
 
-fn load_before_fork(server: Option<FamilyServer>, has_application: bool) -> Lines {
+fn load_before_fork(server: Option<Server>, has_application: bool) -> Lines {
     // A master that has the program loads the rest of its code by `require`.
     let preload = match server.filter(|_| has_application) {
-        Some(FamilyServer::Puma) => ("preload_app!", "Puma, in config/puma.rb"),
-        Some(FamilyServer::Unicorn) => ("preload_app true", "Unicorn, in config/unicorn.rb"),
-        Some(FamilyServer::Sidekiq) => {
-            ("SIDEKIQ_PRELOAD_APP=1", "sidekiqswarm, in the environment")
-        }
-        Some(FamilyServer::Passenger) => {
+        Some(Server::Puma) => ("preload_app!", "Puma, in config/puma.rb"),
+        Some(Server::Unicorn) => ("preload_app true", "Unicorn, in config/unicorn.rb"),
+        Some(Server::Sidekiq) => ("SIDEKIQ_PRELOAD_APP=1", "sidekiqswarm, in the environment"),
+        Some(Server::Passenger) => {
             ("passenger_spawn_method smart;", "Passenger, in nginx's configuration")
         }
-        Some(FamilyServer::Pitchfork) | None => {
+        Some(Server::Pitchfork) | None => {
             return vec![("require".into(), "the files above, in the parent, before it forks")];
         }
     };

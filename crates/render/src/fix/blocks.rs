@@ -79,13 +79,13 @@ pub(super) fn gem(deployment: &Deployment) -> Vec<Block> {
             "In config/initializers/rbloat.rb; without Rails in the file that `sidekiq -r` names:",
             ["require \"rbloat/sidekiq\""],
         )),
-        None if deployment.rails => blocks
+        _ if deployment.rails => blocks
             .push(Block::lines("In config/application.rb:", ["config.rbloat.profile = :server"])),
-        None if deployment.bundler => blocks.push(Block::lines(
+        _ if deployment.bundler => blocks.push(Block::lines(
             "At the start of the program, after Bundler is set up:",
             ["require \"rbloat\"", "Rbloat::AutoTrim.start"],
         )),
-        None => blocks.extend(set(deployment, &GEM)),
+        _ => blocks.extend(set(deployment, &GEM)),
     }
     blocks
 }

@@ -134,12 +134,12 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
                     "In config/puma.rb, with a lower number (many Rails applications set it by RAILS_MAX_THREADS):"
                 }
                 Some(Server::Sidekiq) => "In config/sidekiq.yml, with a lower number:",
-                None => "Lower the number of threads in the configuration:",
+                _ => "Lower the number of threads in the configuration:",
             },
             [match deployment.server {
                 Some(Server::Puma) => "threads 3, 3".into(),
                 Some(Server::Sidekiq) => ":concurrency: 5".into(),
-                None => command.into(),
+                _ => command.into(),
             }],
         )],
         Action::EnableGc { .. }
@@ -337,10 +337,7 @@ fn place(deployment: &Deployment) -> String {
 }
 
 fn software(deployment: &Deployment) -> Option<String> {
-    let server = deployment.server.map(|server| match server {
-        Server::Puma => "Puma",
-        Server::Sidekiq => "Sidekiq",
-    });
+    let server = deployment.server.map(Server::name);
     let rails = deployment.rails.then_some("Rails");
     let bundler = deployment.bundler.then_some("Bundler");
     let names: Vec<_> = [server, rails, bundler].into_iter().flatten().collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use formats::{Family, FamilyServer, FamilyStep};
+use formats::{Family, FamilyStep, Server};
 use testkit::Target;
 
 use super::{account, family};
@@ -134,7 +134,7 @@ fn cluster(number: usize, preloads: bool) -> (Family, String) {
 #[test]
 fn a_puma_cluster_is_advised_to_preload_unless_it_does() {
     let (account, text) = cluster(2, false);
-    assert_eq!((account.members.len(), account.server), (3, Some(FamilyServer::Puma)));
+    assert_eq!((account.members.len(), account.server), (3, Some(Server::Puma)));
     let is_preload =
         |it: &FamilyStep| matches!(it, FamilyStep::LoadBeforeFork { has_application: true, .. });
     assert!(account.steps.iter().any(is_preload), "{:?} {:?}", account.steps, account.late_code);
@@ -198,11 +198,11 @@ fn workers_of_sidekiq_are_advised_to_preload_unless_they_do() {
     let is_preload =
         |it: &FamilyStep| matches!(it, FamilyStep::LoadBeforeFork { has_application: true, .. });
     let (account, text) = sidekiqs(2, false);
-    assert_eq!((account.members.len(), account.server), (3, Some(FamilyServer::Sidekiq)));
+    assert_eq!((account.members.len(), account.server), (3, Some(Server::Sidekiq)));
     assert!(account.steps.iter().any(is_preload), "{:?} {:?}", account.steps, account.late_code);
     assert!(text.contains("SIDEKIQ_PRELOAD_APP=1"), "{text}");
     let (account, text) = sidekiqs(3, true);
-    assert_eq!((account.members.len(), account.server), (4, Some(FamilyServer::Sidekiq)));
+    assert_eq!((account.members.len(), account.server), (4, Some(Server::Sidekiq)));
     assert!(!account.steps.iter().any(is_preload), "{:?} {:?}", account.steps, account.late_code);
     assert!(!text.contains("SIDEKIQ_PRELOAD_APP"), "{text}");
     assert!(account.memory_bytes < account.rss_bytes / 3 * 2, "{text}");
