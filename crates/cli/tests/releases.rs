@@ -116,3 +116,56 @@ fn the_form_asks_for_commands_that_exist() {
         assert!(output.status.success(), "{text}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }
+
+/// Runs scripts/changelog on the changelog and the changes of a folder.
+fn changelog(folder: &Path, arguments: &[&str]) -> (bool, String) {
+    let mut command = Command::new(root().join("scripts/changelog"));
+    let output = command.args(arguments).env("RBLOAT_CHANGELOG_ROOT", folder).output().unwrap();
+    let texts = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    (output.status.success(), texts.concat())
+}
+
+#[test]
+fn every_change_is_an_item_of_the_next_release() {
+    let (is_fine, text) = changelog(&root(), &[]);
+    assert!(is_fine && text.starts_with("## Unreleased"), "{text}");
+}
+
+#[test]
+fn changes_move_to_the_changelog_with_a_release_and_faulty_ones_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |file: &str, text: &str| fs::write(folder.path().join(file), text).unwrap();
+    fs::create_dir(folder.path().join("changes")).unwrap();
+    write("changes/README.md", "How to.\n");
+    let old = "## 0.1.0 (2026-01-01)\n\n### Added\n\n- All.\n";
+    write("CHANGELOG.md", &format!("# Changelog\n\n## Unreleased\n\n### Fixed\n\n- Old.\n\n{old}"));
+    write("changes/fixed-a-fault.md", "- A fault\n  of two lines.\n");
+    write("changes/added-more.md", "- More.\n");
+    let next = "### Added\n\n- More.\n\n### Fixed\n\n- A fault\n  of two lines.\n- Old.\n";
+    let (is_fine, text) = changelog(folder.path(), &[]);
+    assert!(is_fine, "{text}");
+    assert_eq!(text, format!("## Unreleased\n\n{next}"));
+
+    for (file, text, complaint) in [
+        ("changes/repaired-x.md", "- X.\n", "the name is not"),
+        ("changes/fixed-x.md", "X.\n", "begins with"),
+        ("changes/fixed-x.md", "", "begins with"),
+        ("changes/fixed-x.md", &format!("- {}\n", "x".repeat(140)), "more than 140 columns"),
+    ] {
+        write(file, text);
+        let (is_fine, text) = changelog(folder.path(), &["release", "0.2.0"]);
+        assert!(!is_fine && text.contains(file) && text.contains(complaint), "{file}: {text}");
+        fs::remove_file(folder.path().join(file)).unwrap();
+    }
+
+    assert!(!changelog(folder.path(), &["release", "0.1.0"]).0, "0.1.0 has been released");
+    let (is_fine, text) = changelog(folder.path(), &["release", "0.2.0"]);
+    assert!(is_fine, "{text}");
+    let written = fs::read_to_string(folder.path().join("CHANGELOG.md")).unwrap();
+    assert!(written.starts_with("# Changelog\n\n## Unreleased\n\n## 0.2.0 ("), "{written}");
+    assert!(written.ends_with(&format!("\n\n{next}\n{old}")), "{written}");
+    assert_eq!(fs::read_dir(folder.path().join("changes")).unwrap().count(), 1);
+    assert_eq!(changelog(folder.path(), &["notes", "0.2.0"]), (true, next.to_owned()));
+    assert!(!changelog(folder.path(), &["notes", "0.3.0"]).0);
+    assert_eq!(changelog(folder.path(), &[]), (true, "## Unreleased\n".to_owned()));
+}
