@@ -37,6 +37,9 @@ pub enum Error {
         /// The reason.
         source: io::Error,
     },
+    /// Snapshots have a server, but none are taken.
+    #[error("there are no snapshots to push")]
+    NoSnapshots,
     /// The system has no certificates of authorities.
     #[error("found no certificates of authorities, which are needed to push to https://")]
     NoAuthorities,

@@ -64,13 +64,16 @@ pub fn run(options: &Options, log: Log) -> Result<(), Error> {
     let pair = options.certificate.as_ref();
     let certificate = pair.map(|(chain, key)| Certificate::read(chain, key, log)).transpose()?;
     let scheme = if certificate.is_some() { "https" } else { "http" };
+    let push_token = options.push_token_file.as_deref().map(Token::read).transpose()?;
+    let start = |to| Pusher::start(to, push_token.as_ref(), options.push_ca.as_deref(), log);
+    if options.snapshots.is_none() && options.push.iter().any(Endpoint::takes_snapshots) {
+        return Err(Error::NoSnapshots);
+    }
+    let pushers = options.push.iter().map(start).collect::<Result<Vec<_>, _>>()?;
     let folder = options.snapshots.as_deref().map(|folder| {
         SnapshotFolder::open(folder, options.max_snapshots, options.max_snapshot_bytes)
     });
-    let limits = folder.transpose()?.map(|folder| Limits::new(folder, log));
-    let push_token = options.push_token_file.as_deref().map(Token::read).transpose()?;
-    let start = |to| Pusher::start(to, push_token.as_ref(), options.push_ca.as_deref(), log);
-    let pusher = options.push.as_ref().map(start).transpose()?;
+    let limits = folder.transpose()?.map(|folder| Limits::new(folder, pushers.clone(), log));
     let open =
         |path| ArchiveWriter::open(path, options.max_archive_bytes, options.capture.sandbox, log);
     let archive = options.archive.as_deref().map(open).transpose()?;
@@ -80,7 +83,7 @@ pub fn run(options: &Options, log: Log) -> Result<(), Error> {
         group.ok_or_else(|| examine::Error::NoGroup { path: path.into() })
     };
     let group = options.cgroup.as_deref().map(find).transpose()?;
-    let outputs = Outputs { limits, archive: archive.clone(), pusher };
+    let outputs = Outputs { limits, archive: archive.clone(), pushers };
     let mut observer = Observer::new(options, group, outputs, shared.clone(), log);
     // The first answer has figures.
     let wait = observer.read();

@@ -15,6 +15,7 @@ use supervise::{Pace, SHARE_OF_LIMITS, unix_ms};
 
 use crate::autopsies::Ended;
 use crate::log::Log;
+use crate::push::Pusher;
 use crate::snapshot_folder::{self, SnapshotFolder};
 use crate::trigger::Trigger;
 
@@ -27,6 +28,8 @@ const WITHOUT_GROWTH: Duration = Duration::from_secs(30);
 /// The control groups with Ruby processes, and the folder for their snapshots.
 pub(crate) struct Limits {
     folder: SnapshotFolder,
+    /// The servers that get each file, too.
+    pushers: Vec<Pusher>,
     log: Log,
     pace: Pace,
     groups: Vec<Group>,
@@ -80,9 +83,10 @@ impl Observed {
 }
 
 impl Limits {
-    pub(crate) fn new(folder: SnapshotFolder, log: Log) -> Self {
+    pub(crate) fn new(folder: SnapshotFolder, pushers: Vec<Pusher>, log: Log) -> Self {
         Self {
             folder,
+            pushers,
             log,
             pace: Pace::new(READ_EVERY, SHARE_OF_LIMITS),
             groups: Vec::new(),
@@ -196,6 +200,7 @@ impl Limits {
         match self.folder.store(name, bytes) {
             Ok(()) => {
                 self.is_unwritable = false;
+                self.pushers.iter().for_each(|pusher| pusher.push_file(name, bytes));
                 true
             }
             Err(failure) => {

@@ -23,7 +23,7 @@ use crate::limits::{Alarmed, Limits};
 use crate::log::Log;
 use crate::node_name::node_name;
 use crate::options::Options;
-use crate::push::Pusher;
+use crate::push::{self, Pusher};
 use crate::roles::Roles;
 use crate::shared::Shared;
 
@@ -80,7 +80,7 @@ pub(crate) struct Observer {
 pub(crate) struct Outputs {
     pub(crate) limits: Option<Limits>,
     pub(crate) archive: Option<ArchiveWriter>,
-    pub(crate) pusher: Option<Pusher>,
+    pub(crate) pushers: Vec<Pusher>,
 }
 
 /// A process.
@@ -351,8 +351,8 @@ impl Observer {
         let Some(limits) = &mut self.outputs.limits else { return };
         if let Some(observed) = limits.end_observation() {
             self.allowance.spend(observed.cpu);
-            if let Some(pusher) = &self.outputs.pusher {
-                pusher.push(&observed.place, observed.profile);
+            for pusher in &self.outputs.pushers {
+                pusher.push_profile(&observed.place, &observed.profile);
             }
         }
         let Some(alarmed) = limits.read(now) else { return };
@@ -474,8 +474,10 @@ impl Observer {
             match Owned::of(report) {
                 // With owners, the memory in use has other causes. Series must not change back and forth between them.
                 Some(owned) => {
-                    if let Some(pusher) = &self.outputs.pusher {
-                        pusher.push(&known.place, render::owners_pprof_of(&owned));
+                    if !self.outputs.pushers.is_empty() {
+                        let profile = render::owners_pprof_of(&owned);
+                        let pushers = self.outputs.pushers.iter();
+                        pushers.for_each(|it| it.push_profile(&known.place, &profile));
                     }
                     known.owned = Some(owned);
                 }
@@ -506,9 +508,9 @@ impl Observer {
         self.node.own_cpu = proc::own_cpu_time();
         let own = std::process::id().cast_signed();
         self.node.own_rss_bytes = proc::rss_bytes(own).unwrap_or(0);
-        let Outputs { limits, archive, pusher } = &self.outputs;
+        let Outputs { limits, archive, pushers } = &self.outputs;
         self.node.snapshots = limits.as_ref().map(Limits::figures);
-        self.node.pushes = pusher.as_ref().map(Pusher::outcomes);
+        self.node.pushes = push::outcomes(pushers);
         self.node.archive = archive.as_ref().map(ArchiveWriter::figures);
         self.shared.set(self.node.clone());
     }

@@ -42,7 +42,7 @@ pub struct Options {
     /// The files with the certificate and its key, if connections are encrypted.
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// The server that gets profiles.
-    pub push: Option<Endpoint>,
+    pub push: Vec<Endpoint>,
     /// The file with the token for that server.
     pub push_token_file: Option<PathBuf>,
     /// The file with the certificates of authorities that vouch for that server.

@@ -1,7 +1,8 @@
-//! Hands profiles over to a server, on a thread of its own.
+//! Hands profiles and snapshots over to servers, on a thread for each.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,11 +17,11 @@ use crate::log::Log;
 use crate::node_name::node_name;
 use crate::token::{Token, read_file};
 
-/// The profiles that wait for the server.
+/// The requests that wait for the server.
 const MAX_WAITING: usize = 200;
 /// The time for a request and its answer.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// The wait before a profile is offered again to a server that could not be reached.
+/// The wait before a request is made again to a server that could not be reached.
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
 /// The largest file with certificates of authorities, in bytes.
 const MAX_AUTHORITIES: u64 = 16 << 20;
@@ -28,47 +29,95 @@ const MAX_AUTHORITIES: u64 = 16 << 20;
 const AUTHORITIES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// A server, as in `pyroscope=http://pyroscope:4040`.
+/// The most bytes that wait.
+const MAX_WAITING_BYTES: usize = 64 << 20;
+
+/// A server and what it takes, as in `pyroscope=http://pyroscope:4040`.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
-    server: ProfileServer,
+    /// The server for profiles; `None` if it takes the files of snapshots.
+    profiles: Option<ProfileServer>,
     url: String,
 }
 
 /// Reads a server and its address from an argument.
 ///
 /// # Errors
-/// If it is neither for Pyroscope nor for Parca, or has no address.
+/// If it is no known kind of server, or has no address.
 pub fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
     let (server, url) = text.split_once('=').unwrap_or_default();
-    let server = match server {
-        "pyroscope" => ProfileServer::Pyroscope,
-        "parca" => ProfileServer::Parca,
-        _ => return Err("must be pyroscope=URL or parca=URL".into()),
+    let profiles = match server {
+        "pyroscope" => Some(ProfileServer::Pyroscope),
+        "parca" => Some(ProfileServer::Parca),
+        "snapshots" => None,
+        _ => return Err("must be pyroscope=URL, parca=URL or snapshots=URL".into()),
     };
     if !url.starts_with("http://") && !url.starts_with("https://") {
         return Err("the address must begin with http:// or https://".into());
     }
-    Ok(Endpoint { server, url: format!("{}{}", url.trim_end_matches('/'), server.path()) })
+    let url = match profiles {
+        Some(server) => format!("{}{}", url.trim_end_matches('/'), server.path()),
+        None => url.to_owned(),
+    };
+    Ok(Endpoint { profiles, url })
 }
 
-/// Hands profiles over.
+impl Endpoint {
+    /// True if it takes the files of snapshots.
+    pub(crate) fn takes_snapshots(&self) -> bool {
+        self.profiles.is_none()
+    }
+
+    fn name(&self) -> &'static str {
+        match self.profiles {
+            Some(ProfileServer::Pyroscope) => "pyroscope",
+            Some(ProfileServer::Parca) => "parca",
+            None => "snapshots",
+        }
+    }
+
+    /// The address of a file: its name is the last part of the path, before the query if there is one.
+    fn url_of(&self, name: &str) -> String {
+        let (path, query) = self.url.split_at(self.url.find('?').unwrap_or(self.url.len()));
+        format!("{}/{name}{query}", path.trim_end_matches('/'))
+    }
+
+    /// The address without its query, which may be a secret.
+    fn shown(&self) -> &str {
+        self.url.split('?').next().unwrap_or(&self.url)
+    }
+}
+
+/// Hands profiles or files of snapshots over to one server.
+#[derive(Clone)]
 pub(crate) struct Pusher {
-    profiles: SyncSender<Profile>,
-    counts: Counts,
+    target: Endpoint,
+    /// The name of this machine.
+    node: String,
+    requests: SyncSender<Request>,
+    state: Arc<State>,
 }
 
-struct Profile {
-    place: Place,
-    bytes: Vec<u8>,
+struct Request {
+    url: String,
+    body: Vec<u8>,
 }
 
-#[derive(Debug, Clone, Default)]
-struct Counts(Arc<Mutex<BTreeMap<PushOutcome, u64>>>);
+#[derive(Debug, Default)]
+struct State {
+    outcomes: Mutex<BTreeMap<PushOutcome, u64>>,
+    /// The bytes that wait.
+    waiting: AtomicUsize,
+}
 
-impl Counts {
+impl State {
     fn add(&self, outcome: PushOutcome) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(outcome).or_default() += 1;
+        *self
+            .outcomes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(outcome)
+            .or_default() += 1;
     }
 }
 
@@ -95,36 +144,57 @@ impl Pusher {
             .user_agent(concat!("rbloat/", env!("CARGO_PKG_VERSION")))
             .build()
             .new_agent();
-        let client = Client {
-            agent,
-            target: target.clone(),
-            authorization: token.map(Token::header),
-            node: node_name(),
-            log,
-        };
-        let (profiles, waiting) = sync_channel(MAX_WAITING);
-        let counts = Counts::default();
-        let of_thread = counts.clone();
+        let client =
+            Client { agent, target: target.clone(), authorization: token.map(Token::header), log };
+        let (requests, waiting) = sync_channel(MAX_WAITING);
+        let state = Arc::<State>::default();
+        let of_thread = state.clone();
         std::thread::Builder::new()
             .name("push".into())
             .spawn(move || client.run(&waiting, &of_thread))?;
-        Ok(Self { profiles, counts })
+        Ok(Self { target: target.clone(), node: node_name(), requests, state })
     }
 
-    /// Hands a profile over, soon.
-    pub(crate) fn push(&self, place: &Place, bytes: Vec<u8>) {
-        if self.profiles.try_send(Profile { place: place.clone(), bytes }).is_err() {
-            self.counts.add(PushOutcome::Dropped);
+    /// Hands a profile over, soon, if the server takes profiles.
+    pub(crate) fn push_profile(&self, place: &Place, bytes: &[u8]) {
+        if let Some(server) = self.target.profiles {
+            let body = server.request(&self.node, place, bytes);
+            self.send(Request { url: self.target.url.clone(), body });
         }
     }
 
-    /// The outcomes so far.
-    pub(crate) fn outcomes(&self) -> BTreeMap<PushOutcome, u64> {
-        self.counts.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Hands a file over, soon, if the server takes snapshots.
+    pub(crate) fn push_file(&self, name: &str, bytes: &[u8]) {
+        if self.target.takes_snapshots() {
+            self.send(Request { url: self.target.url_of(name), body: bytes.to_owned() });
+        }
+    }
+
+    fn send(&self, request: Request) {
+        let bytes = request.body.len();
+        let waiting = self.state.waiting.fetch_add(bytes, Ordering::Relaxed);
+        let has_room = waiting + bytes <= MAX_WAITING_BYTES;
+        if !has_room || self.requests.try_send(request).is_err() {
+            self.state.waiting.fetch_sub(bytes, Ordering::Relaxed);
+            self.state.add(PushOutcome::Dropped);
+        }
     }
 }
 
-/// The reason why a profile was not accepted.
+/// The outcomes so far, by the kind of server.
+pub(crate) fn outcomes(pushers: &[Pusher]) -> BTreeMap<&'static str, BTreeMap<PushOutcome, u64>> {
+    let mut all: BTreeMap<_, BTreeMap<PushOutcome, u64>> = BTreeMap::new();
+    for pusher in pushers {
+        let of_kind = all.entry(pusher.target.name()).or_default();
+        let outcomes = pusher.state.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        for (outcome, count) in outcomes.iter() {
+            *of_kind.entry(*outcome).or_default() += count;
+        }
+    }
+    all
+}
+
+/// The reason why a request was not accepted.
 #[derive(Debug, thiserror::Error)]
 enum PushError {
     #[error(transparent)]
@@ -138,18 +208,17 @@ struct Client {
     agent: ureq::Agent,
     target: Endpoint,
     authorization: Option<String>,
-    node: String,
     log: Log,
 }
 
 impl Client {
-    fn run(&self, waiting: &Receiver<Profile>, counts: &Counts) {
+    fn run(&self, waiting: &Receiver<Request>, state: &State) {
         let mut is_reported = false;
-        for profile in waiting {
+        for request in waiting {
             loop {
-                let error = match self.post(&profile) {
+                let error = match self.offer(&request) {
                     Ok(()) => {
-                        counts.add(PushOutcome::Accepted);
+                        state.add(PushOutcome::Accepted);
                         is_reported = false;
                         break;
                     }
@@ -157,36 +226,38 @@ impl Client {
                 };
                 // Once for each time that the server is away.
                 if !std::mem::replace(&mut is_reported, true) {
-                    (self.log.complain)(&format!("cannot push to {}: {error}", self.target.url));
+                    let to = self.target.shown();
+                    (self.log.complain)(&format!("cannot push to {to}: {error}"));
                 }
                 if matches!(
                     error,
                     PushError::Request(ureq::Error::StatusCode(400..500)) | PushError::Page
                 ) {
-                    counts.add(PushOutcome::Refused);
+                    state.add(PushOutcome::Refused);
                     break;
                 }
-                counts.add(PushOutcome::Failed);
+                state.add(PushOutcome::Failed);
                 std::thread::sleep(AFTER_FAILURE);
             }
+            state.waiting.fetch_sub(request.body.len(), Ordering::Relaxed);
         }
     }
 
-    fn post(&self, profile: &Profile) -> Result<(), PushError> {
-        let body = self.target.server.request(&self.node, &profile.place, &profile.bytes);
-        let mut request =
-            self.agent.post(&self.target.url).header("Content-Type", "application/json");
-        if let Some(authorization) = &self.authorization {
-            request = request.header("Authorization", authorization);
-        }
-        let answer = request.send(&body[..])?;
-        let of_type = |kind: &str| {
-            answer
-                .headers()
-                .get("content-type")
-                .is_some_and(|it| it.as_bytes().starts_with(kind.as_bytes()))
+    /// Makes a request once. Object stores and WebDAV take files by PUT.
+    fn offer(&self, request: &Request) -> Result<(), PushError> {
+        let is_file = self.target.takes_snapshots();
+        let (made, kind) = match is_file {
+            true => (self.agent.put(&request.url), "application/octet-stream"),
+            false => (self.agent.post(&request.url), "application/json"),
         };
-        if of_type("text/html") { Err(PushError::Page) } else { Ok(()) }
+        let mut made = made.header("Content-Type", kind);
+        if let Some(authorization) = &self.authorization {
+            made = made.header("Authorization", authorization);
+        }
+        let answer = made.send(&request.body[..])?;
+        let kind = answer.headers().get("content-type");
+        let is_page = kind.is_some_and(|it| it.as_bytes().starts_with(b"text/html"));
+        if is_page && !is_file { Err(PushError::Page) } else { Ok(()) }
     }
 }
 
@@ -223,25 +294,44 @@ mod tests {
         assert_eq!(target.url, "http://pyroscope:4040/push.v1.PusherService/Push");
         let target = parse_endpoint("parca=https://parca/base").unwrap();
         assert_eq!(target.url, "https://parca/base/api/profiles/writeraw");
+        let target = parse_endpoint("snapshots=https://store/rbloat/?sig=secret/x").unwrap();
+        assert_eq!(target.url_of("1-a-2.rbloat"), "https://store/rbloat/1-a-2.rbloat?sig=secret/x");
+        assert_eq!(target.shown(), "https://store/rbloat/");
         for wrong in ["", "pyroscope", "tempo=http://a", "parca=", "parca=parca:7070"] {
             assert!(parse_endpoint(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
-    fn profiles_wait_for_a_server_that_is_away_up_to_a_number() {
-        // Nobody listens at this port.
-        let target = parse_endpoint("parca=http://127.0.0.1:1").unwrap();
-        let pusher = Pusher::start(&target, None, None, crate::log::SILENT).unwrap();
-        let push = || pusher.push(&Place::default(), Vec::new());
+    fn requests_wait_for_a_server_that_is_away_up_to_a_number_and_a_size() {
+        let pusher = |target: &str| {
+            // Nobody listens at this port.
+            let target = parse_endpoint(&format!("{target}=http://127.0.0.1:1")).unwrap();
+            Pusher::start(&target, None, None, crate::log::SILENT).unwrap()
+        };
+        let count = |pusher: &Pusher, outcome| {
+            let all = outcomes(std::slice::from_ref(pusher));
+            all[pusher.target.name()].get(&outcome).copied().unwrap_or(0)
+        };
+        let parca = pusher("parca");
+        let push = || parca.push_profile(&Place::default(), &[]);
         push();
         // The thread has the first one, and offers it again.
-        while !pusher.outcomes().contains_key(&PushOutcome::Failed) {
+        while count(&parca, PushOutcome::Failed) == 0 {
             std::thread::yield_now();
         }
         (0..MAX_WAITING).for_each(|_| push());
-        assert_eq!(pusher.outcomes().get(&PushOutcome::Dropped), None);
+        assert_eq!(count(&parca, PushOutcome::Dropped), 0);
         push();
-        assert_eq!(pusher.outcomes().get(&PushOutcome::Dropped), Some(&1));
+        parca.push_file("a.rbloat", &[]);
+        assert_eq!(count(&parca, PushOutcome::Dropped), 1);
+
+        let store = pusher("snapshots");
+        store.push_profile(&Place::default(), &[]);
+        let half = vec![0; MAX_WAITING_BYTES / 2];
+        (0..2).for_each(|_| store.push_file("a.rbloat", &half));
+        assert_eq!(count(&store, PushOutcome::Dropped), 0);
+        store.push_file("a.rbloat", &[0]);
+        assert_eq!(count(&store, PushOutcome::Dropped), 1);
     }
 }

@@ -200,7 +200,8 @@ impl Failure {
             | Self::NoExplanation(_)
             | Self::Top(_)
             | Self::NeedsOwners(_)
-            | Self::NoTexts => 2,
+            | Self::NoTexts
+            | Self::Agent(agent::Error::NoSnapshots) => 2,
             Self::UnreadableRecording { .. }
             | Self::NotARecording { .. }
             | Self::NoArchive { .. } => 3,

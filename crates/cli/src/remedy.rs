@@ -32,6 +32,7 @@ pub(crate) fn remedy_of_recording(error: &RecordingError) -> &'static str {
 pub(crate) fn remedy_of_agent(error: &agent::Error) -> &'static str {
     match error {
         agent::Error::CannotListen { .. } => "; give another address with --listen",
+        agent::Error::NoSnapshots => ": add --snapshots DIR",
         agent::Error::NoAuthorities => ": name a file with --push-ca",
         _ => "",
     }

@@ -74,8 +74,8 @@ pub struct Node {
     pub treatment: Treatment,
     /// The snapshots of processes near a limit; `None` if none are wanted.
     pub snapshots: Option<StoredSnapshots>,
-    /// The profiles that were pushed to a server, by outcome; `None` if there is no server.
-    pub pushes: Option<BTreeMap<PushOutcome, u64>>,
+    /// What was pushed to servers, by their kind and by outcome.
+    pub pushes: BTreeMap<&'static str, BTreeMap<PushOutcome, u64>>,
     /// The archive; `None` if none is wanted.
     pub archive: Option<Archived>,
 }
@@ -277,7 +277,7 @@ impl Owned {
     }
 }
 
-/// The outcome of an attempt to push a profile.
+/// The outcome of an attempt to push a profile or a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PushOutcome {
     /// The server took it.

@@ -87,15 +87,16 @@ pub(crate) struct AgentArguments {
     /// The private key of the certificate (PEM). Others may not read it
     #[arg(long, value_name = "FILE", requires = "tls_cert", hide_short_help = true)]
     tls_key: Option<PathBuf>,
-    /// Push profiles of owners to a server, as pyroscope=URL or parca=URL
+    /// Push to a server, as pyroscope=URL, parca=URL or snapshots=URL; several times for several servers
     ///
-    /// A profile is pushed after each capture with owners, and after growth by code was observed
+    /// The first two get profiles of owners, after each capture with owners, and after growth by code was observed. The third gets each file
+    /// of --snapshots by PUT URL/FILE. A query of the URL stays, and is not printed
     #[arg(long, value_name = "SERVER=URL", value_parser = agent::parse_endpoint, hide_short_help = true)]
-    push: Option<agent::Endpoint>,
-    /// The bearer token for that server. Others may not read the file
+    push: Vec<agent::Endpoint>,
+    /// The bearer token for these servers. Others may not read the file
     #[arg(long, value_name = "FILE", requires = "push", hide_short_help = true)]
     push_token_file: Option<PathBuf>,
-    /// Certificates of authorities that vouch for that server (PEM), in place of those of the system
+    /// Certificates of authorities that vouch for these servers (PEM), in place of those of the system
     #[arg(long, value_name = "FILE", requires = "push", hide_short_help = true)]
     push_ca: Option<PathBuf>,
     #[command(flatten)]

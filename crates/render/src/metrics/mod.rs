@@ -55,8 +55,8 @@ pub fn metrics(node: &Node, format: MetricsFormat) -> String {
     if let Some(snapshots) = &node.snapshots {
         to.snapshots(snapshots);
     }
-    if let Some(pushes) = &node.pushes {
-        to.pushes(pushes);
+    if !node.pushes.is_empty() {
+        to.pushes(&node.pushes);
     }
     if let Some(archive) = &node.archive {
         to.archive(archive);
@@ -170,7 +170,8 @@ mod tests {
                 bytes: 3 << 20,
                 observes_growth: true,
             }),
-            pushes: Some([(PushOutcome::Accepted, 4), (PushOutcome::Failed, 1)].into()),
+            pushes: [("parca", [(PushOutcome::Accepted, 4), (PushOutcome::Failed, 1)].into())]
+                .into(),
             archive: Some(Archived {
                 snapshots: [(ArchiveOutcome::Written, 48)].into(),
                 bytes: 5 << 20,

@@ -87,15 +87,19 @@ impl Writer {
         }
     }
 
-    /// The profiles that were handed over to a server.
-    pub(super) fn pushes(&mut self, pushes: &BTreeMap<PushOutcome, u64>) {
+    /// The profiles and snapshots that were handed over to servers.
+    pub(super) fn pushes(&mut self, pushes: &BTreeMap<&'static str, BTreeMap<PushOutcome, u64>>) {
+        let of_server = |(to, outcomes): (&&str, &BTreeMap<PushOutcome, u64>)| {
+            PushOutcome::ALL.map(|outcome| {
+                let count = outcomes.get(&outcome).copied().unwrap_or(0);
+                let outcome = push_outcome(outcome).to_owned();
+                (vec![("to", (*to).to_owned()), ("outcome", outcome)], count as f64)
+            })
+        };
         self.counter(
             "rbloat_pushes",
-            "Attempts to push a profile to a server, by outcome.",
-            PushOutcome::ALL.map(|outcome| {
-                let count = pushes.get(&outcome).copied().unwrap_or(0);
-                (vec![("outcome", push_outcome(outcome).to_owned())], count as f64)
-            }),
+            "Attempts to push a profile or a snapshot to a server, by outcome.",
+            pushes.iter().flat_map(of_server),
         );
     }
 

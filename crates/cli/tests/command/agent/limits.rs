@@ -1,5 +1,6 @@
 //! Snapshots of processes near a memory limit.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -7,7 +8,7 @@ use testkit::{ControlGroup, Target};
 
 use formats::{FindingKind, FindingRow};
 
-use super::{Agent, wait_until};
+use super::{Agent, TakingServer, wait_until};
 use crate::rbloat;
 
 /// A process in a control group. It has other memory at the beginning, and leaks: fast up to 84 % of the limit, then slowly, and when
@@ -44,10 +45,11 @@ fn a_snapshot_is_saved_before_the_kernel_kills_a_process() {
     let Some(group) = ControlGroup::make() else { return };
     let outer = tempfile::tempdir().unwrap();
     let (folder, more) = (outer.path().join("snapshots"), outer.path().join("more"));
-    let agent = Agent::start(
-        &group,
-        &["--every", "1s", "--causes-every", "1h", "--snapshots", folder.to_str().unwrap()],
-    );
+    let store = TakingServer::start("201 Created");
+    let push = format!("snapshots=http://{}/shop?sig=1", store.address);
+    let intervals = ["--every", "1s", "--causes-every", "1h"];
+    let outputs = ["--snapshots", folder.to_str().unwrap(), "--push", &push];
+    let agent = Agent::start(&group, &[intervals, outputs].concat());
     let target = leak(&group, 300 << 20, &more);
     wait_until("a snapshot", || !files(&folder, ["agentleak", ".rbloat"]).is_empty());
     // The capture itself kills nothing.
@@ -79,6 +81,29 @@ fn a_snapshot_is_saved_before_the_kernel_kills_a_process() {
     assert!(who.methods.iter().any(|it| it.method.contains("leak")), "{:?}", who.methods);
     let written = agent.samples("rbloat_snapshots_total", "outcome=\"written\"");
     assert!(written.values().sum::<f64>() >= 1.0, "{written:?}");
+
+    // Each file of the folder is on the server, too.
+    let mut pushed = BTreeMap::new();
+    wait_until("the files are pushed", || {
+        for (head, body) in store.requests.try_iter() {
+            assert!(head.starts_with("PUT /shop/") && head.contains("?sig=1 HTTP/1.1"), "{head}");
+            assert!(
+                head.to_lowercase().contains("content-type: application/octet-stream"),
+                "{head}"
+            );
+            let name = head["PUT /shop/".len()..].split('?').next().unwrap().to_owned();
+            pushed.insert(name, body);
+        }
+        files(&folder, ["agentleak", ""]).len() == pushed.len()
+    });
+    for (name, bytes) in &pushed {
+        assert!(std::fs::read(folder.join(name)).unwrap() == *bytes, "{name}");
+    }
+    wait_until("all are counted", || {
+        let accepted =
+            agent.samples("rbloat_pushes_total", "to=\"snapshots\",outcome=\"accepted\"");
+        accepted.values().sum::<f64>() == pushed.len() as f64
+    });
     agent.end();
 }
 
@@ -188,4 +213,13 @@ fn a_snapshot_that_a_full_disk_does_not_take_is_counted() {
     assert_eq!(group.kills(), 0);
     agent.end();
     drop(target);
+}
+
+#[test]
+fn snapshots_that_are_not_taken_cannot_be_pushed() {
+    let push = ["agent", "--listen", "127.0.0.1:0", "--push", "snapshots=http://127.0.0.1:1/"];
+    let output = rbloat().args(push).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("there are no snapshots to push: add --snapshots DIR"), "{text}");
 }

@@ -9,8 +9,9 @@ mod server;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -353,4 +354,37 @@ fn jumps_of_the_clock_change_nothing_but_timestamps() {
     agent.await_samples("rbloat_owner_bytes{", role);
     agent.end();
     assert!(target.finish());
+}
+
+/// A server to which something is pushed. It gives each request the same answer.
+struct TakingServer {
+    address: String,
+    requests: Receiver<(String, Vec<u8>)>,
+}
+
+impl TakingServer {
+    fn start(status: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (sender, requests) = channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = BufReader::new(stream.unwrap());
+                let mut head = String::new();
+                while !head.ends_with("\r\n\r\n") {
+                    stream.read_line(&mut head).unwrap();
+                }
+                let length = head.to_lowercase();
+                let length = length.split("content-length: ").nth(1).expect(&head);
+                let mut body = vec![0; length.lines().next().unwrap().parse().unwrap()];
+                stream.read_exact(&mut body).unwrap();
+                let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\n{{}}");
+                stream.get_mut().write_all(answer.as_bytes()).unwrap();
+                if sender.send((head, body)).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { address, requests }
+    }
 }

@@ -1,14 +1,11 @@
 //! Profiles in pprof's format: served, and pushed to a server.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
 use std::process::Command;
-use std::sync::mpsc::{Receiver, channel};
 
 use base64::Engine as _;
 use testkit::{ControlGroup, Profile, Target};
 
-use super::{Agent, PATIENCE, ask, server, succeed, wait_until};
+use super::{Agent, PATIENCE, TakingServer, ask, server, succeed, wait_until};
 
 #[test]
 fn the_profile_of_owners_has_those_of_the_report() {
@@ -69,39 +66,6 @@ fn the_profile_of_owners_has_those_of_the_report() {
     assert!(top.contains("Type: inuse_space"), "{top}");
 }
 
-/// A server to which profiles are pushed. It gives each request the same answer.
-struct ProfileServer {
-    address: String,
-    requests: Receiver<(String, serde_json::Value)>,
-}
-
-impl ProfileServer {
-    fn start(status: &'static str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let (sender, requests) = channel();
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = BufReader::new(stream.unwrap());
-                let mut head = String::new();
-                while !head.ends_with("\r\n\r\n") {
-                    stream.read_line(&mut head).unwrap();
-                }
-                let length = head.to_lowercase();
-                let length = length.split("content-length: ").nth(1).expect(&head);
-                let mut body = vec![0; length.lines().next().unwrap().parse().unwrap()];
-                stream.read_exact(&mut body).unwrap();
-                let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\n{{}}");
-                stream.get_mut().write_all(answer.as_bytes()).unwrap();
-                if sender.send((head, serde_json::from_slice(&body).unwrap())).is_err() {
-                    return;
-                }
-            }
-        });
-        Self { address, requests }
-    }
-}
-
 #[test]
 fn profiles_are_pushed_with_the_names_of_the_process() {
     let Some(group) = ControlGroup::make() else { return };
@@ -115,11 +79,12 @@ fn profiles_are_pushed_with_the_names_of_the_process() {
         ("parca", "400 Bad Request", "/api/profiles/writeraw", "refused"),
     ];
     for (kind, status, path, outcome) in cases {
-        let server = ProfileServer::start(status);
+        let server = TakingServer::start(status);
         let url = format!("{kind}=http://{}", server.address);
         let push = ["--push", &url, "--push-token-file", token];
         let agent = Agent::start(&group, &[&intervals[..], &push].concat());
         let (head, body) = server.requests.recv_timeout(PATIENCE).unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
         assert!(head.starts_with(&format!("POST {path} HTTP/1.1\r\n")), "{head}");
         let head = head.to_lowercase();
         assert!(head.contains("authorization: bearer an-example-of-a-token\r\n"), "{head}");
