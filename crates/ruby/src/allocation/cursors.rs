@@ -8,6 +8,10 @@ use crate::layout::page_finder::{words_around, words_around_start};
 
 /// The words of a cursor: the next slot, the end of its region, the next region, and the descriptor of the page.
 const WORDS: usize = 4;
+/// The bytes of a heap (`rb_heap_t`), at most.
+const MAX_HEAP_BYTES: u64 = 512;
+/// The least number of sizes whose words tell the distance of two cursors.
+const MIN_SIZES: usize = 3;
 /// The cursors that tell the distance of two. After a collection some have no page until the next object of their size is made.
 const MIN_CURSORS: usize = 3;
 
@@ -46,7 +50,7 @@ impl CursorSearch {
 
     /// The address of the first cursor, and the offsets of all from there on: one for each of these sizes of slots, ascending. `None` if the
     /// distances do not agree with that, or there is no cursor at one of these places; unless all were seen, with others between them, whose
-    /// sizes have no pages.
+    /// sizes have no pages. A program that takes slots of one size only shows one cursor; then the sizes in front of them tell the distance.
     pub(super) fn found(
         &self,
         memory: &dyn Memory,
@@ -58,6 +62,17 @@ impl CursorSearch {
             let list = |(&at, &slot_bytes): (&Address, &u64)| List { at: at - first, slot_bytes };
             return Some((first, self.seen.iter().map(list).collect()));
         }
+        self.found_by_cursors(memory, pages, sizes)
+            .or_else(|| self.found_by_sizes(memory, pages, sizes))
+    }
+
+    /// The same by the cursors that were seen, if they are enough.
+    fn found_by_cursors(
+        &self,
+        memory: &dyn Memory,
+        pages: &Pages,
+        sizes: &[u64],
+    ) -> Option<(Address, Vec<List>)> {
         let number = |size: &u64| sizes.iter().position(|it| it == size).map(|it| it as u64);
         let seen: Vec<(Address, u64)> =
             self.seen.iter().map(|(&at, size)| Some((at, number(size)?))).collect::<Option<_>>()?;
@@ -75,6 +90,66 @@ impl CursorSearch {
         let is_enough = seen.len() >= MIN_CURSORS.min(sizes.len());
         (agree && step > 0 && is_enough).then_some((start, lists))
     }
+
+    /// The same by one cursor and the size of its slots, a number of 16 bits somewhere in front of it: the sizes of other heaps are at equal
+    /// distances. `None` if more than one distance is possible.
+    fn found_by_sizes(
+        &self,
+        memory: &dyn Memory,
+        pages: &Pages,
+        sizes: &[u64],
+    ) -> Option<(Address, Vec<List>)> {
+        let (&at, &size) = self.seen.first_key_value()?;
+        let words = read_words(memory, self.start, self.bytes);
+        let index = (at - self.start) as usize / 8;
+        let with_step = |step: usize| {
+            let befores = 1..=index.min(step - 1);
+            befores.filter_map(move |before| Some((before, step, index.checked_sub(before)?)))
+        };
+        let steps = 2..=(MAX_HEAP_BYTES / 8) as usize;
+        let mut found: Vec<(Address, Vec<List>)> = steps
+            .flat_map(with_step)
+            .filter_map(|(before, step, index)| {
+                let at_sizes = sizes_around(&words, index, step, size)?;
+                let cursor = |size: &u64| {
+                    let place = self.start.offset((*at_sizes.get(size)? + before) as u64 * 8);
+                    let words = read_words(memory, place, WORDS * 8);
+                    is_cursor_of(memory, pages, &words, *size).then_some((place, *size))
+                };
+                let cursors: Vec<(Address, u64)> =
+                    sizes.iter().map(cursor).collect::<Option<_>>()?;
+                let first = cursors.first()?.0;
+                let list = |&(at, slot_bytes): &(Address, u64)| List { at: at - first, slot_bytes };
+                Some((first, cursors.iter().map(list).collect()))
+            })
+            .collect();
+        found.dedup();
+        let only = found.pop().filter(|_| found.is_empty());
+        only.filter(|_| sizes.len() >= MIN_SIZES)
+    }
+}
+
+/// The indices of the sizes of slots, ascending numbers of 16 bits in every so many words. One of them has this index and size.
+fn sizes_around(
+    words: &[u64],
+    index: usize,
+    step: usize,
+    size: u64,
+) -> Option<BTreeMap<u64, usize>> {
+    let size_at = |index: usize| Some(u64::from(*words.get(index)? as u16)).filter(|it| *it > 0);
+    (size_at(index)? == size).then_some(())?;
+    let mut found = BTreeMap::from([(size, index)]);
+    let mut last = (size, index);
+    while let Some(above) = size_at(last.1 + step).filter(|&it| it > last.0) {
+        last = (above, last.1 + step);
+        found.insert(last.0, last.1);
+    }
+    last = (size, index);
+    while let Some(below) = last.1.checked_sub(step).and_then(size_at).filter(|&it| it < last.0) {
+        last = (below, last.1 - step);
+        found.insert(last.0, last.1);
+    }
+    Some(found)
 }
 
 /// Returns true if these words are the cursor of slots of this size, which may have no page, or one that is newer than the capture.
@@ -169,6 +244,40 @@ mod tests {
         let mut other = words.clone();
         other[2][3] = 0x2_0040;
         assert_eq!(found(&other.concat(), &pages, &sizes), None, "of another size");
+    }
+
+    /// "Its lists of free slots were not found", of a program that takes slots of one size only: others have a cursor when they are taken.
+    #[test]
+    fn one_cursor_is_enough_if_the_sizes_of_slots_are_in_front_of_all() {
+        let pages = pages(&[32, 64, 128, 512]);
+        // Memory that was not cleared may be above the 16 bits.
+        let heap = |slot_bytes: u64, cursor: [u64; WORDS]| {
+            [&[7, slot_bytes | 0x5_0000, 0, 9, 0], &cursor[..], &[3]].concat()
+        };
+        let words = [
+            heap(32, [0; WORDS]),
+            heap(64, cursor(2, 64, 5, 9)),
+            heap(96, [0; WORDS]),
+            heap(128, [0; WORDS]),
+            heap(512, [0; WORDS]),
+        ];
+        let sizes = [32, 64, 128, 512];
+        let (first, lists) = found(&words.concat(), &pages, &sizes).unwrap();
+        let offsets: Vec<u64> = lists.iter().map(|list| list.at).collect();
+        assert_eq!((first, &offsets[..]), (Address(SPACE + 40), &[0, 80, 240, 320][..]));
+        // The place of a cursor has other words.
+        let mut other = words.clone();
+        other[3][5] = 8;
+        assert_eq!(found(&other.concat(), &pages, &sizes), None);
+        // Sizes do not ascend, one is missing, and there are too few.
+        let mut other = words.clone();
+        other[2][1] = 60;
+        assert_eq!(found(&other.concat(), &pages, &sizes), None);
+        assert_eq!(found(&words.concat(), &pages, &[32, 64, 128, 640]), None);
+        assert_eq!(found(&words[..2].concat(), &pages, &[32, 64]), None);
+        // Words of a hostile process.
+        assert_eq!(found(&vec![u64::MAX; 4096], &pages, &sizes), None);
+        assert_eq!(found(&vec![64; 4096], &pages, &sizes), None);
     }
 
     #[test]
