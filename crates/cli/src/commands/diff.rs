@@ -116,7 +116,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     let snapshots = match &names[..] {
         [(_, SourceName::Process(name))] => {
             if let ProcessName::Pid(pid) = *name {
-                wait_until_untraced(pid, FIRST_WAIT_FOR_TRACER);
+                wait_for_tracer(pid, FIRST_WAIT_FOR_TRACER);
             }
             // Another process may have that name later.
             let target = naming::process(name.clone())?;
@@ -128,7 +128,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
             let earlier = Sandbox::of_analyses(how.sandbox);
             watch(arguments, |number| {
                 let longest = if number > 1 { WAIT_FOR_TRACER } else { FIRST_WAIT_FOR_TRACER };
-                wait_until_untraced(pid, longest);
+                wait_for_tracer(pid, longest);
                 let is_last = number == arguments.times();
                 let progress = Progress::new();
                 if let Some(lines) = lines.take_if(|_| is_last) {
@@ -188,6 +188,17 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     }
     let outcome = if is_complete { Outcome::Done } else { Outcome::Incomplete };
     Ok(arguments.grown_too_much("RSS", diff.rss_bytes.change).unwrap_or(outcome))
+}
+
+/// Waits for another tracer of the process, and tells it.
+fn wait_for_tracer(pid: i32, longest: Duration) {
+    if !wait_until_untraced(pid, Duration::ZERO) {
+        let seconds = longest.as_secs();
+        terminal::complain(format!(
+            "another process traces process {pid}: waiting for it, {seconds} s at most"
+        ));
+        wait_until_untraced(pid, longest);
+    }
 }
 
 /// Fails if memory that was not read in one of these snapshots would seem to shrink or to grow.

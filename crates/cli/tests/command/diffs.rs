@@ -2,6 +2,7 @@
 //! request. The times between the snapshots are set afterwards, so that no test depends on them.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
@@ -586,9 +587,9 @@ fn a_diff_waits_for_another_capture_before_its_first_snapshot() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It does not end.
-    std::thread::sleep(Duration::from_secs(1));
-    assert!(child.try_wait().unwrap().is_none(), "{:?}", child.wait_with_output());
+    let mut told = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut told).unwrap();
+    assert!(told.ends_with(": waiting for it, 5 s at most\n"), "{told}");
     frozen.thaw().unwrap();
     let output = child.wait_with_output().unwrap();
     let diff: Diff = crate::document(&output.stdout);
