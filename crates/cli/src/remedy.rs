@@ -7,7 +7,6 @@ use examine::{NoStacks, Purpose, Refusal, TraceFailure};
 use formats::{NoCopy, RecordingError, SnapshotError, SnapshotKind};
 use image::CoreError;
 use ledger::Finding;
-use linux::page_faults::is_forbidden;
 use linux::proc::Obstacle;
 use nix::errno::Errno;
 use render::words;
@@ -136,10 +135,6 @@ fn of_capture(error: &linux::Error) -> Cow<'static, str> {
         E::UnknownGroup { .. } => words::no_copy(NoCopy::UnknownLimit),
         E::Faults { source, .. } if source.raw_os_error() == Some(Errno::EMFILE as i32) => {
             "; it takes a descriptor for each thread and processor: raise the limit of open files (ulimit -Hn)"
-        }
-        E::Clocks { source, .. } if is_forbidden(source) => {
-            "; run rbloat as root; in Docker: --cap-add BPF --cap-add PERFMON; in Kubernetes: securityContext.capabilities.add: \
-             [\"BPF\", \"PERFMON\"]. Without --kept, rbloat needs less"
         }
         E::Clocks { .. } => "; it needs Linux 5.13",
         _ => "",

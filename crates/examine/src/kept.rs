@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use diagnosis::{KeptSampling, RetainedObjects};
 use formats::{Kept, KeptUnknown, Snapshot, milliseconds};
 use image::Target;
+use linux::page_faults::is_forbidden;
 use linux::{Clocks, Companion, StopSignal, proc};
 use sampler::{KeptProfile, KeptProgram, KeptSampler, KeptSearch, NotShown};
 
@@ -24,6 +25,8 @@ const SEARCH_INTERVAL: Duration = Duration::from_millis(5);
 const SEARCH_PARTS: u32 = 500;
 /// The time between two results beside a recording. Each takes a capture.
 const BETWEEN_RESULTS: Duration = Duration::from_secs(600);
+/// The answer of a kernel that does not know a flag of a clock, or an instruction of the program.
+const OLD_KERNEL: i32 = libc::EINVAL;
 /// The time between two questions whether the observation is over.
 const STEP: Duration = Duration::from_millis(100);
 
@@ -34,21 +37,27 @@ pub struct KeptLines {
 }
 
 impl KeptLines {
-    /// Captures the process for its layouts, and starts to sample its objects as soon as it has allocated and collected garbage.
+    /// Captures the process for its layouts, and starts to sample its objects as soon as it has allocated and collected garbage. If the
+    /// kernel refuses to sample the process, there is the reason.
     ///
     /// # Errors
-    /// If a layout could not be derived, or the kernel refuses to sample the process.
-    pub fn begin(target: &Target, capture: CaptureOptions, rate: u32) -> Result<Self, Error> {
+    /// If a layout could not be derived.
+    pub fn begin(
+        target: &Target,
+        capture: CaptureOptions,
+        rate: u32,
+    ) -> Result<Result<Self, KeptUnknown>, Error> {
         let pid = target.pid();
-        let search = attempts::read_image(target, capture, KeptSearch::begin)?;
-        // A refusal must not wait for the first collection.
-        Clocks::start(pid, rate, |_| ())?;
+        let search = match search(target, capture, rate)? {
+            Ok(search) => search,
+            Err(refused) => return Ok(Err(refused)),
+        };
         let (sender, profile) = channel();
         let sampling = Companion::start(move |stop| {
             // Nobody receives it if the last capture has failed.
             let _ = sender.send(sample(pid, search, rate, stop));
         });
-        Ok(Self { sampling, profile })
+        Ok(Ok(Self { sampling, profile }))
     }
 
     /// Captures the process for the last time, then ends the sampling, and analyses the capture in the sandbox. The objects are
@@ -74,6 +83,26 @@ impl KeptLines {
     }
 }
 
+/// Captures a process for its layouts. If the kernel refuses to sample it, there is the reason: the user must not wait for the first
+/// collection to learn of it.
+fn search(
+    target: &Target,
+    capture: CaptureOptions,
+    rate: u32,
+) -> Result<Result<KeptSearch, KeptUnknown>, Error> {
+    let refused = match Clocks::start(target.pid(), rate, |_| ()) {
+        Ok(_) => return attempts::read_image(target, capture, KeptSearch::begin).map(Ok),
+        Err(linux::Error::Clocks { source, .. }) if is_forbidden(&source) => {
+            KeptUnknown::NotAllowed
+        }
+        Err(linux::Error::Clocks { source, .. }) if source.raw_os_error() == Some(OLD_KERNEL) => {
+            KeptUnknown::NoClocks
+        }
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Err(refused))
+}
+
 /// Samples the objects of a process until the request to stop.
 fn sample(
     pid: i32,
@@ -82,7 +111,7 @@ fn sample(
     stop: &StopSignal,
 ) -> Result<Result<KeptProfile, KeptUnknown>, Error> {
     let over = || Ok(stop.comes_within(Duration::ZERO).then_some(Over::Wanted));
-    let program = match found(pid, search, over)? {
+    let program = match found(pid, Ok(search), over)? {
         Ok(program) => program,
         Err(unknown) => return Ok(Err(unknown)),
     };
@@ -94,15 +123,15 @@ fn sample(
     Ok(if sampler.is_alive()? { Ok(sampler.profile()) } else { Err(KeptUnknown::Ended) })
 }
 
-/// Looks at a process until all layouts are known, or it is over.
+/// Looks at a process until all layouts are known, or it is over. A process that may not be sampled is waited for.
 fn found(
     pid: i32,
-    mut search: KeptSearch,
+    mut search: Result<KeptSearch, KeptUnknown>,
     mut over: impl FnMut() -> Result<Option<Over>, Error>,
 ) -> Result<Result<KeptProgram, KeptUnknown>, Error> {
     let image = image::look(pid)?;
     let begin = Instant::now();
-    while !search.look(&image) {
+    while !search.as_mut().is_ok_and(|it| it.look(&image)) {
         match over()? {
             Some(Over::Process) => return Ok(Err(KeptUnknown::Ended)),
             Some(_) => break,
@@ -112,16 +141,18 @@ fn found(
             }
         }
     }
-    Ok(search.end().map_err(|not_shown| match not_shown {
-        NotShown::Collections => KeptUnknown::NoCollections,
-        NotShown::FreeLists => KeptUnknown::NoFreeLists,
+    Ok(search.and_then(|search| {
+        search.end().map_err(|not_shown| match not_shown {
+            NotShown::Collections => KeptUnknown::NoCollections,
+            NotShown::FreeLists => KeptUnknown::NoFreeLists,
+        })
     }))
 }
 
 /// The observation of the new objects of a process.
 pub struct KeptWatch {
     process: Watched,
-    search: KeptSearch,
+    search: Result<KeptSearch, KeptUnknown>,
 }
 
 /// The process that is observed.
@@ -152,9 +183,7 @@ impl KeptWatch {
         sampling: KeptSampling,
     ) -> Result<Self, Error> {
         let id = process::id(target);
-        let search = attempts::read_image(target, capture, KeptSearch::begin)?;
-        // A refusal must not wait for the first collection.
-        Clocks::start(target.pid(), sampling.rate, |_| ())?;
+        let search = search(target, capture, sampling.rate)?;
         let before = snapshot_of(id, capture, Detail::snapshot(false))?;
         let process = Watched {
             id,
@@ -166,11 +195,17 @@ impl KeptWatch {
         Ok(Self { process, search })
     }
 
+    /// The reason why no lines can be named; `None` if the kernel allows it.
+    #[must_use]
+    pub fn refused(&self) -> Option<KeptUnknown> {
+        self.search.as_ref().err().copied()
+    }
+
     /// Watches for this time, or until `look`, which is called ten times a second, returns true. At the end the process is captured
     /// again. If it has ended by then, or has shown too little, the result says so.
     ///
     /// # Errors
-    /// If the kernel refuses to sample the process, or the last capture fails.
+    /// If the last capture fails.
     pub fn run(
         self,
         duration: Duration,
@@ -195,7 +230,7 @@ impl KeptWatch {
         };
         let program = match found(pid, search, || over(&|| proc::lives(pid)))? {
             Ok(program) => program,
-            Err(unknown) => return Ok(process.nothing(begin, unknown)),
+            Err(unknown) => return process.without_lines(begin, unknown),
         };
         let mut sampler = KeptSampler::begin(pid, program, process.sampling.rate)?;
         let end = loop {
@@ -205,7 +240,7 @@ impl KeptWatch {
             }
         };
         match end {
-            Over::Process => Ok(process.nothing(begin, KeptUnknown::Ended)),
+            Over::Process => process.without_lines(begin, KeptUnknown::Ended),
             Over::Time | Over::Wanted => {
                 sampler.stop();
                 process.result(&mut sampler)
@@ -239,7 +274,7 @@ impl KeptWatch {
         let program = match found(process.id.0, search, over)? {
             Ok(program) => program,
             Err(unknown) => {
-                send(process.nothing(begin, unknown));
+                send(process.without_lines(begin, unknown)?);
                 return Ok(());
             }
         };
@@ -260,7 +295,7 @@ impl KeptWatch {
             sampler.step(STEP);
         }
         if !has_result {
-            send(process.nothing(begin, KeptUnknown::Ended));
+            send(process.without_lines(begin, KeptUnknown::Ended)?);
         }
         Ok(())
     }
@@ -294,17 +329,27 @@ fn while_following<T: Send>(sampler: &mut KeptSampler, work: impl FnOnce() -> T 
 }
 
 impl Watched {
-    /// The result if nothing is known.
-    fn nothing(&self, begin: Instant, reason: KeptUnknown) -> Kept {
-        Kept {
-            pid: self.id.0,
-            command: self.command.clone(),
-            elapsed_ms: milliseconds(begin.elapsed()),
-            rate: self.sampling.rate,
-            older_than_ms: milliseconds(self.sampling.older_than),
-            unknown: Some(reason),
-            ..Kept::default()
+    /// The result without samples. A process that has not ended is captured: the roots that retain more are known without samples.
+    fn without_lines(&self, begin: Instant, reason: KeptUnknown) -> Result<Kept, Error> {
+        let elapsed_ms = milliseconds(begin.elapsed());
+        if reason == KeptUnknown::Ended {
+            return Ok(Kept {
+                pid: self.id.0,
+                command: self.command.clone(),
+                elapsed_ms,
+                rate: self.sampling.rate,
+                older_than_ms: milliseconds(self.sampling.older_than),
+                unknown: Some(reason),
+                ..Kept::default()
+            });
         }
+        let after = snapshot_of(self.id, self.capture, Detail::snapshot(false))?;
+        Ok(Kept { elapsed_ms, ..self.sum_up(Err(reason), &after) })
+    }
+
+    fn sum_up(&self, profile: Result<&KeptProfile, KeptUnknown>, after: &Snapshot) -> Kept {
+        let process = (self.id.0, self.command.as_str());
+        diagnosis::kept(process, self.sampling, profile, &self.before, after)
     }
 
     /// Captures the process, and follows the objects meanwhile: then the snapshot has the same ones.
@@ -312,9 +357,6 @@ impl Watched {
         let capture = || snapshot_of(self.id, self.capture, Detail::snapshot(false));
         let after = while_following(sampler, capture)?;
         let profile = sampler.profile();
-        let process = (self.id.0, self.command.as_str());
-        Ok(while_following(sampler, || {
-            diagnosis::kept(process, self.sampling, &profile, &self.before, &after)
-        }))
+        Ok(while_following(sampler, || self.sum_up(Ok(&profile), &after)))
     }
 }

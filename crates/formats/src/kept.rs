@@ -18,7 +18,8 @@ pub struct Kept {
     pub rate: u32,
     /// The age from which objects count.
     pub older_than_ms: f64,
-    /// The reason why nothing is known. `null` if there is a result.
+    /// The reason why no lines are known. `null` if there is a result. Then only `growing` and the bytes have a meaning, and with
+    /// `ended` and `no_references` not these either.
     pub unknown: Option<KeptUnknown>,
     /// The ticks of all threads.
     pub ticks: u64,
@@ -67,7 +68,7 @@ impl Content for Kept {
     const KIND: &'static str = "kept";
 }
 
-/// The reason why nothing is known.
+/// The reason why no lines are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KeptUnknown {
@@ -75,10 +76,22 @@ pub enum KeptUnknown {
     NoCollections,
     /// The process allocated nothing meanwhile, or the layout of its lists of free slots is not known.
     NoFreeLists,
+    /// The kernel does not allow rbloat to run a program at ticks of the process's clocks.
+    NotAllowed,
+    /// The kernel cannot do that: it needs Linux 5.13.
+    NoClocks,
     /// References between objects could not be read.
     NoReferences,
     /// The process has ended.
     Ended,
+}
+
+impl KeptUnknown {
+    /// Returns true if the kernel refuses to sample a process.
+    #[must_use]
+    pub fn is_refusal(self) -> bool {
+        matches!(self, Self::NotAllowed | Self::NoClocks)
+    }
 }
 
 /// The objects of one class that stayed, and that one root retains.

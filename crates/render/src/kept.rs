@@ -25,11 +25,16 @@ const MIN_SAMPLES: u64 = KeptJudgement::MIN_SAMPLES;
 pub fn kept_summary(kept: &Kept) -> String {
     let (pid, time) = (kept.pid, seconds(kept.elapsed_ms));
     if let Some(reason) = kept.unknown {
-        let why = match reason {
-            KeptUnknown::Ended => format!("it ended after {time}"),
-            reason => why_nothing_is_known(reason).into(),
+        let (what, why) = match reason {
+            KeptUnknown::Ended => ("what", format!("it ended after {time}")),
+            KeptUnknown::NoReferences => ("what", why_no_lines_are_known(reason).into()),
+            reason => ("which lines allocate what", why_no_lines_are_known(reason).into()),
         };
-        return format!("It is not known what process {pid} keeps: {why}.");
+        let mut text = format!("It is not known {what} process {pid} keeps: {why}.");
+        if let Some(growth) = kept.growing.first() {
+            text += &format!(" {} retains {} than {time} ago.", growth.root, more(growth));
+        }
+        return text;
     }
     let Some(row) = named(kept).next() else {
         let nothing =
@@ -68,8 +73,7 @@ pub fn kept_summary(kept: &Kept) -> String {
 }
 
 /// The reason as the end of a sentence on a process.
-#[must_use]
-pub fn why_nothing_is_known(reason: KeptUnknown) -> &'static str {
+fn why_no_lines_are_known(reason: KeptUnknown) -> &'static str {
     match reason {
         KeptUnknown::NoCollections => {
             "it has collected no garbage meanwhile, or has not made both a minor and a major collection yet"
@@ -77,9 +81,22 @@ pub fn why_nothing_is_known(reason: KeptUnknown) -> &'static str {
         KeptUnknown::NoFreeLists => {
             "its lists of free slots were not found: either it allocated nothing meanwhile, or rbloat does not know their layout"
         }
+        KeptUnknown::NotAllowed => {
+            "the kernel does not let rbloat run a program at ticks of its clocks; run rbloat as root, or with CAP_BPF and CAP_PERFMON \
+             (in Docker: --cap-add BPF --cap-add PERFMON)"
+        }
+        KeptUnknown::NoClocks => {
+            "the kernel cannot run a program at ticks of its clocks, which needs Linux 5.13"
+        }
         KeptUnknown::NoReferences => "the references between its objects could not be read",
         KeptUnknown::Ended => "it has ended",
     }
+}
+
+/// The sentence before an observation that the kernel refuses.
+#[must_use]
+pub fn no_lines(refused: KeptUnknown) -> String {
+    format!("no lines will be named: {}", why_no_lines_are_known(refused))
 }
 
 /// The report as text.
@@ -101,12 +118,37 @@ fn write(kept: &Kept, out: &mut String, width: usize) -> std::fmt::Result {
 /// Writes the report without the command.
 pub(crate) fn write_result(kept: &Kept, out: &mut String, width: usize) -> std::fmt::Result {
     write_paragraph(out, RED, &kept_summary(kept), "", width)?;
-    if kept.unknown.is_some() {
-        return native(kept).map_or(Ok(()), |fact| write_wrapped(out, " · ", &fact, width));
+    match kept.unknown {
+        Some(_) => write_facts(native(kept).into_iter().chain(object_memory(kept)), out, width)?,
+        None => write_rows(kept, out, width)?,
     }
-    for fact in facts(kept) {
-        write_wrapped(out, " · ", &fact, width)?;
+    if !kept.growing.is_empty() {
+        writeln!(out, "\n{BOLD}ROOTS THAT RETAIN MORE, WITHOUT A NAMED LINE{BOLD:#}")?;
+        for growth in &kept.growing {
+            let watch = match growth.samples {
+                0 => String::new(),
+                samples => format!(" ({})", few_samples(kept, samples)),
+            };
+            let text = format!("{}: {}{watch}", more(growth), growth.path);
+            write_wrapped(out, " · ", &text, width)?;
+        }
+        let text = "A cache that fills or a queue that is full for now retains more objects, too. `rbloat diff PID` shows whether the growth goes on.";
+        write_wrapped(out, "   ", text, width)?;
     }
+    writeln!(out)
+}
+
+fn write_facts(
+    mut facts: impl Iterator<Item = String>,
+    out: &mut String,
+    width: usize,
+) -> std::fmt::Result {
+    facts.try_for_each(|fact| write_wrapped(out, " · ", &fact, width))
+}
+
+/// Writes what samples tell.
+fn write_rows(kept: &Kept, out: &mut String, width: usize) -> std::fmt::Result {
+    write_facts(facts(kept).into_iter(), out, width)?;
     for row in named(kept).take(MAX_ROWS) {
         write_row(row, out, width)?;
     }
@@ -123,20 +165,7 @@ pub(crate) fn write_result(kept: &Kept, out: &mut String, width: usize) -> std::
             write_wrapped(out, " · ", &not_named(kept, row), width)?;
         }
     }
-    if !kept.growing.is_empty() {
-        writeln!(out, "\n{BOLD}ROOTS THAT RETAIN MORE, WITHOUT A NAMED LINE{BOLD:#}")?;
-        for growth in &kept.growing {
-            let watch = match growth.samples {
-                0 => String::new(),
-                samples => format!(" ({})", few_samples(kept, samples)),
-            };
-            let text = format!("{}: {}{watch}", more(growth), growth.path);
-            write_wrapped(out, " · ", &text, width)?;
-        }
-        let text = "A cache that fills or a queue that is full for now retains more objects, too. `rbloat diff PID` shows whether the growth goes on.";
-        write_wrapped(out, "   ", text, width)?;
-    }
-    writeln!(out)
+    Ok(())
 }
 
 /// "712 more objects of Proc and 2,848 of other classes".
@@ -224,7 +253,7 @@ pub(crate) fn sampling_facts(diff: &Diff) -> Vec<String> {
     let DiffSampling { unknown, seen, ambiguous, collections: all, major_collections, .. } =
         *sampling;
     let mut facts = match unknown {
-        Some(reason) => vec![format!("--kept names no lines: {}", why_nothing_is_known(reason))],
+        Some(reason) => vec![format!("--kept names no lines: {}", why_no_lines_are_known(reason))],
         None => vec![format!(
             "--kept saw {} new objects in the hands of running code; {} ({major_collections} major) happened meanwhile",
             Count(seen),
@@ -366,14 +395,33 @@ fn place(line: &KeptLine) -> String {
 mod tests {
     use super::*;
 
-    /// Without a collection, nothing was said of native memory either.
+    /// Without samples, nothing was said of native memory, and of roots that retain more.
     #[test]
-    fn growth_of_native_memory_is_reported_without_collections() {
-        for (native_bytes_after, is_shown) in [(0, false), (10 << 20, true)] {
-            let unknown = Some(KeptUnknown::NoCollections);
-            let result = Kept { unknown, native_bytes_after, ..Kept::default() };
-            let text = kept(&result, 100);
-            assert_eq!(text.contains("native memory grew by 10.0 MiB"), is_shown, "{text}");
+    fn what_captures_tell_is_reported_without_samples() {
+        let growth = KeptGrowth {
+            root: "LOG".into(),
+            class: "Event".into(),
+            objects_before: 5,
+            objects_after: 2005,
+            path: "LOG → Array → Event".into(),
+            other_objects: 0,
+            samples: 0,
+        };
+        for (native_bytes_after, growing) in [(0, vec![]), (10 << 20, vec![growth])] {
+            let unknown = Some(KeptUnknown::NotAllowed);
+            let is_shown = !growing.is_empty();
+            let result = Kept { pid: 7, unknown, native_bytes_after, growing, ..Kept::default() };
+            let text = kept(&result, 400);
+            let why = "It is not known which lines allocate what process 7 keeps: the kernel does not let rbloat run a program at ticks of its \
+                       clocks; run rbloat as root, or with CAP_BPF and CAP_PERFMON (in Docker: --cap-add BPF --cap-add PERFMON).";
+            assert!(text.contains(why), "{text}");
+            for part in [
+                "LOG retains 2,000 more objects of Event than 0 s ago.",
+                " · 2,000 more objects of Event: LOG → Array → Event",
+                "native memory grew by 10.0 MiB",
+            ] {
+                assert_eq!(text.contains(part), is_shown, "{part} {text}");
+            }
         }
     }
 

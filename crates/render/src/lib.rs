@@ -47,7 +47,7 @@ pub use explain::{explained_words, explanation, explanations, explanations_summa
 pub use family::{family, family_summary, saved_family};
 pub use family_diff::{family_diff, family_diff_summary};
 pub use fix::fix;
-pub use kept::{kept, kept_summary, why_nothing_is_known};
+pub use kept::{kept, kept_summary, no_lines};
 pub use map::{PageColours, map_html, map_png};
 pub use metrics::{MetricsFormat, metrics};
 pub use monitoring::{alert_rules, dashboard};

@@ -53,8 +53,8 @@ pub(crate) struct DiffArguments {
     pub(crate) tree: bool,
     /// Name the lines that made what roots keep
     ///
-    /// For one process and at least three snapshots. New objects are sampled between them as by `rbloat who --kept`, which needs CAP_BPF and
-    /// CAP_PERFMON. If the process collects no garbage meanwhile, there are no lines
+    /// For one process and at least three snapshots. New objects are sampled between them as by `rbloat who --kept`. Without CAP_BPF and
+    /// CAP_PERFMON, and if the process collects no garbage meanwhile, there are no lines
     #[arg(long, conflicts_with = "tree")]
     kept: bool,
     /// The ticks of the clock in a second of each thread's processor time, with --kept
@@ -123,7 +123,14 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
             let pid = target.pid();
             let name = SourceName::Process(ProcessName::Pid(pid));
             let begin = || KeptLines::begin(&target, how, arguments.rate);
-            let mut lines = arguments.kept.then(begin).transpose()?;
+            let mut lines = match arguments.kept.then(begin).transpose()? {
+                Some(Err(refused)) => {
+                    terminal::complain(render::no_lines(refused));
+                    profile = Some(Err(refused));
+                    None
+                }
+                lines => lines.and_then(Result::ok),
+            };
             // The next capture needs all rights again.
             let earlier = Sandbox::of_analyses(how.sandbox);
             watch(arguments, |number| {
@@ -163,7 +170,8 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     };
     sandbox.begin();
     check_comparable(&snapshots)?;
-    let is_complete = snapshots.iter().all(|(_, snapshot)| snapshot.report.is_complete());
+    let refused = profile.as_ref().and_then(|it| it.as_ref().err()).filter(|it| it.is_refusal());
+    let is_complete = refused.is_none() && snapshots.iter().all(|it| it.1.report.is_complete());
     let mut diff = diagnosis::growth(&snapshots);
     if let (Some(samples), Some((_, last))) = (samples, snapshots.last()) {
         diff.made_by = Some(diagnosis::made_by(last, &samples.of(last)?));

@@ -31,6 +31,8 @@ pub(crate) fn run(
         return Err(Failure::TooShortForKept { duration, older_than });
     }
     let watch = KeptWatch::begin(target, how, KeptSampling { rate, older_than })?;
+    let refused = watch.refused();
+    refused.map(render::no_lines).into_iter().for_each(terminal::complain);
     let progress = Progress::new();
     let (begin, mut shown) = (Instant::now(), None);
     let kept = watch.run(duration, || {
@@ -52,5 +54,5 @@ pub(crate) fn run(
         false => render::kept(&kept, terminal::width()),
     };
     terminal::print_beside(is_taken, &text)?;
-    Ok(Outcome::Done)
+    Ok(if refused.is_some() { Outcome::Incomplete } else { Outcome::Done })
 }

@@ -86,7 +86,7 @@ pub(crate) struct RecordArguments {
     /// Also record which lines allocate what stays, as `rbloat who --kept`
     ///
     /// The process itself is watched, with half as many ticks, and not its children. The result so far is written every 10
-    /// minutes, and at the end; each time the process is captured. It needs CAP_BPF and CAP_PERFMON
+    /// minutes, and at the end; each time the process is captured. Without CAP_BPF and CAP_PERFMON, no lines are named
     #[arg(long, conflicts_with = "command")]
     pub(crate) kept: bool,
     #[command(flatten)]
@@ -190,6 +190,8 @@ fn record(
         Ok(KeptWatch::begin(&naming::process(ProcessName::Pid(pid))?, how, KEPT)?)
     };
     let kept = arguments.kept.then(begin_kept).transpose()?;
+    let refused = kept.as_ref().and_then(KeptWatch::refused);
+    refused.map(render::no_lines).into_iter().for_each(terminal::complain);
     let mut view = View::new(how, is_taken, growth, kept.map(KeptWatch::record));
     view.print(&format!("recording process {pid} into {}", path.display()));
     let options = RecorderOptions {

@@ -48,15 +48,19 @@ pub struct KeptSampling {
 }
 
 /// Sums up the objects of the process `pid`, which runs `command`, that stayed: those of the profile that are older than a limit
-/// and that something retains in the snapshot `after`. `before` has the objects at the beginning.
+/// and that something retains in the snapshot `after`. `before` has the objects at the beginning. Without a profile there are only the
+/// roots that retain more.
 #[must_use]
 pub fn kept(
     (pid, command): (i32, &str),
     sampling: KeptSampling,
-    profile: &KeptProfile,
+    profile: Result<&KeptProfile, KeptUnknown>,
     before: &RetainedObjects,
     after: &Snapshot,
 ) -> Kept {
+    let unknown = profile.err();
+    let no_profile = KeptProfile::default();
+    let profile = profile.unwrap_or(&no_profile);
     let KeptProfile { ticks, seen, ambiguous, collections, major_collections, .. } = *profile;
     let mut kept = Kept {
         pid,
@@ -76,14 +80,16 @@ pub fn kept(
         object_bytes_after: object_bytes(after),
         ..Kept::default()
     };
-    if collections == 0 {
-        kept.unknown = Some(KeptUnknown::NoCollections);
-        return kept;
-    }
     let (Some(retained), Some(objects)) = (retained_objects(after), objects(after)) else {
         kept.unknown = Some(KeptUnknown::NoReferences);
         return kept;
     };
+    let paths = paths(after);
+    kept.unknown = unknown.or((collections == 0).then_some(KeptUnknown::NoCollections));
+    if kept.unknown.is_some() {
+        kept.growing = growing(before, &retained, &[], &paths);
+        return kept;
+    }
     let samples: HashMap<Address, &KeptObject> =
         profile.objects.iter().map(|it| (it.slot, it)).collect();
     let mut rows: BTreeMap<(&str, Option<&str>), Vec<&KeptObject>> = BTreeMap::new();
@@ -101,7 +107,7 @@ pub fn kept(
     // Their slots are free by now.
     kept.unreachable += samples.len() as u64 - found;
     let middle = middle(profile, sampling.older_than);
-    let (paths, sizes) = (paths(after), Sizes::of(after));
+    let sizes = Sizes::of(after);
     let mut rows: Vec<(KeptRow, Vec<&KeptObject>)> = rows
         .into_iter()
         .map(|((class, root), samples)| {
