@@ -8,6 +8,7 @@
 mod followed;
 mod looks;
 mod program;
+mod rate;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use ruby::{CollectionCounts, Frame, RunningStacks, TickProgram};
 use crate::kept::followed::{Followed, Majors, Verdict};
 use crate::kept::looks::Looks;
 pub use crate::kept::program::{KeptProgram, KeptSearch, NotShown};
+use crate::kept::rate::Rate;
 
 /// The numbers of collections do not agree while one begins, and its thread may wait for a processor then: they are read again after this
 /// time, so many times.
@@ -52,6 +54,7 @@ pub struct KeptSampler {
     looks: Looks,
     tick: TickProgram,
     clocks: Option<Clocks>,
+    rate: Rate,
     followed: HashMap<Address, Sample>,
     majors: Majors,
     /// The counts at the beginning, and at the last look.
@@ -113,7 +116,8 @@ pub struct KeptObject {
 }
 
 impl KeptSampler {
-    /// Starts clocks that tick `rate` times in a second of each thread's processor time.
+    /// Starts clocks that tick `rate` times in a second of each thread's processor time; up to five times as often while the process
+    /// uses little.
     ///
     /// # Errors
     /// If the process has ended, or the kernel refuses: it needs CAP_BPF, CAP_PERFMON, and Linux 5.13.
@@ -122,7 +126,8 @@ impl KeptSampler {
         let KeptProgram { stacks, lists, ages, collections } = program;
         let looks = Looks::new(ages, collections, &lists);
         let tick = TickProgram::new(stacks.context_path(), lists, collections);
-        let clocks = Clocks::start(pid, rate.min(MAX_RATE), |code| tick.write(code))?;
+        let rate = Rate::new(rate);
+        let clocks = Clocks::start(pid, rate.ticks(), |code| tick.write(code))?;
         let first = (0..MAX_WAITS).find_map(|_| {
             let counts = looks.counts(&image);
             counts.is_none().then(|| std::thread::sleep(WAIT));
@@ -138,6 +143,7 @@ impl KeptSampler {
             looks,
             tick,
             clocks: Some(clocks),
+            rate,
             followed: HashMap::new(),
             majors,
             first,
@@ -157,11 +163,25 @@ impl KeptSampler {
         std::thread::sleep(self.nap.min(time));
         self.count_collections();
         self.take_ticks();
+        self.adapt_rate();
         if self.last.all != self.looked {
             self.look();
             self.undecided.wait(self.started.elapsed(), self.nap);
         } else if let Some(slots) = self.undecided.due(self.started.elapsed()) {
             self.look_at(&slots);
+        }
+    }
+
+    /// Replaces the clocks if the process has become busy or idle.
+    fn adapt_rate(&mut self) {
+        let (now, pid) = (self.started.elapsed(), self.pid);
+        if self.clocks.is_some()
+            && let Some(rate) = self.rate.change(now, || proc::whole_cpu_time(pid))
+            // If there are no new ones, the process has ended, or the old ones do.
+            && let Ok(clocks) = Clocks::start(pid, rate, |code| self.tick.write(code))
+        {
+            self.take_ticks();
+            self.clocks = Some(clocks);
         }
     }
 

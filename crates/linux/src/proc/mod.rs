@@ -45,6 +45,7 @@ use stat::{Stat, Status};
 pub use threads::{
     SignalSets, all_minor_faults, cpu_time, lives, minor_faults, own_cpu_time, own_thread_cpu_time,
     readable_state, signal_sets, thread_ids, thread_name, thread_names, thread_state, threads,
+    whole_cpu_time,
 };
 pub(crate) use threads::{thread_count, time_of};
 use tmpfs::Mounts;

@@ -170,6 +170,13 @@ pub fn cpu_time(pid: i32) -> Duration {
     thread_ids(pid).unwrap_or_default().into_iter().filter_map(of).sum()
 }
 
+/// Returns the CPU time of process `pid`, of all its threads, also of those that have ended; zero if there is no such process.
+#[must_use]
+pub fn whole_cpu_time(pid: i32) -> Duration {
+    let clock = nix::time::clock_getcpuclockid(nix::unistd::Pid::from_raw(pid));
+    clock.and_then(ClockId::now).map_or(Duration::ZERO, Duration::from)
+}
+
 /// Returns the CPU time of this process, of all its threads, in the kernel and outside.
 #[must_use]
 pub fn own_cpu_time() -> Duration {
