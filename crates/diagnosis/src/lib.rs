@@ -31,9 +31,10 @@ pub use family_growth::family_growth;
 pub use fix::{BACKGROUND_THREAD, GEM, JEMALLOC, NATIVE_PRESSURE, TWO_ARENAS, Variable, steps};
 pub use group::{add_group, is_much_in_no_process, report_group};
 pub use growth::{
-    MIN_LISTED, growth, has_more_objects, is_defined_again, kept_besides, least_growth,
-    native_besides, native_blocks_of_verdict, native_owner_of_verdict, open_native_blocks,
-    root_of_most, slow_root_besides, steady_root_besides, totals,
+    MIN_LISTED, growth, has_more_objects, is_defined_again, is_in_free_memory,
+    is_native_in_free_memory, kept_besides, least_growth, native_besides, native_blocks_of_verdict,
+    native_owner_of_verdict, open_native_blocks, root_of_most, slow_root_besides,
+    steady_root_besides, totals,
 };
 pub use kept::{KeptSampling, RetainedObjects, add_lines, kept, retained_objects};
 pub use made_by::{made_by, made_pages, name_code, touched_by};

@@ -10,7 +10,7 @@ use formats::{
 };
 use ledger::{Cause, Count, Size};
 
-use crate::kept::{made_by, minutes_for_a_line, sampling_facts};
+use crate::kept::{made_by, minutes_for_a_line, native_line_fact, sampling_facts};
 use crate::made_by::write_made_by;
 use crate::pins::write_pin_changes;
 use crate::rows::{Heads, Row, write_rows};
@@ -168,7 +168,8 @@ fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     if !shown.is_empty() {
         write_rows(out, &heads, &shown.into_iter().map(row).collect::<Vec<_>>(), width)?;
     }
-    let facts: Vec<String> = sampling_facts(diff).into_iter().chain(hint).collect();
+    let facts = sampling_facts(diff).into_iter().chain(native_line_fact(diff)).chain(hint);
+    let facts: Vec<String> = facts.collect();
     for fact in &facts {
         write_wrapped(out, " · ", fact, width)?;
     }

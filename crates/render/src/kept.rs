@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use diagnosis::native_besides;
+use diagnosis::{is_in_free_memory, is_native_in_free_memory, native_besides};
 use formats::{
     Diff, DiffKind, DiffSampling, Kept, KeptChange, KeptGrowth, KeptJudgement, KeptLine, KeptRow,
     KeptUnknown, Subject,
@@ -261,30 +261,51 @@ pub(crate) fn sampling_facts(diff: &Diff) -> Vec<String> {
         )],
     };
     facts.extend(lost(ambiguous));
-    let is_native = matches!(diff.verdict.subject, Subject::Native | Subject::Unreachable)
-        && matches!(diff.verdict.kind, DiffKind::NativeLeak | DiffKind::Growth);
-    if let Some(last) = diff.points.last()
-        && (is_native || native_besides(diff).is_some())
-    {
-        facts.push(format!(
-            "native memory does not consist of Ruby objects, so --kept names no line for it. `rbloat who {}` shows which code touches \
-             it first",
-            last.pid
-        ));
-    }
     facts
+}
+
+/// The sentence on the line of native memory that a diff reports as grown; `None` if there is nothing to say of it.
+pub(crate) fn native_line_fact(diff: &Diff) -> Option<String> {
+    let verdict = &diff.verdict;
+    let is_native = matches!(verdict.subject, Subject::Native | Subject::Unreachable)
+        && matches!(verdict.kind, DiffKind::NativeLeak | DiffKind::Growth);
+    (is_native || native_besides(diff).is_some()).then_some(())?;
+    let is_reused = is_native_in_free_memory(diff);
+    let is_sampled = diff.kept_sampling.is_some();
+    let line = native_line(diff.points.last()?.pid, is_reused);
+    match is_sampled {
+        true => Some(format!(
+            "native memory does not consist of Ruby objects, so --kept names no line for it. {line}"
+        )),
+        false => is_reused.then_some(line),
+    }
+}
+
+/// The sentence on the line of native memory that grows.
+fn native_line(pid: i32, is_reused: bool) -> String {
+    match is_reused {
+        false => format!("`rbloat who {pid}` shows which code touches it first"),
+        true => format!(
+            "RSS did not grow as much: this memory is in pages that malloc had free, which are not touched anew, so `rbloat who` cannot name its \
+             line. `rbloat trim {pid}` returns such pages; right after it, `rbloat who {pid}` names the lines of blocks of some pages. For \
+             smaller blocks no line can be named; in a copy of the program, heaptrack(1) names the C function"
+        ),
+    }
 }
 
 /// The sentence on native memory that grew; `None` if it did not.
 fn native(kept: &Kept) -> Option<String> {
+    let pid = kept.pid;
     let native = kept.native_bytes_after.saturating_sub(kept.native_bytes_before);
+    let rss = kept.rss_bytes_after.saturating_sub(kept.rss_bytes_before);
+    let grown = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    // Older documents have no RSS.
+    let is_reused = kept.rss_bytes_before > 0 && is_in_free_memory(grown(native), grown(rss));
     (native >= MIN_BYTES).then(|| {
         format!(
-            "native memory grew by {}. It does not consist of Ruby objects, so no line is named. `rbloat diff {}` shows whether it stays, \
-             and `rbloat who {}` which code touches it first",
+            "native memory grew by {}. It does not consist of Ruby objects, so no line is named. `rbloat diff {pid}` shows whether it stays. {}",
             Size(native),
-            kept.pid,
-            kept.pid
+            native_line(pid, is_reused)
         )
     })
 }
@@ -410,7 +431,16 @@ mod tests {
         for (native_bytes_after, growing) in [(0, vec![]), (10 << 20, vec![growth])] {
             let unknown = Some(KeptUnknown::NotAllowed);
             let is_shown = !growing.is_empty();
-            let result = Kept { pid: 7, unknown, native_bytes_after, growing, ..Kept::default() };
+            let [rss_bytes_before, rss_bytes_after] = [100 << 20; 2];
+            let result = Kept {
+                pid: 7,
+                unknown,
+                native_bytes_after,
+                rss_bytes_before,
+                rss_bytes_after,
+                growing,
+                ..Kept::default()
+            };
             let text = kept(&result, 400);
             let why = "It is not known which lines allocate what process 7 keeps: the kernel does not let rbloat run a program at ticks of its \
                        clocks; run rbloat as root, or with CAP_BPF and CAP_PERFMON (in Docker: --cap-add BPF --cap-add PERFMON).";
@@ -419,6 +449,7 @@ mod tests {
                 "LOG retains 2,000 more objects of Event than 0 s ago.",
                 " · 2,000 more objects of Event: LOG → Array → Event",
                 "native memory grew by 10.0 MiB",
+                "RSS did not grow as much: this memory is in pages that malloc had free",
             ] {
                 assert_eq!(text.contains(part), is_shown, "{part} {text}");
             }

@@ -12,7 +12,7 @@ use formats::{
 use ledger::{Cause, InterpreterKind};
 
 use super::course::{Course, course};
-pub use blocks::native_besides;
+pub use blocks::{is_in_free_memory, is_native_in_free_memory, native_besides};
 use blocks::{kept_native, open_blocks};
 pub(super) use changes::Changes;
 use changes::{

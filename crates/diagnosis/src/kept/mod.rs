@@ -76,6 +76,8 @@ pub fn kept(
         younger: profile.young,
         native_bytes_before: before.native_bytes,
         native_bytes_after: native_bytes(after),
+        rss_bytes_before: before.rss_bytes,
+        rss_bytes_after: after.report.process.rss_bytes,
         object_bytes_before: before.object_bytes,
         object_bytes_after: object_bytes(after),
         ..Kept::default()

@@ -29,6 +29,7 @@ pub struct RetainedObjects {
     pub(super) native_bytes: u64,
     /// The resident bytes that objects have outside of their slots.
     pub(super) object_bytes: u64,
+    pub(super) rss_bytes: u64,
 }
 
 /// Counts the objects of each class that something but a thread's stack retains; `None` if it is not known what retains objects.
@@ -37,6 +38,7 @@ pub fn retained_objects(snapshot: &Snapshot) -> Option<RetainedObjects> {
     let mut counts = RetainedObjects {
         native_bytes: native_bytes(snapshot),
         object_bytes: object_bytes(snapshot),
+        rss_bytes: snapshot.report.process.rss_bytes,
         ..RetainedObjects::default()
     };
     let mut by_owner: HashMap<u32, u64> = HashMap::new();

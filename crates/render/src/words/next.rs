@@ -45,6 +45,10 @@ pub fn command_after_diff<'a>(diff: &'a Diff, process: &'a str) -> Vec<&'a str> 
             vec!["diff", process, "--kept"]
         }
         (DiffKind::NativeLeak, _, Some(owner)) => vec!["why", process, owner],
+        // Then `who` sees it.
+        (DiffKind::NativeLeak, ..) if diagnosis::is_native_in_free_memory(diff) => {
+            vec!["trim", process]
+        }
         (DiffKind::NativeLeak | DiffKind::CodeLeak, ..) => vec!["who", process],
         (DiffKind::Retention, ..) => vec!["trim", process, "--dry-run"],
         (DiffKind::Growth, ..) if verdict.cause == Some(Cause::Unknown) => vec!["who", process],

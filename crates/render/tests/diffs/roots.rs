@@ -4,8 +4,11 @@ use std::ops::Range;
 use std::time::Duration;
 
 use diagnosis::{add_lines, growth};
-use formats::{Confidence, Diff, DiffKind, Doubt, KeptBy, KeptUnknown, Snapshot, Subject};
-use ledger::MapRoot;
+use formats::{
+    CauseChange, Confidence, Diff, DiffKind, Doubt, KeptBy, KeptUnknown, Snapshot, Subject,
+    Trajectory,
+};
+use ledger::{Cause, MapRoot};
 use linux::Address;
 use render::words::{command_after_diff, diff_verdict};
 use sampler::{Frame, KeptObject, KeptProfile};
@@ -277,6 +280,29 @@ fn a_diff_states_how_much_its_samples_show() {
             diff.points[0].pid
         );
         assert!(text.contains(&fact), "{text}");
+    }
+}
+
+/// "`rbloat who` shows which code touches it first", of a leak in memory that had been touched before: `who` reported no growth.
+#[test]
+fn native_memory_that_malloc_had_free_has_no_line_until_a_trim() {
+    let looks: Vec<_> = (1..5).map(|hour| look_behind(hour, hour * 4_000, 4_000)).collect();
+    let mut diff = growth(&looks);
+    (diff.verdict.kind, diff.verdict.subject) = (DiffKind::NativeLeak, Subject::Unreachable);
+    let pid = diff.points[0].pid.to_string();
+    let native = CauseChange {
+        cause: Cause::NativeUnreachable,
+        bytes: Trajectory::new([0, 3 << 20, 6 << 20, 9 << 20].into_iter()),
+    };
+    diff.causes.push(native);
+    for (rss, is_told) in [(100 << 20, true), (108 << 20, false)] {
+        diff.rss_bytes = Trajectory::new([100 << 20, 100 << 20, 100 << 20, rss].into_iter());
+        let text = render::diff(&diff, 600);
+        let fact =
+            format!("`rbloat trim {pid}` returns such pages; right after it, `rbloat who {pid}`");
+        assert_eq!(text.contains(&fact), is_told, "{text}");
+        let next = command_after_diff(&diff, &pid);
+        assert_eq!(next[0], if is_told { "trim" } else { "who" });
     }
 }
 

@@ -31,6 +31,20 @@ pub(super) fn open_blocks(diff: Changes<'_>) -> Option<&KeptNative> {
     largest.filter(|row| row.open_bytes.saturating_mul(spans) >= least(diff))
 }
 
+/// Returns true if native memory grew mostly in pages that the process had already: malloc handed out free memory again.
+#[must_use]
+pub fn is_native_in_free_memory(diff: &Diff) -> bool {
+    let native = diff.causes.iter().filter(|it| it.cause.is_native());
+    let grown = native.fold(0_i64, |sum, it| sum.saturating_add(it.bytes.change));
+    is_in_free_memory(grown, diff.rss_bytes.change)
+}
+
+/// Returns true if memory grew by more than twice as much as RSS.
+#[must_use]
+pub fn is_in_free_memory(grown: i64, rss_growth: i64) -> bool {
+    grown > 0 && rss_growth < grown / 2
+}
+
 /// Returns the owner of a leak of native memory beside a verdict on other memory, if it is much beside that.
 #[must_use]
 pub fn native_besides(diff: &Diff) -> Option<&KeptNative> {
