@@ -29,10 +29,10 @@ const MAX_ROOTS: usize = 5;
 /// A number of objects must grow by this multiple of its square root: as much as one that does not grow varies by chance
 /// in 1 of 700 observations.
 const MIN_DEVIATIONS: f64 = 3.0;
-/// The samples of the second half for each one of the first half, at most. Both halves have as many new objects that were seen.
-const MAX_SHIFT: u64 = 4;
-/// The least number of samples of the second half that shows anything: as many, and none of the first half, are chance in 1 of 32 cases.
-const MIN_LATE: u64 = 5;
+/// The least number of samples of the second half that shows anything if there are none of the first half, and how many more for each
+/// one of these: chance in 1 of 1000 cases. Both halves have as many new objects that were seen.
+const MIN_LATE: u64 = 10;
+const MAX_SHIFT: u64 = 3;
 /// The most bytes of a row: numbers of a JSON document are exact up to this one.
 const MAX_BYTES: f64 = 9_007_199_254_740_992.0;
 /// The growth, in objects of a class, from which a root is reported without a line.
@@ -121,7 +121,8 @@ pub fn kept(
             (row, samples)
         })
         .collect();
-    name_by_root(rows.iter_mut().map(|it| &mut it.0).collect());
+    let early = |samples: &[&KeptObject]| count_early(samples, middle);
+    name_by_root(rows.iter_mut().map(|(row, samples)| (early(samples), row)).collect());
     kept.samples = rows.iter().map(|it| it.0.samples).sum();
     // Objects of the interpreter belong to others.
     rows.sort_by_key(|(it, _)| {
@@ -183,14 +184,13 @@ fn row(
     middle: Duration,
     profile: &KeptProfile,
 ) -> KeptRow {
-    let early = samples.iter().filter(|it| it.age > middle).count() as u64;
+    let early = count_early(samples, middle);
     let made = samples.iter().filter_map(|it| line(profile, it.stack));
     let (lines, samples) = (lines(made), samples.len() as u64);
-    let late = samples - early;
     let growth = objects_after.saturating_sub(objects_before);
     let judgement = if growth < least_growth(objects_before, samples) {
         KeptJudgement::Replaced
-    } else if late >= MIN_LATE && late > early * MAX_SHIFT {
+    } else if is_passing(early, samples) {
         KeptJudgement::Passing
     } else if samples < KeptJudgement::MIN_SAMPLES {
         KeptJudgement::FewSamples
@@ -221,18 +221,33 @@ fn least_growth(objects_before: u64, least: u64) -> u64 {
     least.max((MIN_DEVIATIONS * (objects_before as f64).sqrt()) as u64)
 }
 
-/// Names rows with few samples if their root has enough in all rows that grow: what leaks is often a structure of several objects.
-fn name_by_root(rows: Vec<&mut KeptRow>) {
+/// The samples of the first half.
+fn count_early(samples: &[&KeptObject], middle: Duration) -> u64 {
+    samples.iter().filter(|it| it.age > middle).count() as u64
+}
+
+/// Returns true if so few of all samples are of the first half that their objects do not stay for long.
+fn is_passing(early: u64, samples: u64) -> bool {
+    samples - early >= MIN_LATE + early * MAX_SHIFT
+}
+
+/// Names rows with few samples if their root has enough in all rows that grow: what leaks is often a structure of several objects. Each
+/// row comes with its samples of the first half.
+fn name_by_root(rows: Vec<(u64, &mut KeptRow)>) {
     use KeptJudgement::{FewSamples, Named};
-    let mut of_roots: HashMap<String, u64> = HashMap::new();
-    for row in rows.iter().filter(|it| matches!(it.judgement, FewSamples | Named)) {
+    let mut of_roots: HashMap<String, (u64, u64)> = HashMap::new();
+    for (early, row) in rows.iter().filter(|it| matches!(it.1.judgement, FewSamples | Named)) {
         if let Some(root) = &row.root {
-            *of_roots.entry(root.clone()).or_default() += row.samples;
+            let sums = of_roots.entry(root.clone()).or_default();
+            *sums = (sums.0 + early, sums.1 + row.samples);
         }
     }
-    for row in rows.into_iter().filter(|it| it.judgement == FewSamples) {
-        let samples = row.root.as_ref().and_then(|root| of_roots.get(root));
-        if samples >= Some(&KeptJudgement::MIN_SAMPLES) {
+    for (_, row) in rows.into_iter().filter(|it| it.1.judgement == FewSamples) {
+        let sums = row.root.as_ref().and_then(|root| of_roots.get(root));
+        if let Some(&(early, samples)) = sums
+            && samples >= KeptJudgement::MIN_SAMPLES
+            && !is_passing(early, samples)
+        {
             row.judgement = Named;
         }
     }
