@@ -21,7 +21,7 @@ use std::collections::HashSet;
 use image::{Image, Memory};
 use linux::Address;
 
-pub(crate) use crate::backtrace::at_fault::write_after;
+pub(crate) use crate::backtrace::at_fault::{STACK_POINTER, write_after};
 pub use crate::backtrace::closures::closures;
 pub(crate) use crate::backtrace::closures::structure;
 use crate::backtrace::code::CodeReader;

@@ -22,6 +22,8 @@ const FRAMES: i16 = VALUE_BYTES + 8;
 /// The places of the same head, and of the first words of the innermost frame (pc and stack pointer), before a record begins.
 const EARLY_HEAD: i16 = -40;
 const EARLY_FRAME: i16 = -56;
+/// The place of the innermost frame's stack pointer while `fill` of [`write_after`] runs.
+pub(crate) const STACK_POINTER: i16 = EARLY_FRAME + 8;
 
 /// Adds instructions that copy the stack of the context in [`POINTER`].
 pub(crate) fn write(code: &mut Assembler) {
