@@ -73,7 +73,8 @@ pub fn run(options: &Options, log: Log) -> Result<(), Error> {
     let folder = options.snapshots.as_deref().map(|folder| {
         SnapshotFolder::open(folder, options.max_snapshots, options.max_snapshot_bytes)
     });
-    let limits = folder.transpose()?.map(|folder| Limits::new(folder, pushers.clone(), log));
+    let new_limits = |folder| Limits::new(folder, options.kept, pushers.clone(), log);
+    let limits = folder.transpose()?.map(new_limits);
     let open =
         |path| ArchiveWriter::open(path, options.max_archive_bytes, options.capture.sandbox, log);
     let archive = options.archive.as_deref().map(open).transpose()?;

@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use examine::{CaptureOptions, End, Id, Watch, isolated};
-use formats::{Alarm, FindingKind, FindingRow, Place, Snapshot, SnapshotOutcome, Who, to_json};
+use diagnosis::KeptSampling;
+use examine::{CaptureOptions, End, Id, KeptRecording, KeptWatch, Watch, isolated};
+use formats::{
+    Alarm, FindingKind, FindingRow, KeptUnknown, Place, Snapshot, SnapshotOutcome, Who, to_json,
+};
 use linux::proc::{self, ControlGroup, GroupMemory};
 use render::Stacks;
 use supervise::{Pace, SHARE_OF_LIMITS, unix_ms};
@@ -25,6 +29,11 @@ const READ_EVERY: Duration = Duration::from_secs(1);
 const MAX_OBSERVATION: Duration = Duration::from_secs(300);
 const WITHOUT_GROWTH: Duration = Duration::from_secs(30);
 
+/// The sampling of what stays, the time between two results, and the longest time.
+const KEPT: KeptSampling = KeptSampling { rate: 100, older_than: Duration::from_secs(30) };
+const KEPT_EVERY: Duration = Duration::from_secs(60);
+const MAX_KEPT: Duration = Duration::from_secs(3600);
+
 /// The control groups with Ruby processes, and the folder for their snapshots.
 pub(crate) struct Limits {
     folder: SnapshotFolder,
@@ -34,6 +43,8 @@ pub(crate) struct Limits {
     pace: Pace,
     groups: Vec<Group>,
     observation: Option<Observation>,
+    observes_kept: bool,
+    kept: Option<KeptObservation>,
     attempts: BTreeMap<(Alarm, SnapshotOutcome), u64>,
     /// True after a file could not be written, which is printed once.
     is_unwritable: bool,
@@ -63,6 +74,13 @@ struct Observation {
     thread: JoinHandle<Result<Observed, examine::Error>>,
 }
 
+/// The observation of the lines that allocate what a process keeps.
+struct KeptObservation {
+    stem: String,
+    since: Instant,
+    recording: KeptRecording,
+}
+
 /// The growth of a process that was observed, on the thread that observed it.
 pub(crate) struct Observed {
     pub(crate) place: Place,
@@ -83,7 +101,12 @@ impl Observed {
 }
 
 impl Limits {
-    pub(crate) fn new(folder: SnapshotFolder, pushers: Vec<Pusher>, log: Log) -> Self {
+    pub(crate) fn new(
+        folder: SnapshotFolder,
+        observes_kept: bool,
+        pushers: Vec<Pusher>,
+        log: Log,
+    ) -> Self {
         Self {
             folder,
             pushers,
@@ -91,6 +114,8 @@ impl Limits {
             pace: Pace::new(READ_EVERY, SHARE_OF_LIMITS),
             groups: Vec::new(),
             observation: None,
+            observes_kept,
+            kept: None,
             attempts: BTreeMap::new(),
             is_unwritable: false,
         }
@@ -153,6 +178,7 @@ impl Limits {
                 let outcome = self.save(id, place, &name, &snapshot.to_bytes(), &reason);
                 if outcome == SnapshotOutcome::Written {
                     self.groups[alarmed.at].latest = Some(self.folder.path_of(&name));
+                    self.observe_kept(id, stem.clone(), how);
                     self.observe(id, place, stem, how);
                 }
                 outcome
@@ -241,6 +267,38 @@ impl Limits {
         };
         let thread = std::thread::Builder::new().name("observation".into()).spawn(observe);
         self.observation = thread.ok().map(|thread| Observation { stem, is_ready, thread });
+    }
+
+    /// Observes which lines allocate what a process keeps, if the user wants that. One process at a time, too.
+    fn observe_kept(&mut self, id: Id, stem: String, how: CaptureOptions) {
+        if !self.observes_kept || self.kept.is_some() {
+            return;
+        }
+        let begin = move || isolated(id.0, || KeptWatch::begin(&examine::target(id)?, how, KEPT));
+        let recording = KeptRecording::begin(KEPT_EVERY, begin);
+        self.kept = Some(KeptObservation { stem, since: Instant::now(), recording });
+    }
+
+    /// Keeps the latest result on the lines that allocate what stays: after a kill there is no other.
+    pub(crate) fn keep_lines(&mut self) {
+        let Some(KeptObservation { stem, since, recording }) = &mut self.kept else { return };
+        let name = format!("{stem}{}", snapshot_folder::KEPT);
+        let is_late = since.elapsed() > MAX_KEPT;
+        match recording.poll() {
+            Poll::Ready(Some(Ok(kept))) if kept.unknown == Some(KeptUnknown::Ended) => {}
+            Poll::Ready(Some(Ok(kept))) => {
+                self.write(&name, to_json(&kept, &render::kept_summary(&kept)).as_bytes());
+            }
+            // The next capture may succeed.
+            Poll::Ready(Some(Err(failure))) if failure.is_end() => {}
+            Poll::Ready(Some(Err(failure))) => {
+                let sentence = (self.log.explain)(&failure);
+                (self.log.complain)(&format!("what stays: {sentence}"));
+            }
+            Poll::Ready(None) => self.kept = None,
+            Poll::Pending if is_late => self.kept = None,
+            Poll::Pending => {}
+        }
     }
 
     /// Keeps the result of an observation that is over, and returns it.

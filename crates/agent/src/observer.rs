@@ -349,6 +349,7 @@ impl Observer {
     fn watch_limits(&mut self) {
         let now = self.started.elapsed();
         let Some(limits) = &mut self.outputs.limits else { return };
+        limits.keep_lines();
         if let Some(observed) = limits.end_observation() {
             self.allowance.spend(observed.cpu);
             for pusher in &self.outputs.pushers {

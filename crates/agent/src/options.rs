@@ -23,6 +23,8 @@ pub struct Options {
     pub share: f64,
     /// The folder for snapshots of processes near a memory limit.
     pub snapshots: Option<PathBuf>,
+    /// True if the lines that allocate what stays are recorded after a snapshot.
+    pub kept: bool,
     /// The number of these snapshots to keep.
     pub max_snapshots: usize,
     /// The size of all files in that folder.

@@ -8,9 +8,10 @@ use output::Folder;
 
 use crate::error::Error;
 
-/// The endings of a snapshot, of growth by code, and of the report on a process that was killed without a snapshot.
+/// The endings of a snapshot, of growth by code, of the lines that allocate what stays, and of the report on a process that was killed without a snapshot.
 pub(crate) const SNAPSHOT: &str = ".rbloat";
 pub(crate) const GROWTH: &str = ".who.json";
+pub(crate) const KEPT: &str = ".kept.json";
 pub(crate) const KILLED: &str = ".html";
 /// The name of a file that shows if files can be written.
 const PROBE: &str = ".rbloat-probe";
@@ -63,6 +64,8 @@ impl SnapshotFolder {
             let _ = self.folder.remove(&surplus.0);
         }
         self.folder.output(name)?.write(bytes)?;
+        // A later result takes the place of an earlier one.
+        self.files.retain(|(other, _)| other != name);
         self.files.push_back((name.to_owned(), size));
         Ok(())
     }

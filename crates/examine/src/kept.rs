@@ -1,7 +1,8 @@
 //! The observation of new objects that stay.
 
 use std::panic::resume_unwind;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use diagnosis::{KeptSampling, RetainedObjects};
@@ -23,8 +24,6 @@ use crate::source::{Source, snapshot_of};
 const SEARCH_INTERVAL: Duration = Duration::from_millis(5);
 /// The time between two looks grows: it is the time that was spent on it, divided by this.
 const SEARCH_PARTS: u32 = 500;
-/// The time between two results beside a recording. Each takes a capture.
-const BETWEEN_RESULTS: Duration = Duration::from_secs(600);
 /// The answer of a kernel that does not know a flag of a clock, or an instruction of the program.
 const OLD_KERNEL: i32 = libc::EINVAL;
 /// The time between two questions whether the observation is over.
@@ -248,20 +247,14 @@ impl KeptWatch {
         }
     }
 
-    /// Watches on a thread of its own, beside a recording.
-    #[must_use]
-    pub fn record(self) -> KeptRecording {
-        let (sender, results) = channel();
-        let watching = Companion::start(move |stop| {
-            if let Err(error) = self.run_on(stop, &sender) {
-                let _ = sender.send(Err(error));
-            }
-        });
-        KeptRecording { watching, results }
-    }
-
-    /// Watches until the request to stop, or until the process ends. Sends the result so far at intervals, and at the request.
-    fn run_on(self, stop: &StopSignal, results: &Sender<Result<Kept, Error>>) -> Result<(), Error> {
+    /// Watches until the request to stop, or until the process ends. Sends the result so far each time after `every`, which takes a
+    /// capture, and at the request.
+    fn run_on(
+        self,
+        every: Duration,
+        stop: &StopSignal,
+        results: &Sender<Result<Kept, Error>>,
+    ) -> Result<(), Error> {
         let Self { process, search } = self;
         let begin = Instant::now();
         let is_stopped = || stop.comes_within(Duration::ZERO);
@@ -279,7 +272,7 @@ impl KeptWatch {
             }
         };
         let mut sampler = KeptSampler::begin(process.id.0, program, process.sampling.rate)?;
-        let (mut due, mut has_result) = (Instant::now() + BETWEEN_RESULTS, false);
+        let (mut due, mut has_result) = (Instant::now() + every, false);
         while sampler.is_alive()? {
             let is_last = is_stopped();
             if is_last || Instant::now() >= due {
@@ -287,7 +280,7 @@ impl KeptWatch {
                 let result = process.result(&mut sampler);
                 has_result |= result.is_ok();
                 drop(results.send(result));
-                due = Instant::now() + BETWEEN_RESULTS;
+                due = Instant::now() + every;
             }
             if is_last {
                 return Ok(());
@@ -301,13 +294,38 @@ impl KeptWatch {
     }
 }
 
-/// The observation of what stays beside a recording, on a thread of its own.
+/// The observation of what stays beside a recording or an agent, on a thread of its own.
 pub struct KeptRecording {
     watching: Option<Companion>,
     results: Receiver<Result<Kept, Error>>,
 }
 
 impl KeptRecording {
+    /// Watches a process, with a result each time after `every`, until it ends or the observation is dropped. `begin` captures it for
+    /// the first time. Without a thread there is no result.
+    #[must_use]
+    pub fn begin(
+        every: Duration,
+        begin: impl FnOnce() -> Result<KeptWatch, Error> + Send + 'static,
+    ) -> Self {
+        let (sender, results) = channel();
+        let watching = Companion::start(move |stop| {
+            if let Err(error) = begin().and_then(|it| it.run_on(every, stop, &sender)) {
+                let _ = sender.send(Err(error));
+            }
+        });
+        Self { watching, results }
+    }
+
+    /// Returns the next result that has come in; `Ready(None)` if it was the last one.
+    pub fn poll(&mut self) -> Poll<Option<Result<Kept, Error>>> {
+        match self.results.try_recv() {
+            Ok(result) => Poll::Ready(Some(result)),
+            Err(TryRecvError::Empty) => Poll::Pending,
+            Err(TryRecvError::Disconnected) => Poll::Ready(None),
+        }
+    }
+
     /// Returns a result that has come in; at the end, the last one.
     pub fn result(&mut self, is_end: bool) -> Option<Result<Kept, Error>> {
         if is_end {

@@ -48,6 +48,11 @@ pub(crate) struct AgentArguments {
     /// It is taken when the control group uses 85 % of its limit and grows, meets its limit, or would meet it within 30 s
     #[arg(long, value_name = "DIR")]
     snapshots: Option<PathBuf>,
+    /// After such a snapshot, also record which lines allocate what stays, as `rbloat who --kept`
+    ///
+    /// Until the process ends, for an hour at most. The result so far is saved each minute. It needs CAP_BPF and CAP_PERFMON
+    #[arg(long, requires = "snapshots", hide_short_help = true)]
+    kept: bool,
     /// The number of snapshots to keep
     #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..), hide_short_help = true)]
     max_snapshots: u32,
@@ -127,6 +132,7 @@ impl AgentArguments {
             owners_every: self.owners_every,
             share: self.cpu_percent / 100.0,
             snapshots: self.snapshots.clone(),
+            kept: self.kept,
             max_snapshots: self.max_snapshots as usize,
             max_snapshot_bytes: self.max_snapshot_bytes,
             archive: self.archive.clone(),

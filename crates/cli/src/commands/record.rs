@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use diagnosis::{KeptSampling, Shape};
-use examine::{GrowthWatch, KeptWatch, ProcessName};
+use examine::{GrowthWatch, KeptRecording, KeptWatch, ProcessName};
 use formats::{EndReason, Line, RecordingEnd, RecordingStart};
 use output::{Output, default_path};
 use supervise::{Journal, Orphans, Recorder, RecorderOptions, Searches, Signals, unix_ms};
@@ -27,6 +27,8 @@ const SAMPLES_PER_GROWTH: u32 = 10;
 /// The time between two searches for the causes, if the user gives none.
 const CAUSES_EVERY: Duration = Duration::from_secs(30);
 
+/// The time between two results of what stays. Each takes a capture.
+const KEPT_EVERY: Duration = Duration::from_secs(600);
 /// The sampling of what stays. A recording has more time than an observation, so it has half as many ticks.
 const KEPT: KeptSampling = KeptSampling { rate: 100, older_than: Duration::from_secs(30) };
 
@@ -192,7 +194,12 @@ fn record(
     let kept = arguments.kept.then(begin_kept).transpose()?;
     let refused = kept.as_ref().and_then(KeptWatch::refused);
     refused.map(render::no_lines).into_iter().for_each(terminal::complain);
-    let mut view = View::new(how, is_taken, growth, kept.map(KeptWatch::record));
+    let mut view = View::new(
+        how,
+        is_taken,
+        growth,
+        kept.map(|it| KeptRecording::begin(KEPT_EVERY, || Ok(it))),
+    );
     view.print(&format!("recording process {pid} into {}", path.display()));
     let options = RecorderOptions {
         every: arguments.every,

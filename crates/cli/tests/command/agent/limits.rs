@@ -107,6 +107,47 @@ fn a_snapshot_is_saved_before_the_kernel_kills_a_process() {
     agent.end();
 }
 
+/// The code that touches memory last need not be the one that keeps it. After a kill, only what was saved before tells the line.
+#[test]
+fn the_lines_that_keep_memory_are_saved_before_the_kernel_kills_a_process() {
+    if !testkit::is_nightly("objects must be 30 s old, and results are a minute apart") {
+        return;
+    }
+    let Some(group) = ControlGroup::make() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let agent = Agent::start(
+        &group,
+        &["--every", "1s", "--causes-every", "1h", "--snapshots", path, "--kept"],
+    );
+    group.limit(300 << 20);
+    let code = "Process.setproctitle('agentkeeps ')
+         module Leaks; ALL = []; end
+         Event = Struct.new(:text)
+         $kept = Array.new(200_000) { |i| [i] }
+         def rss = File.read('/proc/self/statm').split[1].to_i * 4096
+         def leak
+           event = Event.new('x' * 2_000)
+           60.times { |i| event.text.size + i }
+           Leaks::ALL << event
+         end
+         4.times { GC.start }; puts 'ready {}'; $stdout.flush
+         $kept << 'x' * 100_000 while rss < 240 << 20
+         Thread.new { $stdin.read; loop { $kept << 'x' * 200_000 } }
+         loop { 20.times { leak if rss < 285 << 20 }; Array.new(20_000) { |i| \"item #{i}\" } }";
+    let target =
+        Target::start(&mut group.command(testkit::ruby().args(["--disable-gems", "-e", code])));
+    wait_until("the lines", || !files(folder.path(), ["agentkeeps", ".kept.json"]).is_empty());
+    assert!(!target.finish(), "it is killed");
+    let kept = &files(folder.path(), ["agentkeeps", ".kept.json"])[0];
+    let kept: formats::Kept = crate::document(&std::fs::read(kept).unwrap());
+    assert_eq!(kept.unknown, None, "{kept:#?}");
+    let roots = kept.rows.iter().filter_map(|it| it.root.as_deref());
+    let growing = kept.growing.iter().map(|it| it.root.as_str());
+    assert!(roots.chain(growing).any(|it| it == "Leaks::ALL"), "{kept:#?}");
+    agent.end();
+}
+
 /// A process that filled its group at once left nothing.
 #[test]
 fn a_process_that_is_killed_at_once_leaves_its_latest_capture() {
