@@ -47,10 +47,11 @@ impl KeptLines {
         rate: u32,
     ) -> Result<Result<Self, KeptUnknown>, Error> {
         let pid = target.pid();
-        let search = match search(target, capture, rate)? {
-            Ok(search) => search,
-            Err(refused) => return Ok(Err(refused)),
-        };
+        let search = attempts::read_image(target, capture, KeptSearch::begin);
+        if let Some(refused) = refusal(pid, rate)? {
+            return Ok(Err(refused));
+        }
+        let search = search?;
         let (sender, profile) = channel();
         let sampling = Companion::start(move |stop| {
             // Nobody receives it if the last capture has failed.
@@ -82,24 +83,18 @@ impl KeptLines {
     }
 }
 
-/// Captures a process for its layouts. If the kernel refuses to sample it, there is the reason: the user must not wait for the first
-/// collection to learn of it.
-fn search(
-    target: &Target,
-    capture: CaptureOptions,
-    rate: u32,
-) -> Result<Result<KeptSearch, KeptUnknown>, Error> {
-    let refused = match Clocks::start(target.pid(), rate, |_| ()) {
-        Ok(_) => return attempts::read_image(target, capture, KeptSearch::begin).map(Ok),
+/// The reason if the kernel refuses to sample a process: the user must not wait for the first collection to learn of it.
+fn refusal(pid: i32, rate: u32) -> Result<Option<KeptUnknown>, Error> {
+    match Clocks::start(pid, rate, |_| ()) {
+        Ok(_) => Ok(None),
         Err(linux::Error::Clocks { source, .. }) if is_forbidden(&source) => {
-            KeptUnknown::NotAllowed
+            Ok(Some(KeptUnknown::NotAllowed))
         }
         Err(linux::Error::Clocks { source, .. }) if source.raw_os_error() == Some(OLD_KERNEL) => {
-            KeptUnknown::NoClocks
+            Ok(Some(KeptUnknown::NoClocks))
         }
-        Err(error) => return Err(error.into()),
-    };
-    Ok(Err(refused))
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Samples the objects of a process until the request to stop.
@@ -182,7 +177,7 @@ impl KeptWatch {
         sampling: KeptSampling,
     ) -> Result<Self, Error> {
         let id = process::id(target);
-        let search = search(target, capture, sampling.rate)?;
+        let search = attempts::read_image(target, capture, KeptSearch::begin);
         let before = snapshot_of(id, capture, Detail::snapshot(false))?;
         let process = Watched {
             id,
@@ -190,6 +185,10 @@ impl KeptWatch {
             capture,
             sampling,
             before: diagnosis::retained_objects(&before).ok_or(Error::NoReferences)?,
+        };
+        let search = match refusal(target.pid(), sampling.rate)? {
+            Some(refused) => Err(refused),
+            None => Ok(search?),
         };
         Ok(Self { process, search })
     }
