@@ -177,6 +177,7 @@ mod tests {
             pss_bytes: None,
             uss_bytes: None,
             swap_bytes: None,
+            peak_rss_bytes: None,
             user_ms: 0,
             system_ms: 0,
             minor_faults: 0,

@@ -104,6 +104,8 @@ pub struct ProcessSample {
     pub uss_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_rss_bytes: Option<u64>,
     pub user_ms: u64,
     pub system_ms: u64,
     pub minor_faults: u64,

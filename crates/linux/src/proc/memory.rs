@@ -104,6 +104,15 @@ pub fn rss_bytes(pid: i32) -> Result<u64, Error> {
     rollup(pid).map(|rollup| rollup.rss_bytes)
 }
 
+/// Returns the highest resident bytes that process `pid` ever had, by the kernel's fast count. That of a forked process begins with
+/// its first resident bytes. `None` if there is no such process, or the kernel does not report it.
+#[must_use]
+pub fn peak_rss_bytes(pid: i32) -> Option<u64> {
+    let text = read(pid, "status").ok()?;
+    let kilobytes = number_after(&String::from_utf8_lossy(&text), "VmHWM:")?;
+    kilobytes.checked_mul(1024)
+}
+
 /// Returns the resident bytes of a process by the kernel's fast count, as in its status.
 ///
 /// # Errors

@@ -37,7 +37,8 @@ pub use memory::RssError;
 pub(crate) use memory::kernel_version;
 pub use memory::resident_bytes;
 pub use memory::{
-    MemoryCounts, Rollup, available_bytes, has_huge_pages, memory_pressure, rollup, rss_bytes,
+    MemoryCounts, Rollup, available_bytes, has_huge_pages, memory_pressure, peak_rss_bytes, rollup,
+    rss_bytes,
 };
 pub use rights::{check, wait_until_untraced};
 pub(crate) use rights::{check_untraced, not_permitted};

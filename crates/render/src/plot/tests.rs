@@ -34,6 +34,7 @@ pub(super) fn sample(second: u64, rss_bytes: u64, oom_kills: u64) -> Sample {
         pss_bytes: None,
         uss_bytes: None,
         swap_bytes: None,
+        peak_rss_bytes: None,
         user_ms: 0,
         system_ms: 0,
         minor_faults: 0,

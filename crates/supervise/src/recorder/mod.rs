@@ -282,9 +282,9 @@ impl<'a> Recorder<'a> {
                 (member, rollup)
             })
             .collect();
-        let walked = linux::proc::own_cpu_time();
         let recorder_cpu_ms = milliseconds(linux::proc::own_cpu_time());
         let sample = sample::sample(self.t_ms(), &members, group, recorder_cpu_ms);
+        let walked = linux::proc::own_cpu_time();
         self.counts.samples += 1;
         self.counts.exact_samples += u64::from(sample.exact);
         if let Some(pss_bytes) = sample.pss_bytes {

@@ -36,6 +36,7 @@ fn process_sample(member: &Member, rollup: Option<Rollup>) -> ProcessSample {
         pss_bytes: rollup.map(|rollup| rollup.pss_bytes),
         uss_bytes: rollup.map(|rollup| rollup.uss_bytes),
         swap_bytes: rollup.map(|rollup| rollup.swap_bytes),
+        peak_rss_bytes: rollup.and_then(|_| linux::proc::peak_rss_bytes(member.pid)),
         user_ms: member.user_time.as_millis() as u64,
         system_ms: member.system_time.as_millis() as u64,
         minor_faults: member.minor_faults,

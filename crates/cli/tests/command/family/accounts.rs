@@ -233,6 +233,9 @@ fn a_recording_of_a_family_has_the_memory_of_each_member() {
         assert!(recorded.uss_bytes.unwrap().abs_diff(rollup.uss_bytes) < 4 << 20, "{recorded:?}");
     }
     assert!(of(child(&target, 1)).uss_bytes.unwrap() > 18_000_000);
+    for process in &sample.processes {
+        assert!(process.peak_rss_bytes.unwrap() + (4 << 20) > process.rss_bytes, "{process:?}");
+    }
     let output = rbloat().arg("report").arg(&recorder.path).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     for words in ["PRIVATE", "SHARED", &target.pid().to_string(), &child(&target, 1).to_string()] {
