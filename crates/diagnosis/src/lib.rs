@@ -5,6 +5,7 @@ mod comparison;
 mod deployment;
 mod family;
 mod family_growth;
+mod fit;
 mod fix;
 mod group;
 mod growth;
@@ -28,6 +29,7 @@ pub use advice::{advise, against, keeps_most_free_slots, keeps_native_threads};
 pub use comparison::{Workload, compare};
 pub use family::{FamilyFacts, FamilyFrames, GroupFacts, MemberAccount, family};
 pub use family_growth::family_growth;
+pub use fit::{RecordedWorkers, fit};
 pub use fix::{BACKGROUND_THREAD, GEM, JEMALLOC, NATIVE_PRESSURE, TWO_ARENAS, Variable, steps};
 pub use group::{add_group, is_much_in_no_process, report_group};
 pub use growth::{

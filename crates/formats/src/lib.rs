@@ -9,6 +9,7 @@ mod deployment;
 mod diff;
 mod explanations;
 mod family;
+mod fit;
 mod growth_sample;
 mod kept;
 mod line;
@@ -53,6 +54,7 @@ pub use family::{
     FamilyStep, GroupParts, IdenticalPages, LateCode, LateFile, LateGem, MemberChange, MemberWrite,
     OtherProcess, Outlook, SharedPages, WorkerGrowth, WriteChange, WriteRow, WrittenOwner,
 };
+pub use fit::{Fit, FitBasis, FitDoubt, FitModel, FitRemedy, FitRow};
 pub use growth_sample::{GrowthFrames, GrowthSample};
 pub use kept::{Kept, KeptGrowth, KeptJudgement, KeptLine, KeptRow, KeptStack, KeptUnknown};
 pub use line::{
@@ -113,7 +115,7 @@ pub trait Content: Serialize {
 pub type Schema = fn() -> serde_json::Value;
 
 /// The kind of each document, and its schema.
-pub const SCHEMAS: [(&str, Schema); 13] = [
+pub const SCHEMAS: [(&str, Schema); 14] = [
     (Processes::KIND, schema::<Processes>),
     (Report::KIND, schema::<Report>),
     (Diff::KIND, schema::<Diff>),
@@ -126,6 +128,7 @@ pub const SCHEMAS: [(&str, Schema); 13] = [
     (Kept::KIND, schema::<Kept>),
     (Why::KIND, schema::<Why>),
     (Stability::KIND, schema::<Stability>),
+    (Fit::KIND, schema::<Fit>),
     (Explanations::KIND, schema::<Explanations>),
 ];
 

@@ -32,7 +32,8 @@ use serde::{Deserialize, Serialize};
 
 pub use teeth::Teeth;
 pub use trend::Slope;
-use trend::{Trend, quantile, trend};
+pub(crate) use trend::quantile;
+use trend::{Trend, trend};
 
 /// The maximum number of intervals of an envelope.
 const MAX_STRETCHES: usize = 240;

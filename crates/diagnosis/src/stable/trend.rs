@@ -116,7 +116,7 @@ pub(super) fn median_of_sorted(sorted: &[f64]) -> f64 {
 }
 
 /// Returns the quantile of values at this share.
-pub(super) fn quantile(values: impl Iterator<Item = f64>, share: f64) -> f64 {
+pub(crate) fn quantile(values: impl Iterator<Item = f64>, share: f64) -> f64 {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);
     if share == 0.5 {

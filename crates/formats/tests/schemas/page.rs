@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use formats::{
-    Comparison, Diff, Explanations, Family, FamilyDiff, FamilyTrim, Kept, Processes, Report,
+    Comparison, Diff, Explanations, Family, FamilyDiff, FamilyTrim, Fit, Kept, Processes, Report,
     SCHEMAS, Stability, TrimReport, Who, Why,
 };
 use schemars::generate::SchemaSettings;
@@ -53,6 +53,7 @@ pub(crate) fn filled(page: &str) -> String {
         Kept,
         Why,
         Stability,
+        Fit,
         Explanations
     );
     assert_eq!(documents.len(), SCHEMAS.len(), "a document is missing here");

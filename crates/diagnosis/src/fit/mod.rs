@@ -1,0 +1,316 @@
+//! How many workers fit into a memory limit.
+//!
+//! The model is fitted to the workers of recordings: their levels and what they have above it at single moments ([`model`]). Each
+//! assumption is in docs/design/027-fit.md. If a recording does not support them, the result is a doubt and no number.
+
+mod model;
+mod recorded;
+
+use formats::{Confidence, Fit, FitBasis, FitDoubt, FitModel, FitRemedy, FitRow};
+
+use crate::{Early, Shape, StablePoint};
+
+use model::{FOR_SECONDS, Model};
+pub use recorded::RecordedWorkers;
+use recorded::{RecordedWorker, quantile_or_zero};
+
+/// Workers fit if they stay below the limit with this probability.
+const PROBABILITY: f64 = 0.99;
+/// The deviation of workers from each other, as a share of their mean, beyond which each is taken to become as large as the largest.
+const MAX_SPREAD: f64 = 0.15;
+/// A worker is nearly as large as the largest from this share of it on.
+const NEARLY: f64 = 0.7;
+/// A worker that used a lower share of a processor had no load.
+const MIN_LOAD: f64 = 0.005;
+/// Workers with loads further apart than this do not have the same one.
+const MAX_LOAD_RATIO: f64 = 2.0;
+/// The least samples with private memory.
+const MIN_EXACT_SAMPLES: usize = 10;
+/// The least steady time of a worker, and its share of the time that the worker was recorded for.
+const MIN_STEADY_SECONDS: f64 = 120.0;
+const MIN_STEADY_SHARE: f64 = 0.4;
+/// The least lives from start to end that show how large replaced workers become.
+const MIN_LIVES: usize = 8;
+/// The least recording to ask for.
+const MIN_RECORD_SECONDS: f64 = 600.0;
+/// The most workers that are tried.
+const MAX_WORKERS: u64 = 64;
+/// Without a limit, the rows for this many times the recorded workers.
+const ROWS: u64 = 3;
+/// The kernel's memory for processes (page tables, stacks, buffers) as a share of theirs, if the recording does not show it. The control
+/// group of docs/family.md has 1.3 %.
+const KERNEL_SHARE: f64 = 0.02;
+/// Memory of a control group beyond this share of the family's is that of other programs.
+const MAX_KERNEL_SHARE: f64 = 0.05;
+/// Remedies for less than this share of a worker's memory are left out.
+const MIN_REMEDY: f64 = 0.05;
+
+/// Returns the number of workers that fit into `limit_bytes`, or else into the limit of the control group.
+#[must_use]
+pub fn fit(recordings: &[RecordedWorkers], limit_bytes: Option<u64>) -> Fit {
+    let first = recordings.first();
+    let workers: Vec<&RecordedWorker> = recordings.iter().flat_map(|it| &it.workers).collect();
+    let of_group = recordings.iter().filter_map(|it| it.limit_bytes).min();
+    let mut fit = Fit {
+        role: first.map_or_else(String::new, |it| it.role.clone()),
+        workers: recordings.iter().map(|it| it.most as u64).max().unwrap_or(0),
+        threads: workers.iter().map(|it| it.threads).max().unwrap_or(0),
+        steady_seconds: 0.0,
+        limit_bytes: limit_bytes.or(of_group),
+        for_seconds: FOR_SECONDS,
+        probability: PROBABILITY,
+        doubt: None,
+        record_seconds: None,
+        model: None,
+        rows: Vec::new(),
+        max_workers: None,
+        safe_limit_bytes: None,
+        remedies: Vec::new(),
+    };
+    let points: Vec<StablePoint> = workers.iter().map(|it| StablePoint::of(&it.private)).collect();
+    match judge(recordings, &workers, &points) {
+        Ok(basis) => {
+            let (model, steady) = model_of(recordings, &workers, &points, basis);
+            fit.steady_seconds = steady;
+            add_model(&mut fit, recordings, &model, basis, limit_bytes.is_none());
+            add_remedies(&mut fit, &workers, model.level);
+        }
+        Err(doubt) => {
+            fit.doubt = Some(doubt);
+            fit.record_seconds = record_seconds(doubt, recordings);
+            if doubt == FitDoubt::Growing {
+                fit.remedies.extend(replacement(&fit, recordings, &workers, &points));
+            }
+        }
+    }
+    fit
+}
+
+/// Returns the basis of a model, or the reason why there is none.
+fn judge(
+    recordings: &[RecordedWorkers],
+    workers: &[&RecordedWorker],
+    points: &[StablePoint],
+) -> Result<FitBasis, FitDoubt> {
+    let Some(first) = recordings.first() else { return Err(FitDoubt::NoWorkers) };
+    if recordings.iter().any(|it| it.workers.is_empty()) {
+        let has_samples = recordings.iter().all(|it| it.has_private);
+        return Err(if has_samples { FitDoubt::NoWorkers } else { FitDoubt::NoPrivateMemory });
+    }
+    if recordings.iter().any(|it| it.role != first.role) {
+        return Err(FitDoubt::UnlikeRecordings);
+    }
+    if recordings.iter().any(|it| it.kills > 0) {
+        return Err(FitDoubt::Killed);
+    }
+    if recordings.iter().any(|it| it.is_swapped) {
+        return Err(FitDoubt::Swapped);
+    }
+    if workers.iter().any(|it| it.is_replaced) {
+        let lives = workers.iter().filter(|it| it.is_life()).count();
+        return if lives >= MIN_LIVES { Ok(FitBasis::Lives) } else { Err(FitDoubt::Replaced) };
+    }
+    if workers.len() < 2 {
+        return Err(FitDoubt::OneWorker);
+    }
+    if workers.iter().any(|it| it.exact_samples < MIN_EXACT_SAMPLES) {
+        return Err(FitDoubt::NoPrivateMemory);
+    }
+    if workers.iter().all(|it| it.load() < MIN_LOAD) {
+        return Err(FitDoubt::NoLoad);
+    }
+    if points.iter().any(is_growing) {
+        return Err(FitDoubt::Growing);
+    }
+    let are_steady = workers.iter().zip(points).all(|(worker, point)| is_steady(worker, point));
+    let levels: Vec<f64> = workers.iter().zip(points).map(|(it, point)| it.level(point)).collect();
+    if are_steady && !differ(&levels) && !have_unlike_loads(workers) {
+        return Ok(FitBasis::Mean);
+    }
+    // The others may still become as large as the largest, but it must not grow. One that is nearly as large shows if it does.
+    let largest = levels.iter().copied().fold(0.0, f64::max);
+    let large = |it: &(f64, bool)| it.0 >= NEARLY * largest;
+    let steady = workers.iter().zip(points).map(|(worker, point)| is_steady(worker, point));
+    if levels.iter().copied().zip(steady).filter(large).all(|it| it.1) {
+        Ok(FitBasis::Largest)
+    } else {
+        Err(FitDoubt::Unsettled)
+    }
+}
+
+/// Returns true if memory grows, also if it grows more and more slowly.
+fn is_growing(point: &StablePoint) -> bool {
+    matches!(point.shape, Shape::Growth { .. } | Shape::TooEarly { why: Early::Slowing { .. } })
+}
+
+/// Returns true if the memory of a worker is stable, for long enough.
+fn is_steady(worker: &RecordedWorker, point: &StablePoint) -> bool {
+    let seconds = point.to_seconds - point.from_seconds;
+    matches!(point.shape, Shape::Plateau { .. } | Shape::SawTooth { .. })
+        && point.confidence != Confidence::Low
+        && seconds >= MIN_STEADY_SECONDS.max(MIN_STEADY_SHARE * worker.seconds())
+}
+
+fn differ(levels: &[f64]) -> bool {
+    let mean = levels.iter().sum::<f64>() / levels.len() as f64;
+    let squares: f64 = levels.iter().map(|it| (it - mean).powi(2)).sum();
+    (squares / (levels.len() - 1) as f64).sqrt() > MAX_SPREAD * mean
+}
+
+fn have_unlike_loads(workers: &[&RecordedWorker]) -> bool {
+    let loads = || workers.iter().map(|it| it.load());
+    loads().fold(0.0, f64::max) > MAX_LOAD_RATIO * loads().fold(f64::INFINITY, f64::min)
+}
+
+fn largest(levels: &[f64]) -> usize {
+    (0..levels.len()).max_by(|&one, &other| levels[one].total_cmp(&levels[other])).unwrap_or(0)
+}
+
+/// Returns the model, and the steady time that it is from.
+fn model_of(
+    recordings: &[RecordedWorkers],
+    workers: &[&RecordedWorker],
+    points: &[StablePoint],
+    basis: FitBasis,
+) -> (Model, f64) {
+    let fixed = recordings.iter().map(RecordedWorkers::fixed_bytes).fold(0.0, f64::max);
+    let mut all: Vec<(&RecordedWorker, &StablePoint)> =
+        workers.iter().copied().zip(points).collect();
+    let mut levels: Vec<f64> = all.iter().map(|(worker, point)| worker.level(point)).collect();
+    match basis {
+        FitBasis::Mean => {}
+        FitBasis::Largest => {
+            let largest = largest(&levels);
+            (all, levels) = (vec![all[largest]], vec![levels[largest]]);
+        }
+        FitBasis::Lives => {
+            let lives: Vec<f64> =
+                workers.iter().filter(|it| it.is_life()).map(|it| it.peak_bytes).collect();
+            let seconds = recordings.iter().map(|it| it.seconds).fold(f64::INFINITY, f64::min);
+            return (Model::new(fixed, &lives, &[], FOR_SECONDS), seconds);
+        }
+    }
+    let mut above = Vec::new();
+    let (mut seconds, mut moments) = (f64::INFINITY, 0.0);
+    for ((worker, point), level) in all.iter().zip(&levels) {
+        let steady = worker.private.iter().filter(|it| it.0 >= point.from_seconds);
+        let before = above.len();
+        above.extend(steady.map(|it| it.1 - level));
+        moments += (above.len() - before) as f64;
+        // A peak between two samples, or before the recording.
+        above.push(worker.peak_bytes - level);
+        seconds = seconds.min(point.to_seconds - point.from_seconds);
+    }
+    let every = seconds * all.len() as f64 / f64::max(moments, 1.0);
+    (Model::new(fixed, &levels, &above, every), seconds)
+}
+
+/// Adds the model, and the memory of each number of workers.
+fn add_model(
+    fit: &mut Fit,
+    recordings: &[RecordedWorkers],
+    model: &Model,
+    basis: FitBasis,
+    is_limit_of_group: bool,
+) {
+    let mut model = model.clone();
+    let beyond: Vec<f64> = recordings.iter().flat_map(|it| it.beyond.iter().copied()).collect();
+    let is_known = !beyond.is_empty();
+    let beyond = quantile_or_zero(beyond.into_iter(), 0.5);
+    let family = model.fixed + model.level * fit.workers as f64;
+    let is_of_kernel = is_known && (0.0..=MAX_KERNEL_SHARE * family).contains(&beyond);
+    let seen = if is_of_kernel { beyond / family } else { 0.0 };
+    model.kernel_share = seen.max(KERNEL_SHARE);
+    // Other programs of the group use up a part of its limit.
+    let others = if is_limit_of_group && !is_of_kernel { beyond.max(0.0) } else { 0.0 };
+    model.fixed += others / (1.0 + model.kernel_share);
+    let rows = fit.workers.max(1) * ROWS;
+    for (workers, number) in model.workers().zip(1..=MAX_WORKERS) {
+        let probability = fit.limit_bytes.map(|limit| workers.probability(limit as f64));
+        fit.rows.push(FitRow {
+            workers: number,
+            expected_bytes: model.expected(number as f64) as u64,
+            safe_limit_bytes: workers.limit(PROBABILITY) as u64,
+            probability,
+        });
+        let is_enough = probability.is_none_or(|it| it < 1.0 - PROBABILITY);
+        if number > fit.workers && is_enough && (number >= rows || probability.is_some()) {
+            break;
+        }
+    }
+    let fitting = |row: &&FitRow| row.probability.is_some_and(|it| it >= PROBABILITY);
+    fit.max_workers = fit.limit_bytes.map(|_| fit.rows.iter().take_while(fitting).count() as u64);
+    fit.safe_limit_bytes = fit.rows.get(fit.workers as usize - 1).map(|row| row.safe_limit_bytes);
+    fit.model = Some(FitModel {
+        fixed_bytes: (model.fixed - others / (1.0 + model.kernel_share)) as u64,
+        worker_bytes: model.level as u64,
+        basis,
+        spread_bytes: model.spread as u64,
+        peak_bytes: model.most() as u64,
+        kernel_share: model.kernel_share,
+        other_bytes: others as u64,
+    });
+}
+
+/// Adds the changes whose effect the recording shows.
+fn add_remedies(fit: &mut Fit, workers: &[&RecordedWorker], level: f64) {
+    let mean = |of: &dyn Fn(&RecordedWorker) -> f64| {
+        workers.iter().map(|it| of(it)).sum::<f64>() / workers.len() as f64
+    };
+    let copied = mean(&|it| (it.shared[0] - it.shared[1]).max(0.0));
+    if copied > MIN_REMEDY * level {
+        fit.remedies.push(FitRemedy::KeepSharing { max_bytes_per_worker: copied as u64 });
+    }
+    let trimmed = mean(&|it| it.trim_yield_bytes.unwrap_or(0) as f64);
+    if trimmed > MIN_REMEDY * level {
+        fit.remedies.push(FitRemedy::Trim { max_bytes_per_worker: trimmed as u64 });
+    }
+}
+
+/// Returns the age at which growing workers must be replaced, so that today's number of them stays below the limit.
+fn replacement(
+    fit: &Fit,
+    recordings: &[RecordedWorkers],
+    workers: &[&RecordedWorker],
+    points: &[StablePoint],
+) -> Option<FitRemedy> {
+    let rate = |point: &StablePoint| match point.shape {
+        Shape::Growth { slope, .. } if point.confidence != Confidence::Low => Some(slope.high),
+        Shape::Plateau { slope, .. } | Shape::SawTooth { slope, .. } => Some(slope.high.max(0.0)),
+        _ => None,
+    };
+    let rates: Option<Vec<f64>> = points.iter().map(rate).collect();
+    let bytes_per_second = rates?.into_iter().fold(0.0, f64::max);
+    let fixed = recordings.iter().map(RecordedWorkers::fixed_bytes).fold(0.0, f64::max);
+    // The memory after the warm-up, and the length of that.
+    let begin = |(worker, point): (&&RecordedWorker, &StablePoint)| {
+        let steady = worker.private.iter().filter(|it| it.0 >= point.from_seconds);
+        let bytes = quantile_or_zero(steady.take(MIN_EXACT_SAMPLES).map(|it| it.1), 0.5);
+        (bytes, point.from_seconds - worker.private.first().map_or(0.0, |it| it.0))
+    };
+    let limit = fit.limit_bytes? as f64 / (1.0 + KERNEL_SHARE);
+    let room = (limit - fixed) / fit.workers as f64;
+    let ages = workers.iter().zip(points).map(begin);
+    let after_seconds = ages
+        .map(|(bytes, seconds)| seconds + (room - bytes) / bytes_per_second)
+        .fold(f64::INFINITY, f64::min);
+    (after_seconds > 0.0 && after_seconds.is_finite())
+        .then_some(FitRemedy::Replace { bytes_per_second, after_seconds })
+}
+
+/// Returns the length of a recording that may be enough.
+fn record_seconds(doubt: FitDoubt, recordings: &[RecordedWorkers]) -> Option<f64> {
+    let longest = recordings.iter().map(|it| it.seconds).fold(0.0, f64::max);
+    match doubt {
+        FitDoubt::Growing | FitDoubt::Unsettled | FitDoubt::NoLoad | FitDoubt::Replaced => {
+            Some(MIN_RECORD_SECONDS.max(2.0 * longest))
+        }
+        FitDoubt::OneWorker | FitDoubt::NoPrivateMemory | FitDoubt::Killed | FitDoubt::Swapped => {
+            Some(MIN_RECORD_SECONDS.max(longest))
+        }
+        FitDoubt::NoWorkers | FitDoubt::UnlikeRecordings => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;
