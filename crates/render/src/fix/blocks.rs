@@ -7,14 +7,14 @@ use crate::text::quoted;
 
 /// Lines to paste, and the place for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Block {
+pub(crate) struct Block {
     /// The place, up to a colon.
     pub(super) place: String,
     pub(super) lines: Vec<String>,
 }
 
 impl Block {
-    pub(super) fn new(place: &str, lines: impl Into<Vec<String>>) -> Self {
+    pub(crate) fn new(place: &str, lines: impl Into<Vec<String>>) -> Self {
         Self { place: place.into(), lines: lines.into() }
     }
 

@@ -10,7 +10,8 @@ use ledger::Size;
 
 use crate::text::{BOLD, DIM, GREEN, quoted, write_paragraph, write_wrapped};
 use crate::words;
-use blocks::{Block, gem, jemalloc, set};
+pub(crate) use blocks::Block;
+use blocks::{gem, jemalloc, set};
 
 /// Returns the advice of a report as changes that can be pasted: for each step its saving, its costs, the lines to paste on
 /// the platform of the process, and a way to check it. `platform` replaces the platform in the report.
@@ -90,7 +91,8 @@ fn write_step(
     writeln!(out)
 }
 
-fn write_block(block: &Block, out: &mut String, width: usize) -> std::fmt::Result {
+/// Writes lines to paste, with their place.
+pub(crate) fn write_block(block: &Block, out: &mut String, width: usize) -> std::fmt::Result {
     if !block.place.is_empty() {
         write_wrapped(out, "", &block.place, width)?;
     }

@@ -21,7 +21,8 @@ use crate::draw::{
 };
 use history::{Event, History, Mark, Point};
 use members::{RecordedMember, members};
-use scale::{byte_marks, time_marks};
+pub(crate) use scale::byte_marks;
+use scale::time_marks;
 
 /// The width of a picture, and that of one for a phone.
 const WIDTH: f64 = 1200.0;

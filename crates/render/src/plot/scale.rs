@@ -5,7 +5,7 @@ const GIB: f64 = 1024.0 * MIB;
 
 /// Returns about `number` marks of an axis of bytes from 0 to `most`, with their names. The unit is the one that
 /// `ledger::Size` would show `most` in, and MiB below that.
-pub(super) fn byte_marks(most: f64, number: f64) -> Vec<(f64, String)> {
+pub(crate) fn byte_marks(most: f64, number: f64) -> Vec<(f64, String)> {
     let (unit, name) = if most < 10_000.0 * MIB { (MIB, "MiB") } else { (GIB, "GiB") };
     let rough = (most / unit / number).max(1e-3);
     let power = 10_f64.powf(rough.log10().floor());

@@ -1,0 +1,140 @@
+use formats::{Fit, FitBasis, FitDoubt, FitModel, FitRemedy, FitRow};
+
+use super::{fit, fit_html, fit_png, fit_summary, fit_svg};
+use crate::text::without_styles;
+
+const MIB: u64 = 1 << 20;
+
+fn example() -> Fit {
+    let row = |workers: u64, probability: f64| FitRow {
+        workers,
+        expected_bytes: (60 + 100 * workers) * MIB,
+        safe_limit_bytes: (80 + 110 * workers) * MIB,
+        probability: Some(probability),
+    };
+    Fit {
+        role: "puma worker".into(),
+        workers: 2,
+        threads: 8,
+        steady_seconds: 600.0,
+        limit_bytes: Some(500 * MIB),
+        for_seconds: 86_400.0,
+        probability: 0.99,
+        doubt: None,
+        record_seconds: None,
+        model: Some(FitModel {
+            fixed_bytes: 60 * MIB,
+            worker_bytes: 100 * MIB,
+            basis: FitBasis::Mean,
+            spread_bytes: 5 * MIB,
+            peak_bytes: 30 * MIB,
+            kernel_share: 0.02,
+            other_bytes: 0,
+        }),
+        rows: vec![row(1, 1.0), row(2, 0.999), row(3, 0.992), row(4, 0.41), row(5, 0.001)],
+        max_workers: Some(3),
+        safe_limit_bytes: Some(300 * MIB),
+        remedies: vec![FitRemedy::KeepSharing { max_bytes_per_worker: 20 * MIB }],
+    }
+}
+
+#[test]
+fn the_answer_is_a_sentence_a_table_and_lines_to_paste() {
+    let text = without_styles(&fit(&example(), 80));
+    for line in [
+        "3 workers with 8 threads each fit into 500.0 MiB; 4 do with probability 0.41.",
+        "The recorded 2 workers with 8 threads each need a limit of 300.0 MiB.",
+        "       4    460.0   520.0       0.41",
+        "       5    560.0   630.0         no",
+        "    workers 3",
+        "    heroku config:set WEB_CONCURRENCY=3",
+        "        memory: \"360Mi\"",
+        "        memory: \"500Mi\"",
+        "    MemoryMax=500M",
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line}\n{text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn the_sentence_is_true_for_each_result() {
+    let of = |change: fn(&mut Fit)| {
+        let mut fit = example();
+        change(&mut fit);
+        fit_summary(&fit)
+    };
+    assert_eq!(
+        of(|it| it.max_workers = Some(4)),
+        "4 workers with 8 threads each fit into 500.0 MiB; 5 do not."
+    );
+    assert_eq!(
+        of(|it| it.max_workers = Some(5)),
+        "5 workers with 8 threads each fit into 500.0 MiB. More were not tried."
+    );
+    assert_eq!(
+        of(|it| it.max_workers = Some(0)),
+        "Not even 1 worker fits into 500.0 MiB: it needs 190.0 MiB."
+    );
+    assert_eq!(
+        of(|it| (it.max_workers, it.threads) = (Some(1), 1)),
+        "1 worker with 1 thread each fits into 500.0 MiB; 2 do with probability 1.00."
+    );
+    let without = |it: &mut Fit| {
+        (it.limit_bytes, it.max_workers) = (None, None);
+        it.rows.iter_mut().for_each(|row| row.probability = None);
+    };
+    assert_eq!(of(without), "2 workers with 8 threads each need a limit of 300.0 MiB.");
+    let mut unlimited = example();
+    without(&mut unlimited);
+    let text = without_styles(&fit(&unlimited, 80));
+    assert!(text.contains("    workers 2\n") && text.contains("MemoryMax=300M"), "{text}");
+}
+
+/// A doubt has no number of workers and no line to paste.
+#[test]
+fn a_doubt_gives_a_reason_and_the_time_to_record() {
+    let doubts = [
+        FitDoubt::NoWorkers,
+        FitDoubt::OneWorker,
+        FitDoubt::UnlikeRecordings,
+        FitDoubt::NoPrivateMemory,
+        FitDoubt::Killed,
+        FitDoubt::Swapped,
+        FitDoubt::NoLoad,
+        FitDoubt::Replaced,
+        FitDoubt::Growing,
+        FitDoubt::Unsettled,
+    ];
+    for doubt in doubts {
+        let doubtful = Fit {
+            doubt: Some(doubt),
+            record_seconds: Some(601.0),
+            model: None,
+            rows: Vec::new(),
+            max_workers: None,
+            safe_limit_bytes: None,
+            remedies: vec![FitRemedy::Replace { bytes_per_second: 1e5, after_seconds: 9000.0 }],
+            ..example()
+        };
+        let text = without_styles(&fit(&doubtful, 200));
+        assert!(text.starts_with("Cannot tell yet: ") && !text.contains("workers 3"), "{text}");
+        assert!(text.contains("at an age of 2.5 h or before"), "{text}");
+        let is_for_longer = !matches!(doubt, FitDoubt::NoWorkers | FitDoubt::UnlikeRecordings);
+        assert_eq!(text.contains("11 minutes"), is_for_longer, "{text}");
+        assert!(fit_svg(&doubtful).contains("Cannot tell yet"));
+    }
+}
+
+#[test]
+fn the_chart_has_a_bar_for_each_number_and_the_limit() {
+    let svg = fit_svg(&example());
+    for text in ["limit 500.0 MiB", ">workers<", "200 MiB", "3 workers with 8 threads each fit"] {
+        assert!(svg.contains(text), "{text}\n{svg}");
+    }
+    assert!(fit_png(&example()).starts_with(b"\x89PNG"));
+    let mut hostile = example();
+    hostile.role = "<script>".into();
+    let page = fit_html(&hostile);
+    assert!(page.starts_with("<!doctype html>") && !page.contains("<script>"));
+}
