@@ -27,8 +27,16 @@ const MAX_LOAD_RATIO: f64 = 2.0;
 /// The least samples with private memory.
 const MIN_EXACT_SAMPLES: usize = 10;
 /// The least steady time of a worker, and its share of the time that the worker was recorded for.
-const MIN_STEADY_SECONDS: f64 = 120.0;
+const MIN_STEADY_SECONDS: f64 = MIN_LATER_SECONDS;
 const MIN_STEADY_SHARE: f64 = 0.4;
+/// The last part of a series, as a share, in which memory that goes up and down may have a level; the least length of a steady part; and
+/// the most that its mean, and its peak, may rise from the first half to the second.
+const LATER: f64 = 0.6;
+/// The last part of a series that shows how large a worker is now.
+const LATELY: f64 = 0.2;
+const MIN_LATER_SECONDS: f64 = 180.0;
+const MAX_DRIFT: f64 = 0.05;
+const MAX_RISE_OF_PEAK: f64 = 0.1;
 /// The least lives from start to end that show how large replaced workers become.
 const MIN_LIVES: usize = 8;
 /// The least recording to ask for.
@@ -67,31 +75,43 @@ pub fn fit(recordings: &[RecordedWorkers], limit_bytes: Option<u64>) -> Fit {
         safe_limit_bytes: None,
         remedies: Vec::new(),
     };
-    let points: Vec<StablePoint> = workers.iter().map(|it| StablePoint::of(&it.private)).collect();
-    match judge(recordings, &workers, &points) {
-        Ok(basis) => {
-            let (model, steady) = model_of(recordings, &workers, &points, basis);
-            fit.steady_seconds = steady;
-            add_model(&mut fit, recordings, &model, basis, limit_bytes.is_none());
+    match evidence(recordings, &workers) {
+        Ok(evidence) => {
+            let fixed = recordings.iter().map(RecordedWorkers::fixed_bytes).fold(0.0, f64::max);
+            let Evidence { levels, above, every, drift, .. } = &evidence;
+            let model = Model::new(fixed, levels, above, *every, *drift);
+            fit.steady_seconds = evidence.seconds;
+            add_model(&mut fit, recordings, &model, evidence.basis, limit_bytes.is_none());
             add_remedies(&mut fit, &workers, model.level);
         }
         Err(doubt) => {
             fit.doubt = Some(doubt);
             fit.record_seconds = record_seconds(doubt, recordings);
             if doubt == FitDoubt::Growing {
-                fit.remedies.extend(replacement(&fit, recordings, &workers, &points));
+                fit.remedies.extend(replacement(&fit, recordings));
             }
         }
     }
     fit
 }
 
-/// Returns the basis of a model, or the reason why there is none.
-fn judge(
+/// The figures of workers for a model.
+struct Evidence {
+    basis: FitBasis,
+    levels: Vec<f64>,
+    /// The memory above them at moments that are `every` seconds apart.
+    above: Vec<f64>,
+    every: f64,
+    /// The change of the level while it was stable.
+    drift: f64,
+    seconds: f64,
+}
+
+/// Returns the evidence of recordings, or the reason why there is none.
+fn evidence(
     recordings: &[RecordedWorkers],
     workers: &[&RecordedWorker],
-    points: &[StablePoint],
-) -> Result<FitBasis, FitDoubt> {
+) -> Result<Evidence, FitDoubt> {
     let Some(first) = recordings.first() else { return Err(FitDoubt::NoWorkers) };
     if recordings.iter().any(|it| it.workers.is_empty()) {
         let has_samples = recordings.iter().all(|it| it.has_private);
@@ -107,8 +127,7 @@ fn judge(
         return Err(FitDoubt::Swapped);
     }
     if workers.iter().any(|it| it.is_replaced) {
-        let lives = workers.iter().filter(|it| it.is_life()).count();
-        return if lives >= MIN_LIVES { Ok(FitBasis::Lives) } else { Err(FitDoubt::Replaced) };
+        return of_lives(recordings, workers).ok_or(FitDoubt::Replaced);
     }
     if workers.len() < 2 {
         return Err(FitDoubt::OneWorker);
@@ -119,36 +138,77 @@ fn judge(
     if workers.iter().all(|it| it.load() < MIN_LOAD) {
         return Err(FitDoubt::NoLoad);
     }
-    if points.iter().any(is_growing) {
-        return Err(FitDoubt::Growing);
-    }
-    let are_steady = workers.iter().zip(points).all(|(worker, point)| is_steady(worker, point));
-    let levels: Vec<f64> = workers.iter().zip(points).map(|(it, point)| it.level(point)).collect();
-    if are_steady && !differ(&levels) && !have_unlike_loads(workers) {
-        return Ok(FitBasis::Mean);
+    let lately: Vec<f64> = workers.iter().map(|it| it.level(later(&it.private, LATELY))).collect();
+    if !differ(&lately) && !have_unlike_loads(workers) {
+        let settled = recordings.iter().map(|it| settle(&it.mean()));
+        let settled = settled.collect::<Result<Vec<_>, _>>()?;
+        let each = recordings.iter().zip(settled);
+        let each = each.flat_map(|(it, settled)| it.workers.iter().map(move |it| (it, settled)));
+        return Ok(of_workers(FitBasis::Mean, &each.collect::<Vec<_>>()));
     }
     // The others may still become as large as the largest, but it must not grow. One that is nearly as large shows if it does.
-    let largest = levels.iter().copied().fold(0.0, f64::max);
-    let large = |it: &(f64, bool)| it.0 >= NEARLY * largest;
-    let steady = workers.iter().zip(points).map(|(worker, point)| is_steady(worker, point));
-    if levels.iter().copied().zip(steady).filter(large).all(|it| it.1) {
-        Ok(FitBasis::Largest)
-    } else {
-        Err(FitDoubt::Unsettled)
+    let largest = lately.iter().copied().fold(0.0, f64::max);
+    let mut found = None;
+    for (worker, level) in workers.iter().zip(&lately).filter(|it| *it.1 >= NEARLY * largest) {
+        let settled = settle(&worker.private)?;
+        if *level >= largest {
+            found = Some((*worker, settled));
+        }
     }
+    let found: Vec<_> = found.into_iter().collect();
+    Ok(of_workers(FitBasis::Largest, &found))
 }
 
-/// Returns true if memory grows, also if it grows more and more slowly.
-fn is_growing(point: &StablePoint) -> bool {
-    matches!(point.shape, Shape::Growth { .. } | Shape::TooEarly { why: Early::Slowing { .. } })
+/// The time since which memory is stable, and its change since.
+#[derive(Clone, Copy)]
+struct Settled {
+    from: f64,
+    drift: f64,
 }
 
-/// Returns true if the memory of a worker is stable, for long enough.
-fn is_steady(worker: &RecordedWorker, point: &StablePoint) -> bool {
+/// Returns the time since which a series is stable, or a doubt.
+///
+/// A series with a few steps up and down has no stable point yet, but a level: if the mean and the peak of its last part do not rise
+/// from the first half of that part to the second one.
+fn settle(series: &[(f64, f64)]) -> Result<Settled, FitDoubt> {
+    let point = StablePoint::of(series);
+    let Some((first, last)) = series.first().zip(series.last()) else {
+        return Err(FitDoubt::Unsettled);
+    };
     let seconds = point.to_seconds - point.from_seconds;
-    matches!(point.shape, Shape::Plateau { .. } | Shape::SawTooth { .. })
-        && point.confidence != Confidence::Low
-        && seconds >= MIN_STEADY_SECONDS.max(MIN_STEADY_SHARE * worker.seconds())
+    let is_long = seconds >= MIN_STEADY_SECONDS.max(MIN_STEADY_SHARE * (last.0 - first.0));
+    let from = match point.shape {
+        Shape::Growth { .. } | Shape::TooEarly { why: Early::Slowing { .. } } => {
+            return Err(FitDoubt::Growing);
+        }
+        Shape::Plateau { .. } | Shape::SawTooth { .. }
+            if is_long && point.confidence != Confidence::Low =>
+        {
+            point.from_seconds
+        }
+        _ => later(series, LATER),
+    };
+    let middle = f64::midpoint(from, last.0);
+    let half = |is_first: bool| {
+        let values = series.iter().filter(move |it| it.0 >= from && (it.0 < middle) == is_first);
+        values.map(|it| it.1)
+    };
+    let mean = |is_first: bool| half(is_first).sum::<f64>() / half(is_first).count().max(1) as f64;
+    let peak = |is_first: bool| half(is_first).fold(0.0, f64::max);
+    let drift = mean(false) - mean(true);
+    let has_risen =
+        drift > MAX_DRIFT * mean(true) || peak(false) > (1.0 + MAX_RISE_OF_PEAK) * peak(true);
+    if has_risen || last.0 - from < MIN_LATER_SECONDS {
+        return Err(FitDoubt::Unsettled);
+    }
+    Ok(Settled { from, drift })
+}
+
+/// The beginning of the last part of a series.
+fn later(series: &[(f64, f64)], share: f64) -> f64 {
+    let begin = series.first().map_or(0.0, |it| it.0);
+    let end = series.last().map_or(0.0, |it| it.0);
+    begin + (end - begin) * (1.0 - share)
 }
 
 fn differ(levels: &[f64]) -> bool {
@@ -162,47 +222,37 @@ fn have_unlike_loads(workers: &[&RecordedWorker]) -> bool {
     loads().fold(0.0, f64::max) > MAX_LOAD_RATIO * loads().fold(f64::INFINITY, f64::min)
 }
 
-fn largest(levels: &[f64]) -> usize {
-    (0..levels.len()).max_by(|&one, &other| levels[one].total_cmp(&levels[other])).unwrap_or(0)
+/// Returns the evidence of workers that are stable.
+fn of_workers(basis: FitBasis, workers: &[(&RecordedWorker, Settled)]) -> Evidence {
+    let levels: Vec<f64> = workers.iter().map(|(it, settled)| it.level(settled.from)).collect();
+    let (mut above, mut moments) = (Vec::new(), 0);
+    for ((worker, settled), level) in workers.iter().zip(&levels) {
+        let steady = worker.private.iter().filter(|it| it.0 >= settled.from);
+        above.extend(steady.map(|it| it.1 - level));
+        moments = above.len();
+    }
+    // Peaks between two samples, or before the recording.
+    above.extend(workers.iter().zip(&levels).map(|((it, _), level)| it.peak_bytes - level));
+    let seconds = |(it, settled): &(&RecordedWorker, Settled)| it.until() - settled.from;
+    let every = workers.iter().map(seconds).sum::<f64>() / moments.max(1) as f64;
+    let drift = workers.iter().map(|it| it.1.drift.abs()).fold(0.0, f64::max);
+    let seconds = workers.iter().map(seconds).fold(f64::INFINITY, f64::min);
+    Evidence { basis, levels, above, every, drift, seconds }
 }
 
-/// Returns the model, and the steady time that it is from.
-fn model_of(
-    recordings: &[RecordedWorkers],
-    workers: &[&RecordedWorker],
-    points: &[StablePoint],
-    basis: FitBasis,
-) -> (Model, f64) {
-    let fixed = recordings.iter().map(RecordedWorkers::fixed_bytes).fold(0.0, f64::max);
-    let mut all: Vec<(&RecordedWorker, &StablePoint)> =
-        workers.iter().copied().zip(points).collect();
-    let mut levels: Vec<f64> = all.iter().map(|(worker, point)| worker.level(point)).collect();
-    match basis {
-        FitBasis::Mean => {}
-        FitBasis::Largest => {
-            let largest = largest(&levels);
-            (all, levels) = (vec![all[largest]], vec![levels[largest]]);
-        }
-        FitBasis::Lives => {
-            let lives: Vec<f64> =
-                workers.iter().filter(|it| it.is_life()).map(|it| it.peak_bytes).collect();
-            let seconds = recordings.iter().map(|it| it.seconds).fold(f64::INFINITY, f64::min);
-            return (Model::new(fixed, &lives, &[], FOR_SECONDS), seconds);
-        }
-    }
-    let mut above = Vec::new();
-    let (mut seconds, mut moments) = (f64::INFINITY, 0.0);
-    for ((worker, point), level) in all.iter().zip(&levels) {
-        let steady = worker.private.iter().filter(|it| it.0 >= point.from_seconds);
-        let before = above.len();
-        above.extend(steady.map(|it| it.1 - level));
-        moments += (above.len() - before) as f64;
-        // A peak between two samples, or before the recording.
-        above.push(worker.peak_bytes - level);
-        seconds = seconds.min(point.to_seconds - point.from_seconds);
-    }
-    let every = seconds * all.len() as f64 / f64::max(moments, 1.0);
-    (Model::new(fixed, &levels, &above, every), seconds)
+/// Returns the evidence of workers that are replaced, if there are enough.
+fn of_lives(recordings: &[RecordedWorkers], workers: &[&RecordedWorker]) -> Option<Evidence> {
+    let lives = workers.iter().filter(|it| it.is_life());
+    let levels: Vec<f64> = lives.map(|it| it.peak_bytes).collect();
+    let seconds = recordings.iter().map(|it| it.seconds).fold(f64::INFINITY, f64::min);
+    (levels.len() >= MIN_LIVES).then_some(Evidence {
+        basis: FitBasis::Lives,
+        levels,
+        above: Vec::new(),
+        every: FOR_SECONDS,
+        drift: 0.0,
+        seconds,
+    })
 }
 
 /// Adds the model, and the memory of each number of workers.
@@ -268,32 +318,23 @@ fn add_remedies(fit: &mut Fit, workers: &[&RecordedWorker], level: f64) {
 }
 
 /// Returns the age at which growing workers must be replaced, so that today's number of them stays below the limit.
-fn replacement(
-    fit: &Fit,
-    recordings: &[RecordedWorkers],
-    workers: &[&RecordedWorker],
-    points: &[StablePoint],
-) -> Option<FitRemedy> {
-    let rate = |point: &StablePoint| match point.shape {
-        Shape::Growth { slope, .. } if point.confidence != Confidence::Low => Some(slope.high),
-        Shape::Plateau { slope, .. } | Shape::SawTooth { slope, .. } => Some(slope.high.max(0.0)),
-        _ => None,
-    };
-    let rates: Option<Vec<f64>> = points.iter().map(rate).collect();
-    let bytes_per_second = rates?.into_iter().fold(0.0, f64::max);
-    let fixed = recordings.iter().map(RecordedWorkers::fixed_bytes).fold(0.0, f64::max);
+fn replacement(fit: &Fit, recordings: &[RecordedWorkers]) -> Option<FitRemedy> {
+    let [recording] = recordings else { return None };
+    let series = recording.mean();
+    let point = StablePoint::of(&series);
+    let Shape::Growth { slope, .. } = point.shape else { return None };
+    // The end of a warm-up seems to grow, too.
+    if point.confidence != Confidence::High {
+        return None;
+    }
     // The memory after the warm-up, and the length of that.
-    let begin = |(worker, point): (&&RecordedWorker, &StablePoint)| {
-        let steady = worker.private.iter().filter(|it| it.0 >= point.from_seconds);
-        let bytes = quantile_or_zero(steady.take(MIN_EXACT_SAMPLES).map(|it| it.1), 0.5);
-        (bytes, point.from_seconds - worker.private.first().map_or(0.0, |it| it.0))
-    };
+    let steady = series.iter().filter(|it| it.0 >= point.from_seconds);
+    let bytes = quantile_or_zero(steady.take(MIN_EXACT_SAMPLES).map(|it| it.1), 0.5);
+    let seconds = point.from_seconds - series.first()?.0;
     let limit = fit.limit_bytes? as f64 / (1.0 + KERNEL_SHARE);
-    let room = (limit - fixed) / fit.workers as f64;
-    let ages = workers.iter().zip(points).map(begin);
-    let after_seconds = ages
-        .map(|(bytes, seconds)| seconds + (room - bytes) / bytes_per_second)
-        .fold(f64::INFINITY, f64::min);
+    let room = (limit - recording.fixed_bytes()) / fit.workers as f64 - bytes;
+    let bytes_per_second = slope.high;
+    let after_seconds = seconds + room / bytes_per_second;
     (after_seconds > 0.0 && after_seconds.is_finite())
         .then_some(FitRemedy::Replace { bytes_per_second, after_seconds })
 }

@@ -4,7 +4,8 @@
 //!
 //! *Levels.* Workers are alike, so the sum of `n` further levels has a predictive distribution of Student's: its mean is `n` means of
 //! the recorded workers, and its variance `spread²` × (`n` + `n²` / recorded). Two workers say little about the spread. So it
-//! also counts, as [`PRIOR_WORKERS`] further workers would, that workers of one server usually differ by [`PRIOR_SPREAD`].
+//! also counts, as [`PRIOR_WORKERS`] further workers would, that workers of one server usually differ by [`PRIOR_SPREAD`]. The drift of the
+//! level during the recording adds to the deviation of all workers alike.
 //!
 //! *Moments.* The memory above the level is that of a random moment of a random worker, independently of the other workers. The sum of
 //! `n` is a convolution. A limit must hold at each moment of [`FOR_SECONDS`]. Every sample counts as a moment of its own. That is
@@ -30,6 +31,8 @@ pub(super) struct Model {
     pub(super) level: f64,
     /// The deviation of workers.
     pub(super) spread: f64,
+    /// The change of the level while it was recorded, which may go on.
+    drift: f64,
     /// The workers that the level was estimated from.
     recorded: f64,
     /// The memory of the kernel as a share of the rest.
@@ -56,7 +59,13 @@ pub(super) struct Workers<'a> {
 impl Model {
     /// Makes a model of workers with these levels. `deviations` are what they had above their levels at moments that are `every`
     /// seconds apart.
-    pub(super) fn new(fixed: f64, levels: &[f64], deviations: &[f64], every: f64) -> Self {
+    pub(super) fn new(
+        fixed: f64,
+        levels: &[f64],
+        deviations: &[f64],
+        every: f64,
+        drift: f64,
+    ) -> Self {
         let recorded = levels.len() as f64;
         let level = levels.iter().sum::<f64>() / recorded;
         let squares: f64 = levels.iter().map(|it| (it - level).powi(2)).sum();
@@ -69,6 +78,7 @@ impl Model {
             fixed,
             level,
             spread,
+            drift,
             recorded,
             kernel_share: 0.0,
             least,
@@ -122,9 +132,10 @@ impl Workers<'_> {
 
     /// Returns sums of their levels.
     fn levels(&self) -> impl Iterator<Item = f64> {
-        let Model { level, spread, recorded, quantiles, .. } = self.model;
+        let Model { level, spread, drift, recorded, quantiles, .. } = self.model;
         let number = self.number;
-        let deviation = spread * (number + number * number / recorded).sqrt();
+        let of_workers = spread * (number + number * number / recorded).sqrt();
+        let deviation = of_workers.hypot(number * drift);
         quantiles.iter().map(move |it| (number * level + it * deviation).max(0.0))
     }
 

@@ -1,10 +1,9 @@
 //! The workers of a recording: which processes they are, and their memory over time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use formats::{Arrival, Group, ProcessSample, Recording, Sample};
 
-use crate::StablePoint;
 use crate::place::role;
 use crate::stable::quantile;
 
@@ -77,10 +76,14 @@ impl RecordedWorker {
         self.is_young && self.is_replaced
     }
 
-    /// Returns its private memory once it is stable.
-    pub(super) fn level(&self, point: &StablePoint) -> f64 {
-        let steady = self.private.iter().filter(|it| it.0 >= point.from_seconds);
-        quantile_or_zero(steady.map(|it| it.1), 0.5)
+    /// Returns the median of its private memory from a time on.
+    pub(super) fn level(&self, from: f64) -> f64 {
+        quantile_or_zero(self.private.iter().filter(|it| it.0 >= from).map(|it| it.1), 0.5)
+    }
+
+    /// The time of its last sample.
+    pub(super) fn until(&self) -> f64 {
+        self.private.last().map_or(0.0, |last| last.0)
     }
 
     fn add(&mut self, time: f64, process: &ProcessSample) {
@@ -171,6 +174,18 @@ impl RecordedWorkers {
         }
     }
 
+    /// Returns the mean of the private memory of all workers over time.
+    pub(super) fn mean(&self) -> Vec<(f64, f64)> {
+        // Times are not negative, so their bits have their order.
+        let mut sums: BTreeMap<u64, (f64, usize)> = BTreeMap::new();
+        for &(time, bytes) in self.workers.iter().flat_map(|it| &it.private) {
+            let sum = sums.entry(time.to_bits()).or_default();
+            *sum = (sum.0 + bytes, sum.1 + 1);
+        }
+        let all = sums.into_iter().filter(|(_, sum)| sum.1 == self.workers.len());
+        all.map(|(time, sum)| (f64::from_bits(time), sum.0 / sum.1 as f64)).collect()
+    }
+
     /// The shared part and other processes' memory while all workers ran.
     pub(super) fn fixed_bytes(&self) -> f64 {
         quantile_or_zero(self.fixed.iter().copied(), 0.95)
@@ -188,7 +203,7 @@ type Family = (i32, String);
 
 /// Returns the workers of a recording, and their role: the processes with the same parent and role that have most private
 /// memory at one time. Several processes come before one.
-fn find(recording: &Recording) -> (String, Vec<Id>) {
+fn find(recording: &Recording) -> (String, BTreeSet<Id>) {
     let families = families(recording);
     // The most processes at one time, and the most private memory.
     let mut most: BTreeMap<&Family, (usize, u64)> = BTreeMap::new();
@@ -216,7 +231,7 @@ fn find(recording: &Recording) -> (String, Vec<Id>) {
             let ids = families.iter().filter(|(_, of)| is_member(of)).map(|(id, _)| *id);
             (family.1.clone(), ids.collect())
         }
-        _ => (String::new(), Vec::new()),
+        _ => (String::new(), BTreeSet::new()),
     }
 }
 
@@ -229,7 +244,7 @@ fn families(recording: &Recording) -> BTreeMap<Id, Family> {
     // Servers give their workers a title after the fork.
     let titles: BTreeMap<Id, &str> =
         recording.causes().map(|it| ((it.pid, it.started_ticks), it.command.as_str())).collect();
-    let mut families = BTreeMap::new();
+    let mut families: BTreeMap<Id, Family> = BTreeMap::new();
     let mut without_title = Vec::new();
     for (id, arrival) in arrivals {
         let Some(parent) = commands.get(&arrival.parent) else { continue };
@@ -240,10 +255,9 @@ fn families(recording: &Recording) -> BTreeMap<Id, Family> {
             command => _ = families.insert(id, (arrival.parent, kind(command))),
         }
     }
+    let roles: BTreeMap<i32, String> = families.values().cloned().collect();
     for (id, parent, role) in without_title {
-        let sibling = families.values().find(|family: &&Family| family.0 == parent);
-        let role = sibling.map_or(role, |family| family.1.clone());
-        families.insert(id, (parent, role));
+        families.insert(id, (parent, roles.get(&parent).cloned().unwrap_or(role)));
     }
     families
 }

@@ -96,8 +96,8 @@ fn reason(doubt: FitDoubt, fit: &Fit) -> String {
         FitDoubt::Replaced => format!(
             "workers were replaced, and fewer than eight were recorded from start to end. {record}."
         ),
-        FitDoubt::Growing => format!("the memory of a worker still grows. {record}."),
-        FitDoubt::Unsettled => format!("the memory of a worker is not stable yet. {record}."),
+        FitDoubt::Growing => format!("the memory of the workers still grows. {record}."),
+        FitDoubt::Unsettled => format!("the memory of the workers is not stable yet. {record}."),
     }
 }
 
