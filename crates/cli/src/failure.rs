@@ -79,9 +79,13 @@ pub(crate) enum Failure {
     )]
     ManyReports,
     #[error(
-        "a recording has the memory over time only: give no option but --output and --json, or a process, a snapshot or a core"
+        "a recording has the memory over time only: give no option but --output, --json and --fit, or a process, a snapshot or a core"
     )]
     NeedlessOfRecording,
+    #[error(
+        "--fit needs recordings of workers under load: `rbloat record -o FILE.jsonl PID` makes one, with the PID of their parent"
+    )]
+    FitOfProcess,
     #[error("with a recording, each further name must be that of a recording, and end in .jsonl")]
     NotOnlyRecordings,
     #[error("--tree needs a live process, or one file that `rbloat snapshot --tree` wrote")]
@@ -193,6 +197,7 @@ impl Failure {
             | Self::NeedlessSysroot
             | Self::ManyReports
             | Self::NeedlessOfRecording
+            | Self::FitOfProcess
             | Self::NotOnlyRecordings
             | Self::TreeOfFile
             | Self::MapOfFamilyFile

@@ -1,10 +1,10 @@
-//! A report on recordings: the memory of all of them over time, as text or in one picture.
+//! A report on recordings: the memory of all of them over time, or how many workers fit, as text or in one picture.
 
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use diagnosis::MemorySeries;
+use diagnosis::{MemorySeries, RecordedWorkers};
 use examine::{Sandbox, SandboxOptions};
 use formats::{Recording, Stability, to_json};
 use output::Output;
@@ -21,55 +21,133 @@ pub(crate) fn run(
     is_json: bool,
     sandbox: SandboxOptions,
 ) -> Result<Outcome, Failure> {
-    let format = output.map(|path| format_of(path, &FORMATS)).transpose()?;
-    let open = |path: &PathBuf| Input::new(path.clone(), File::open(path));
-    let inputs = files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    let opened = output.map(Output::open).transpose()?;
-    let is_taken = opened.as_ref().is_some_and(Output::is_standard_output);
-    Sandbox::new(sandbox, &opened).begin();
     let (mut plot, mut stability, mut summary) =
         (Plot::default(), Stability::default(), Vec::new());
-    // One after the other, since a long recording takes far more memory than its drawing.
+    let mut has_workers = false;
+    let inputs = opened(files)?;
+    let target = Target::open(output)?;
+    each(inputs, &target, sandbox, |name, recording| {
+        plot.add(name, recording);
+        let series = MemorySeries::of(recording);
+        has_workers |= series.max_processes() > 2;
+        summary.push(format!("{name}: {}", render::stable_point(&series)));
+        stability.recordings.push(diagnosis::stability(name.to_owned(), &series));
+    })?;
+    let forms = Forms {
+        html: &|| plot.render_html(),
+        svg: &|| plot.render_svg(),
+        png: &|| plot.render_png(),
+        json: &|| to_json(&stability, &summary.join(" ")),
+        text: &|| plot.render_text(terminal::width()),
+    };
+    let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+    let picture = files[0].with_extension("html").display().to_string();
+    let mut next = vec!["rbloat", "report"];
+    next.extend(names.iter().map(String::as_str));
+    match has_workers {
+        true => next.push("--fit"),
+        false => next.extend(["-o", &picture]),
+    }
+    target.write(&forms, is_json, &next)
+}
+
+/// Prints how many workers fit into a limit, by their recordings, and draws it to `output` if it is given.
+pub(crate) fn fit(
+    files: &[PathBuf],
+    limit: Option<u64>,
+    output: Option<&Path>,
+    is_json: bool,
+    sandbox: SandboxOptions,
+) -> Result<Outcome, Failure> {
+    let inputs = opened(files)?;
+    let target = Target::open(output)?;
+    let mut workers = Vec::new();
+    each(inputs, &target, sandbox, |_, recording| workers.push(RecordedWorkers::of(recording)))?;
+    let fit = diagnosis::fit(&workers, limit);
+    let forms = Forms {
+        html: &|| render::fit_html(&fit),
+        svg: &|| render::fit_svg(&fit),
+        png: &|| render::fit_png(&fit),
+        json: &|| to_json(&fit, &render::fit_summary(&fit)),
+        text: &|| render::fit(&fit, terminal::width()),
+    };
+    target.write(&forms, is_json, &[])
+}
+
+fn opened(files: &[PathBuf]) -> Result<Vec<Input>, Failure> {
+    files.iter().map(|path| Input::new(path.clone(), File::open(path))).collect()
+}
+
+/// Reads the recordings in a sandbox, one after the other, since a long one takes far more memory than its results.
+fn each(
+    inputs: Vec<Input>,
+    target: &Target<'_>,
+    sandbox: SandboxOptions,
+    mut read: impl FnMut(&str, &Recording),
+) -> Result<(), Failure> {
+    Sandbox::new(sandbox, &target.opened).begin();
     for input in inputs {
         let name = input.name();
-        let recording = input.read()?;
-        plot.add(&name, &recording);
-        let series = MemorySeries::of(&recording);
-        summary.push(format!("{name}: {}", render::stable_point(&series)));
-        stability.recordings.push(diagnosis::stability(name, &series));
+        read(&name, &input.read()?);
     }
-    let json = || to_json(&stability, &summary.join(" "));
-    if let (Some(opened), Some(format)) = (opened, format) {
-        opened.write(&match format {
-            Format::Html => plot.render_html().into_bytes(),
-            Format::Svg => plot.render_svg().into_bytes(),
-            Format::Png => plot.render_png(),
-            Format::Json => json().into_bytes(),
-        })?;
+    Ok(())
+}
+
+/// The forms of a result.
+struct Forms<'a> {
+    html: &'a dyn Fn() -> String,
+    svg: &'a dyn Fn() -> String,
+    png: &'a dyn Fn() -> Vec<u8>,
+    json: &'a dyn Fn() -> String,
+    text: &'a dyn Fn() -> String,
+}
+
+/// The place for a result: a file, or only the terminal.
+struct Target<'a> {
+    path: Option<&'a Path>,
+    opened: Option<Output>,
+    format: Option<Format>,
+    /// True if the file is standard output. The sandbox hides that.
+    is_taken: bool,
+}
+
+impl<'a> Target<'a> {
+    fn open(path: Option<&'a Path>) -> Result<Self, Failure> {
+        let format = path.map(|path| format_of(path, &FORMATS)).transpose()?;
+        let opened = path.map(Output::open).transpose()?;
+        let is_taken = opened.as_ref().is_some_and(Output::is_standard_output);
+        Ok(Self { path, opened, format, is_taken })
     }
-    if is_json {
-        terminal::print_beside(is_taken, &json())?;
-        return Ok(Outcome::Done);
-    }
-    terminal::print_beside(is_taken, &plot.render_text(terminal::width()))?;
-    let shown = |path: &Path| path.display().to_string();
-    match output {
-        Some(_) if is_taken => {}
-        Some(path) => {
-            terminal::print(&render::written(path))?;
-            if !matches!(format, Some(Format::Json)) {
-                terminal::suggest(&["xdg-open", &shown(path)])?;
+
+    /// Writes a result to the file, if there is one, and to the terminal. `next` is a command to suggest.
+    fn write(self, forms: &Forms<'_>, is_json: bool, next: &[&str]) -> Result<Outcome, Failure> {
+        let is_taken = self.is_taken;
+        if let (Some(opened), Some(format)) = (self.opened, self.format) {
+            opened.write(&match format {
+                Format::Html => (forms.html)().into_bytes(),
+                Format::Svg => (forms.svg)().into_bytes(),
+                Format::Png => (forms.png)(),
+                Format::Json => (forms.json)().into_bytes(),
+            })?;
+        }
+        if is_json {
+            terminal::print_beside(is_taken, &(forms.json)())?;
+            return Ok(Outcome::Done);
+        }
+        terminal::print_beside(is_taken, &(forms.text)())?;
+        match self.path {
+            Some(_) if is_taken => {}
+            Some(path) => {
+                terminal::print(&render::written(path))?;
+                if !matches!(self.format, Some(Format::Json)) {
+                    terminal::suggest(&["xdg-open", &path.display().to_string()])?;
+                }
             }
+            None if next.is_empty() => {}
+            None => terminal::suggest(next)?,
         }
-        None => {
-            let picture = shown(&files[0].with_extension("html"));
-            let files: Vec<String> = files.iter().map(|path| shown(path)).collect();
-            let files = files.iter().map(String::as_str);
-            let command = ["rbloat", "report"].into_iter().chain(files).chain(["-o", &picture]);
-            terminal::suggest(&command.collect::<Vec<_>>())?;
-        }
+        Ok(Outcome::Done)
     }
-    Ok(Outcome::Done)
 }
 
 /// The format of a file: a picture, or the judgement on the memory.

@@ -10,6 +10,7 @@ use render::TextOptions;
 use super::{family, recordings};
 use crate::arguments::{
     PlatformName, RetainedArguments, SamplesArguments, SourceArguments, WasteArguments, format_of,
+    parse_size,
 };
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
@@ -19,14 +20,14 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   rbloat report 4242                 where the memory of process 4242 is
   rbloat report puma -o report.html  of the only one with this word, as a page
-  rbloat report a.jsonl b.jsonl      is the memory of two recordings stable?";
+  rbloat report a.jsonl --fit=2GiB   of a recording: how many workers fit?";
 
 /// The usage that clap makes is longer than a line.
 pub(crate) const USAGE: &str = "\
 rbloat report [OPTIONS] <PID|WORD|FILE>
        rbloat report --tree [OPTIONS] <PID|WORD>...
        rbloat report --tree [OPTIONS] --cgroup <PATH>
-       rbloat report [-o <FILE>] [--json] <RECORDING>...";
+       rbloat report [--fit[=<LIMIT>]] [-o <FILE>] [--json] <RECORDING>...";
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
@@ -66,6 +67,20 @@ pub(crate) struct WantedArguments {
         conflicts_with_all = ["json", "arenas", "code"]
     )]
     fix: Option<Option<PlatformName>>,
+    /// Of recordings: how many workers fit into a memory limit
+    ///
+    /// LIMIT is a size such as 2GiB [default: the limit of the recorded control group]. The answer needs the recording of a server with
+    /// two workers or more, under load, until their memory is stable. With -o it is a chart (.html, .svg or .png)
+    #[arg(
+        long,
+        value_name = "LIMIT",
+        num_args = 0..=1,
+        require_equals = true,
+        value_parser = parse_limit,
+        hide_short_help = true,
+        conflicts_with_all = ["fix", "tree", "arenas", "code"]
+    )]
+    fit: Option<Option<u64>>,
     /// Show a row for each of malloc's arenas
     ///
     /// JSON always has them
@@ -119,6 +134,12 @@ pub(crate) struct WantedArguments {
     pub(crate) samples: SamplesArguments,
 }
 
+/// Parses a memory limit.
+fn parse_limit(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text)?;
+    if bytes > 0 { Ok(bytes) } else { Err("a limit is above 0; write a size as 2GiB".into()) }
+}
+
 /// The format of a file.
 #[derive(Clone, Copy)]
 enum Format {
@@ -145,12 +166,14 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     }
     if let Some(files) = recordings_among(arguments)? {
         let sandbox = arguments.source.capture.sandbox.options();
-        return recordings::run(
-            &files,
-            arguments.output.as_deref(),
-            arguments.wanted.json,
-            sandbox,
-        );
+        let (output, json) = (arguments.output.as_deref(), arguments.wanted.json);
+        return match arguments.wanted.fit {
+            Some(limit) => recordings::fit(&files, limit, output, json, sandbox),
+            None => recordings::run(&files, output, json, sandbox),
+        };
+    }
+    if arguments.wanted.fit.is_some() {
+        return Err(Failure::FitOfProcess);
     }
     if !arguments.more.is_empty() {
         return Err(Failure::ManyReports);
@@ -262,7 +285,8 @@ fn recordings_among(arguments: &ReportArguments) -> Result<Option<Vec<PathBuf>>,
         number if number < names.len() => return Err(Failure::NotOnlyRecordings),
         _ => {}
     }
-    let wanted = WantedArguments { json: arguments.wanted.json, ..WantedArguments::default() };
+    let WantedArguments { json, fit, .. } = arguments.wanted;
+    let wanted = WantedArguments { json, fit, ..WantedArguments::default() };
     let is_plain = arguments.wanted == wanted && arguments.source.is_plain();
     if is_plain { Ok(Some(files)) } else { Err(Failure::NeedlessOfRecording) }
 }

@@ -15,6 +15,7 @@ mod dump;
 mod errors;
 mod family;
 mod files;
+mod fits;
 mod fix;
 mod groups;
 mod harmless;

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use testkit::Target;
 
 /// What the arguments print on a terminal, in a folder. Standard error goes there, too.
-fn on_a_terminal(arguments: &str, folder: &Path) -> String {
+pub(crate) fn on_a_terminal(arguments: &str, folder: &Path) -> String {
     let line = format!("stty cols 80 rows 24; {} {arguments}", env!("CARGO_BIN_EXE_rbloat"));
     let mut command = Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).env("NO_COLOR", "1").stdin(Stdio::null());

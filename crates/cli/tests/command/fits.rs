@@ -1,0 +1,152 @@
+//! `rbloat report --fit`: how many workers fit into a limit.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use formats::{Fit, FitBasis, FitDoubt};
+use tempfile::TempDir;
+
+use crate::record::Recorder;
+use crate::{document, rbloat};
+
+const MIB: u64 = 1 << 20;
+
+/// Writes a recording of a master with two workers for 15 minutes, as a recorder would. `title` is what the workers call themselves.
+fn synthetic(folder: &Path, title: &str) -> PathBuf {
+    let mut text = String::new();
+    let start = r#"{"schema":1,"kind":"start","rbloat":"0.1.0","unix_ms":0,"pid":7,"command":null,"every_ms":1000,"causes_every_ms":null}"#;
+    writeln!(text, "{start}").unwrap();
+    for (pid, parent, name) in [(7, 1, "puma 6 [shop]"), (8, 7, title), (9, 7, title)] {
+        let command = serde_json::to_string(name).unwrap();
+        writeln!(
+            text,
+            r#"{{"schema":1,"kind":"process","t_ms":0,"pid":{pid},"parent":{parent},"started_ticks":{pid},"command":{command}}}"#
+        )
+        .unwrap();
+    }
+    for second in 0..900_u64 {
+        let private = |pid: u64| match pid {
+            7 => 5 * MIB,
+            _ => 100 * MIB + (second * 7 + pid) % 5 * 4096,
+        };
+        let processes: Vec<String> = (7..=9)
+            .map(|pid| {
+                format!(
+                    r#"{{"pid":{pid},"started_ticks":{pid},"state":"S","rss_bytes":{},"pss_bytes":{},"uss_bytes":{},"swap_bytes":0,"user_ms":{},"system_ms":0,"minor_faults":0,"major_faults":0,"threads":7}}"#,
+                    private(pid) + 60 * MIB,
+                    private(pid) + 20 * MIB,
+                    private(pid),
+                    second * 100,
+                )
+            })
+            .collect();
+        let all: u64 = (7..=9).map(private).sum();
+        writeln!(
+            text,
+            r#"{{"schema":1,"kind":"sample","t_ms":{},"exact":true,"rss_bytes":{},"pss_bytes":{},"uss_bytes":{all},"swap_bytes":0,"processes":[{}],"group":{{"usage_bytes":{},"limit_bytes":{},"cache_bytes":0,"oom_kills":0}},"recorder_cpu_ms":1.5}}"#,
+            second * 1000,
+            all + 180 * MIB,
+            all + 60 * MIB,
+            processes.join(","),
+            all + 63 * MIB,
+            700 * MIB,
+        )
+        .unwrap();
+    }
+    let path = folder.join("shop.jsonl");
+    fs::write(&path, text).unwrap();
+    path
+}
+
+fn fit(path: &Path, options: &[&str]) -> std::process::Output {
+    rbloat().arg("report").arg(path).args(options).output().unwrap()
+}
+
+#[test]
+fn a_recording_tells_how_many_workers_fit() {
+    let folder = TempDir::new().unwrap();
+    let path = synthetic(folder.path(), "puma: cluster worker 1: 7 [shop]");
+    let output = fit(&path, &["--fit=1GiB"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.starts_with("8 workers with 7 threads each fit into 1024.0 MiB; 9 do with "),
+        "{text}"
+    );
+    assert!(text.contains("\n    workers 8\n") && text.contains("MemoryMax=1024M"), "{text}");
+    // The limit of the control group.
+    let of_group: Fit = document(&fit(&path, &["--fit", "--json"]).stdout);
+    assert_eq!((of_group.limit_bytes, of_group.max_workers), (Some(700 * MIB), Some(5)));
+    assert_eq!(of_group.model.unwrap().basis, FitBasis::Mean);
+    // A report on the same recording suggests it.
+    let shown = crate::next::on_a_terminal("report shop.jsonl", folder.path());
+    assert!(shown.trim_end().ends_with("Next: rbloat report shop.jsonl --fit"), "{shown}");
+}
+
+#[test]
+fn the_result_is_written_in_each_format() {
+    let folder = TempDir::new().unwrap();
+    let path = synthetic(folder.path(), "puma: cluster worker 1: 7 [shop]");
+    for (name, start) in [
+        ("fit.svg", "<?xml"),
+        ("fit.html", "<!doctype html>"),
+        ("fit.json", "{"),
+        ("fit.png", "\u{fffd}PNG"),
+    ] {
+        let file = folder.path().join(name);
+        let output = fit(&path, &["--fit", "-o", file.to_str().unwrap()]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let written = fs::read(&file).unwrap();
+        assert!(String::from_utf8_lossy(&written).starts_with(start), "{name}");
+    }
+}
+
+#[test]
+fn hostile_titles_stay_in_their_place() {
+    let folder = TempDir::new().unwrap();
+    let title = format!("<script>\u{1b}[2J{}", "x".repeat(100_000));
+    let path = synthetic(folder.path(), &title);
+    let output = fit(&path, &["--fit"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.len() < 5000 && !text.contains("\u{1b}[2J"), "{text}");
+    let json: Fit = document(&fit(&path, &["--fit", "--json"]).stdout);
+    assert!(json.role.chars().count() <= 40, "{}", json.role);
+}
+
+/// Two real workers, for a second: their memory may still change.
+#[test]
+fn a_short_recording_is_no_answer() {
+    let target = testkit::Target::scenario("family", &["idle", "write"]);
+    let recorder = Recorder::of(&target, &["--every", "50ms", "--causes-every", "0"]);
+    recorder.wait_for(|it| it.samples().filter(|sample| sample.exact).count() > 12);
+    let json: Fit = document(&fit(&recorder.path, &["--fit=1GiB", "--json"]).stdout);
+    assert!(json.doubt.is_some() && json.max_workers.is_none() && json.model.is_none(), "{json:?}");
+    assert_eq!(json.workers, 2, "{json:?}");
+    assert_ne!(json.doubt, Some(FitDoubt::NoWorkers));
+    assert!(target.finish());
+}
+
+#[test]
+fn bad_input_is_refused_with_a_reason() {
+    let folder = TempDir::new().unwrap();
+    let path = synthetic(folder.path(), "w");
+    let path = path.to_str().unwrap();
+    let own = std::process::id().to_string();
+    for (arguments, words) in [
+        (vec!["report", path, "--fit=much"], "write a size as 50MiB or 2GiB"),
+        (vec!["report", path, "--fit=0"], "a limit is above 0"),
+        (vec!["report", path, "--fit", "--fix"], "cannot be used with"),
+        (
+            vec!["report", path, "--fit", "--owners", "3"],
+            "give no option but --output, --json and --fit",
+        ),
+        (vec!["report", &own, "--fit"], "--fit needs recordings"),
+        (vec!["report", path, "--fit", "-o", "fit.txt"], "must end in"),
+    ] {
+        let output = rbloat().args(&arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert!(complaint.contains(words), "{arguments:?}: {complaint}");
+    }
+}
