@@ -20,6 +20,15 @@ const CERTAIN: f64 = 0.005;
 const ROWS_AFTER: u64 = 3;
 const MAX_ROWS: usize = 16;
 
+/// The roles of workers as they begin, the place of the number of workers, and its line with # for the number.
+const SERVERS: [(&str, &str, &str); 5] = [
+    ("puma", "In config/puma.rb:", "workers #"),
+    ("unicorn", "In config/unicorn.rb:", "worker_processes #"),
+    ("pitchfork", "In config/pitchfork.conf.rb:", "worker_processes #"),
+    ("sidekiq", "In the environment of sidekiqswarm:", "SIDEKIQ_COUNT=#"),
+    ("passenger", "In the configuration of nginx:", "passenger_max_pool_size #;"),
+];
+
 /// Returns the workers that fit into a limit as text, for a terminal of `width` columns.
 ///
 /// # Panics
@@ -219,9 +228,11 @@ fn blocks(fit: &Fit) -> Option<Vec<Block>> {
     let fits = fit.max_workers.is_some_and(|it| it > 0);
     let limit = fit.limit_bytes.filter(|_| fits).unwrap_or(row.safe_limit_bytes);
     let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
-    let mut blocks = Vec::new();
+    let servers = SERVERS.iter().filter(|(role, _, _)| fit.role.starts_with(role));
+    let mut blocks: Vec<Block> = servers
+        .map(|(_, place, line)| Block::new(place, [line.replace('#', &number.to_string())]))
+        .collect();
     if fit.role.starts_with("puma") {
-        blocks.push(Block::new("In config/puma.rb:", [format!("workers {number}")]));
         let heroku = format!("heroku config:set WEB_CONCURRENCY={number}");
         blocks.push(Block::new(
             "Or on Heroku, if config/puma.rb takes the number from there:",

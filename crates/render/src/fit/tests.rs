@@ -58,6 +58,21 @@ fn the_answer_is_a_sentence_a_table_and_lines_to_paste() {
 }
 
 #[test]
+fn each_server_has_its_own_line() {
+    for (role, line) in [
+        ("unicorn worker", "    worker_processes 3"),
+        ("pitchfork worker", "    worker_processes 3"),
+        ("sidekiq", "    SIDEKIQ_COUNT=3"),
+        ("passenger worker", "    passenger_max_pool_size 3;"),
+    ] {
+        let text = without_styles(&fit(&Fit { role: role.into(), ..example() }, 80));
+        assert!(text.lines().any(|it| it == line) && !text.contains("puma"), "{text}");
+    }
+    let text = without_styles(&fit(&Fit { role: "jobs.rb".into(), ..example() }, 80));
+    assert!(!text.contains("workers 3\n") && text.contains("MemoryMax=500M"), "{text}");
+}
+
+#[test]
 fn the_sentence_is_true_for_each_result() {
     let of = |change: fn(&mut Fit)| {
         let mut fit = example();
