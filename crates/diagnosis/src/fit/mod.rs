@@ -34,7 +34,7 @@ const MIN_STEADY_SHARE: f64 = 0.4;
 const LATER: f64 = 0.6;
 /// The last part of a series that shows how large a worker is now.
 const LATELY: f64 = 0.2;
-const MIN_LATER_SECONDS: f64 = 180.0;
+const MIN_LATER_SECONDS: f64 = 240.0;
 const MAX_DRIFT: f64 = 0.05;
 const MAX_RISE_OF_PEAK: f64 = 0.1;
 /// The least lives from start to end that show how large replaced workers become.

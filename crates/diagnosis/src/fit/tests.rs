@@ -253,6 +253,10 @@ fn memory_that_goes_up_and_down_in_steps_has_a_level_unless_it_creeps_up() {
     assert!((300.0..330.0).contains(&mib(model.worker_bytes)), "{model:?}");
     assert!(mib(fit.safe_limit_bytes.unwrap()) > 65.0 + 2.0 * 345.0);
     assert!(creeping(0.3).doubt.is_some());
+    // Less than four minutes are too short, whatever they look like.
+    let short = Shop { seconds: 235, ..Shop::default() };
+    let flat = short.fit(|worker, at| Some(100.0 + noise(worker, at)), Some(2048.0));
+    assert_eq!(flat.doubt, Some(FitDoubt::Unsettled));
 }
 
 /// Returned memory: 2 % of the time a worker has 300 MiB more.
