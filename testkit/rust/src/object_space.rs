@@ -286,6 +286,15 @@ impl RubyHeap {
         own
     }
 
+    /// Adds a cache of a call's class and method. Its last word is that of an object that had the slot before.
+    pub fn method_cache(&mut self, class: u64, method: u64, stale: u64) -> u64 {
+        let number = u64::from(self.layout.imemo_number("callcache"));
+        let words = [method, Self::FUNCTION, stale].map(Word::Value);
+        let own = self.put(T_IMEMO, number << 12, class, words.to_vec());
+        self.imemos.insert(own, "callcache".to_owned());
+        own
+    }
+
     /// Adds an internal object of the type `name`, but with a type number chosen by the caller. Its malloc'ed memory,
     /// 400 bytes, is at `memory`.
     pub fn imemo_as(&mut self, name: &str, number: u8, memory: u64) -> u64 {

@@ -54,10 +54,11 @@ const DISTINCT: [ImemoType; 4] = [Iseq, Ment, Env, Callcache];
 /// Types of which every Ruby has objects.
 const ALWAYS: [ImemoType; 2] = [Iseq, Ment];
 
-/// The number of `imemo_constcache`. Up to 3.0.0 no object has it.
-pub(crate) fn constant_cache(interpreter: &Interpreter) -> u8 {
-    let number = table_of(interpreter).iter().position(|it| *it == Constcache);
-    number.unwrap_or(TYPES) as u8
+/// The numbers of `imemo_callcache` and `imemo_constcache`. Ruby 2.7 has neither.
+pub(crate) fn caches(interpreter: &Interpreter) -> [u8; 2] {
+    let table = table_of(interpreter);
+    let number = |of: ImemoType| table.iter().position(|it| *it == of).unwrap_or(TYPES) as u8;
+    [number(Callcache), number(Constcache)]
 }
 
 fn table_of(interpreter: &Interpreter) -> Table {

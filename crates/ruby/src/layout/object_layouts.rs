@@ -126,8 +126,8 @@ pub(crate) struct ObjectLayouts<'a> {
     cached_shapes: Vec<Option<(u32, Variables)>>,
     fields_of_structs: StructFields,
     table_layout: TableLayout,
-    /// The number of `imemo_constcache`.
-    constant_cache: u8,
+    /// The numbers of `imemo_callcache` and `imemo_constcache`.
+    caches: [u8; 2],
     /// The words of a class that may refer to objects.
     class_words: usize,
     embedded: Embedded<'a>,
@@ -143,7 +143,7 @@ impl<'a> ObjectLayouts<'a> {
             cached_shapes: vec![None; CACHED_SHAPES],
             fields_of_structs: basics.interpreter.fields_of_structs(),
             table_layout: basics.interpreter.table_layout(),
-            constant_cache: imemo::constant_cache(basics.interpreter),
+            caches: imemo::caches(basics.interpreter),
             class_words: basics.class_layout.words,
             embedded: Embedded::new(basics.image, basics.interpreter.table_layout()),
             agreements: Default::default(),
@@ -159,7 +159,7 @@ impl<'a> ObjectLayouts<'a> {
             cached_shapes: vec![None; CACHED_SHAPES],
             fields_of_structs: self.fields_of_structs,
             table_layout: self.table_layout,
-            constant_cache: self.constant_cache,
+            caches: self.caches,
             class_words: self.class_words,
             embedded: self.embedded.for_others(),
             agreements: Default::default(),
@@ -243,6 +243,7 @@ impl<'a> ObjectLayouts<'a> {
         each: &mut impl FnMut(ObjectWord),
     ) -> Option<bool> {
         let mut reader = Reader { object, classifier, each };
+        let [call_cache, constant_cache] = self.caches;
         Some(match object.kind {
             SlotType::FLOAT => true,
             SlotType::STRING => reader.string(),
@@ -274,7 +275,13 @@ impl<'a> ObjectLayouts<'a> {
             // The refinements, the module and the outer place. The visibility behind them is in a few bits of its word.
             SlotType::IMEMO if object.imemo_number() == IMEMO_CREF => reader.values(1, 3),
             // The GC marks the value, but not the place of the code (`ic_cref`), which may be gone.
-            SlotType::IMEMO if object.imemo_number() == self.constant_cache => reader.values(1, 1),
+            SlotType::IMEMO if object.imemo_number() == constant_cache => reader.values(1, 1),
+            // The class and its method, which may be gone. The words behind them are no pointers to objects or memory, and from 4.0 on the
+            // last one of a new cache is an earlier object's.
+            SlotType::IMEMO if object.imemo_number() == call_cache => {
+                reader.values(1, 2);
+                true
+            }
             _ => return None,
         })
     }

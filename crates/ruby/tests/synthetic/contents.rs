@@ -78,6 +78,17 @@ fn a_constant_cache_refers_to_its_value_only() {
     });
 }
 
+/// 9.5 MiB of images to which a dead Fiddle::Pointer had led were "call sites, and caches" on 4.0.
+#[test]
+fn a_method_cache_refers_to_its_class_and_method_only() {
+    for_each_release(|heap, victim, element, memory, release| {
+        if release.version() >= "3" {
+            let cache = heap.method_cache(element, victim, memory);
+            assert_eq!(found(heap, cache), (vec![], vec![element, victim]), "{release:?}");
+        }
+    });
+}
+
 #[test]
 fn members_of_a_struct_are_as_many_as_it_says() {
     for_each_release(|heap, victim, element, memory, release| {
