@@ -297,7 +297,13 @@ fn owning<'a>(
     // The path begins with a constant or variable, and ends with the class.
     for (index, name) in path.iter().enumerate().skip(1).rev().skip(1) {
         match diff.classes.iter().find(|class| class.name == *name) {
-            Some(class) if grown(class) > 0 && 2 * grown(class) >= grown(last) => last = class,
+            // An object may have several hidden ones: the buffers of a reader, for example.
+            Some(class)
+                if grown(class) > 0
+                    && (is_hidden(&last.name) || 2 * grown(class) >= grown(last)) =>
+            {
+                last = class;
+            }
             _ => break,
         }
         if !CONTAINERS.contains(name) {
