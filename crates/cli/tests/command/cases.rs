@@ -23,6 +23,16 @@ fn case(name: &str, scale: &str) -> (Target, Report) {
     (target, report)
 }
 
+/// Returns true if Ruby cannot load a library where targets run. The test is then reported as skipped.
+fn lacks(library: &str) -> bool {
+    let loaded = testkit::ruby().args(["-r", library, "-e", ""]).output();
+    let is_there = loaded.is_ok_and(|output| output.status.success());
+    if !is_there {
+        testkit::skip(&format!("this Ruby has no library {library}"));
+    }
+    !is_there
+}
+
 /// The verdict in words.
 fn verdict(report: &Report) -> String {
     render::words::verdict(report).summary
@@ -202,6 +212,9 @@ fn lists_of_subclasses_retain_no_classes() {
 /// The classes, methods and blocks of OpenStructs were retained by the class OpenStruct, through its list of subclasses.
 #[test]
 fn singleton_classes_are_retained_by_their_objects() {
+    if lacks("ostruct") {
+        return;
+    }
     let (target, report) = case("ostruct", "1.1");
     if target.truth["ruby_version"].as_str().is_some_and(|version| version < "3") {
         return testkit::skip("up to Ruby 2.7, an OpenStruct defines methods when they are called");
@@ -368,6 +381,9 @@ fn the_last_match_of_a_method_retains_its_text() {
 /// The path ends at the block that is subscribed, with its line: that is what to unsubscribe.
 #[test]
 fn a_subscriber_for_each_request_is_named_by_its_block() {
+    if lacks("active_support") {
+        return;
+    }
     let target = Target::scenario("cases/notifications", &["--scale", "0.3"]);
     let (path, objects, all) = path_to(&target, "Dashboard");
     let is_right = path.starts_with("ActiveSupport::Notifications")

@@ -3,7 +3,7 @@
 use formats::Report;
 use testkit::Target;
 
-use super::case;
+use super::{case, lacks};
 use crate::rbloat;
 
 /// An answer, as far as it does not depend on the release of Ruby.
@@ -113,7 +113,7 @@ const ANSWERS: [Answer; 9] = [
     // ruby-concurrency/concurrent-ruby#671
     Answer {
         case: "queued_events",
-        scale: "1",
+        scale: "1.5",
         releases: ALL,
         verdict: &[],
         path: Some(("Event", "LOGGER → Processor → Thread::Queue → Event")),
@@ -212,6 +212,9 @@ fn whatever_retains_the_memory_is_the_verdict() {
 #[test]
 fn public_reports_have_their_whole_answer() {
     for answer in &ANSWERS {
+        if answer.case == "notifications" && lacks("active_support") {
+            continue;
+        }
         let (target, report) = case(answer.case, answer.scale);
         let version = target.truth["ruby_version"].as_str().unwrap();
         if answer.releases.contains(&version) {
@@ -268,7 +271,7 @@ fn exceptions_that_wait_for_a_thread_are_retained_by_it() {
     let target = Target::bare_ruby(
         "class Cancel < RuntimeError; def initialize; @context = rand.to_s.ljust(2000, 'x'); super('x'); end; end
          ready = Queue.new
-         WORKER = Thread.new { Thread.handle_interrupt(Cancel => :never) { ready << 1; sleep } }
+         WORKER = Thread.new { Thread.handle_interrupt(Cancel => :never) { ready << 1; loop { sleep } } }
          ready.pop
          500.times { WORKER.raise(Cancel.new) }
          3.times { GC.start }

@@ -4,7 +4,7 @@ use formats::{Action, Confidence, Diff, DiffKind, Doubt, Report};
 use ledger::Cause;
 use testkit::Target;
 
-use super::{advice, case, garbage, path_to, verdict, words};
+use super::{advice, case, garbage, lacks, path_to, verdict, words};
 use crate::owners::retained;
 use crate::{bytes, document, rbloat, report};
 
@@ -319,12 +319,18 @@ fn objects_behind_memory_of_extensions_may_be_garbage() {
 /// "Run the GC: they may be garbage", of live objects in trees and arrays of C extensions: these mark them.
 #[test]
 fn objects_that_extensions_mark_are_no_garbage() {
+    if lacks("fiddle") {
+        return;
+    }
     let mut target = Target::bare_ruby(
-        "begin; require 'fiddle'; rescue LoadError; puts 'ready {\"none\":true}'; $stdout.flush; $stdin.read; exit; end
+        "require 'fiddle'
          class Row; def initialize(at); @text = at.to_s.ljust(1000, 'x'); end; end
          class Table; end
          # A table of objects as C extensions have them: the type has a function that marks, and one that frees.
          library = Fiddle::Handle::DEFAULT
+         unless library.sym_defined?('rb_data_object_wrap')
+           puts 'ready {\"none\":true}'; $stdout.flush; $stdin.read; exit!(true)
+         end
          call = ->(name, *types) { Fiddle::Function.new(library[name], types, Fiddle::TYPE_UINTPTR_T) }
          word = Fiddle::TYPE_UINTPTR_T
          table = call['rb_st_init_numtable'].call
@@ -340,7 +346,7 @@ fn objects_that_extensions_mark_are_no_garbage() {
          $stdin.read; exit!(true)",
     );
     if target.truth["none"] == true {
-        return testkit::skip("this Ruby has no fiddle");
+        return testkit::skip("4.1 exports no function for objects without a type");
     }
     let report = crate::report(target.pid());
     let words = render::words::verdict(&report);

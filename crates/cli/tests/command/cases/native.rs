@@ -4,15 +4,9 @@ use formats::Action;
 use ledger::Cause;
 use testkit::Target;
 
-use super::{advice, assert_path, case, verdict};
+use super::{advice, assert_path, case, lacks, verdict};
 use crate::diffs::{diff, looks_at};
 use crate::report;
-
-/// Returns true if Ruby can load a library where targets run.
-fn has_library(name: &str) -> bool {
-    let loaded = testkit::ruby().args(["-r", name, "-e", ""]).output();
-    loaded.is_ok_and(|output| output.status.success())
-}
 
 /// Asserts that a report and a diff name the class whose objects in a constant hold native memory.
 #[track_caller]
@@ -37,16 +31,16 @@ fn assert_holder(name: &str, class: &str, path: &str) {
 /// The growth was that of the allocated bytes, which exceeded that of RSS. One message of each list keeps the arena of all of them.
 #[test]
 fn parts_of_messages_hold_arenas() {
-    if !has_library("google/protobuf") {
-        return testkit::skip("ruby-google-protobuf is not installed where targets run");
+    if lacks("google/protobuf") {
+        return;
     }
     assert_holder("protobuf_arenas", "Item", "Catalog::NAMES → Array → Item");
 }
 
 #[test]
 fn calls_hold_arenas() {
-    if !has_library("grpc") {
-        return testkit::skip("ruby-grpc is not installed where targets run");
+    if lacks("grpc") {
+        return;
     }
     assert_holder("grpc_calls", "GRPC::Core::Call", "Rpc::CALLS → Array → GRPC::Core::Call");
 }
@@ -55,8 +49,8 @@ fn calls_hold_arenas() {
 /// (sparklemotion/sqlite3-ruby#392).
 #[test]
 fn no_collection_is_said_to_free_what_others_hold() {
-    if !has_library("sqlite3") {
-        return testkit::skip("ruby-sqlite3 is not installed where targets run");
+    if lacks("sqlite3") {
+        return;
     }
     let (target, report) = case("lost_statements", "1");
     let version = target.truth["sqlite_version"].as_str().unwrap();
@@ -75,8 +69,8 @@ fn no_collection_is_said_to_free_what_others_hold() {
 /// 150,000 elements were to be released, but only the end of their document frees their nodes (sparklemotion/nokogiri#1703).
 #[test]
 fn nodes_that_never_joined_a_document_belong_to_it() {
-    if !has_library("nokogiri") {
-        return testkit::skip("ruby-nokogiri is not installed where targets run");
+    if lacks("nokogiri") {
+        return;
     }
     let (target, report) = case("unlinked_nodes", "0.5");
     let words = advice(&report, |it| matches!(it, Action::FreeNative { .. }));
@@ -90,8 +84,8 @@ fn nodes_that_never_joined_a_document_belong_to_it() {
 
 #[test]
 fn a_mapped_pack_is_named() {
-    if !has_library("rugged") {
-        return testkit::skip("ruby-rugged is not installed where targets run");
+    if lacks("rugged") {
+        return;
     }
     let (target, report) = case("mapped_pack", "1");
     assert_eq!(report.verdict.cause, Some(Cause::FileShared), "{:#?}", report.causes);
@@ -124,6 +118,9 @@ fn a_leak_of_rubys_own_is_native_and_fixed_by_an_upgrade() {
 /// 64 written bytes took 128 MiB, and nothing said why (jemalloc/jemalloc#1674).
 #[test]
 fn huge_pages_of_unknown_memory_are_named() {
+    if lacks("fiddle") {
+        return;
+    }
     let target = Target::bare_ruby(
         "require 'fiddle'
          libc = Fiddle.dlopen(nil)
@@ -151,6 +148,9 @@ fn huge_pages_of_unknown_memory_are_named() {
 /// "151 of them are garbage that the GC has not collected yet": pointers of dead FFI::Pointers led to images that a live one kept.
 #[test]
 fn memory_to_which_a_live_object_leads_is_not_that_of_dead_ones() {
+    if lacks("fiddle") {
+        return;
+    }
     let target = Target::bare_ruby(
         r##"
             require "fiddle"
@@ -180,8 +180,8 @@ fn memory_to_which_a_live_object_leads_is_not_that_of_dead_ones() {
 /// "Nothing points to them: a leak", of cells to which an engine refers by the bits of NaNs.
 #[test]
 fn pointers_in_nans_are_pointers() {
-    if !has_library("fiddle") {
-        return testkit::skip("this Ruby has no fiddle");
+    if lacks("fiddle") {
+        return;
     }
     let (target, report) = case("boxed_pointers", "0.3");
     let unreachable = crate::bytes(&report, "native.unreachable");
@@ -195,8 +195,8 @@ fn pointers_in_nans_are_pointers() {
 /// "3.6 MiB of stacks" in a process of one thread: libffi ends the memory of closures as glibc ends stacks.
 #[test]
 fn closures_of_libffi_are_no_stacks() {
-    if !has_library("fiddle") {
-        return testkit::skip("this Ruby has no fiddle");
+    if lacks("fiddle") {
+        return;
     }
     let target = Target::bare_ruby(
         "require 'fiddle'
@@ -212,8 +212,8 @@ fn closures_of_libffi_are_no_stacks() {
 /// "Release 3 objects of class Oj::Cache", which are in variables of the library.
 #[test]
 fn only_a_library_can_empty_its_cache() {
-    if !has_library("oj") {
-        return testkit::skip("this Ruby has no oj");
+    if lacks("oj") {
+        return;
     }
     let target = Target::bare_ruby(
         "require 'rubygems'

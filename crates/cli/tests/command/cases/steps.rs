@@ -4,7 +4,7 @@ use formats::{Action, Report};
 use ledger::Cause;
 use testkit::Target;
 
-use super::{advice, case, words};
+use super::{advice, case, lacks, words};
 use crate::diffs::{diff, looks_at};
 use crate::{bytes, report, report_of, run};
 
@@ -224,6 +224,9 @@ fn stacks_of_the_parents_threads_are_freed_by_the_end_of_a_thread() {
 fn thread_caches_of_the_parents_threads_are_no_leak() {
     if testkit::preload().is_some() {
         return testkit::skip("another allocator has no such caches");
+    }
+    if lacks("fiddle") {
+        return;
     }
     let start = |tunables: &str| {
         let mut command = testkit::scenario("cases/forked_caches");
