@@ -280,7 +280,7 @@ fn largest_root(report: &Report, with_classes: bool) -> Option<(&str, u64)> {
 
 /// Returns true for a path that leads from the root to an object that is no class or module: the program keeps that, and not what
 /// it loaded.
-fn is_behind_object(path: &str) -> bool {
+pub(crate) fn is_behind_object(path: &str) -> bool {
     let first = path.split(ARROW).nth(1);
     first.is_some_and(|it| ["Class", "Module"].iter().all(|name| !it.starts_with(name)))
 }

@@ -7,6 +7,7 @@ use super::objects::{release, release_objects, retaining_most};
 use super::stacks::{recurse_less, vm_stack_is_larger};
 use super::worth::{is_main, is_worth, step};
 use crate::path::{ARROW, class_of, class_of_hidden, root_of};
+use crate::verdict::is_behind_object;
 
 /// The least bytecode of a gem that is worth loading later, in bytes and in percent of RSS.
 const MIN_CODE_BYTES: u64 = 4 << 20;
@@ -15,14 +16,19 @@ const MIN_CODE_SHARE: f64 = 2.0;
 const MAX_GEMS: usize = 3;
 
 /// The steps against the interpreter's memory. The first one is against its largest part if this is the verdict's memory. Otherwise its
-/// classes and gems are what a program needs.
+/// classes and gems are what a program needs, unless an object retains most classes.
 pub(super) fn against_interpreter(ledger: &Ledger, is_verdict: bool) -> Vec<Option<Advice>> {
     use InterpreterKind::{Bytecode, Classes, Methods, VmStacks};
     let kinds = ledger.interpreter.iter().flat_map(|it| &it.kinds);
     let largest = kinds.max_by_key(|part| part.size.resident_bytes).map(|part| part.kind);
     let recurse_less = recurse_less(ledger).filter(|_| vm_stack_is_larger(ledger));
     if !is_verdict {
+        let is_behind_object = |it: &Advice| match &it.action {
+            Action::ReleaseObjects { path, .. } => path.as_deref().is_some_and(is_behind_object),
+            _ => false,
+        };
         return vec![
+            release_classes(ledger).filter(is_behind_object),
             limit_table(ledger),
             have_fewer_symbols(ledger),
             define_code_once(ledger),

@@ -1,6 +1,6 @@
 //! The whole answer to a public report: the sentence, the path and the first step, and no sentence that was false once.
 
-use formats::Report;
+use formats::{Action, Report};
 use testkit::Target;
 
 use super::{case, lacks};
@@ -243,6 +243,23 @@ fn check(answer: &Answer, target: &Target, report: &Report) {
     for part in *never {
         assert!(!text.contains(part), "{case}: {part} in {text}");
     }
+}
+
+/// "Make fewer symbols" was the only step of a process of which a Hash of classes retained most.
+#[test]
+fn classes_in_a_hash_are_released_first() {
+    let target = Target::bare_ruby(
+        "module Api; CLASSES = {}; end
+         15_000.times { |n| (Api::CLASSES[n] = Struct.new(:id, :\"a#{n}\", :\"b#{n}\", :\"c#{n}\")).new }
+         3.times { GC.start }; puts 'ready {}'; $stdout.flush; $stdin.read; exit!(true)",
+    );
+    let report = crate::report(target.pid());
+    let Action::ReleaseObjects { class, path, .. } = &report.advice[0].action else {
+        panic!("{:#?}", report.advice)
+    };
+    let path = path.as_deref().unwrap_or_default();
+    assert!(class == "Class" && path.starts_with("Api::CLASSES → Hash → Class"), "{path}");
+    assert!(target.finish());
 }
 
 /// A Hash has the fibers of ended threads as keys, and these have the variables of their threads (ruby/logger#135).
