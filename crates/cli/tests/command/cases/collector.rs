@@ -328,7 +328,9 @@ fn objects_that_extensions_mark_are_no_garbage() {
          class Table; end
          # A table of objects as C extensions have them: the type has a function that marks, and one that frees.
          library = Fiddle::Handle::DEFAULT
-         unless library.sym_defined?('rb_data_object_wrap')
+         begin
+           library['rb_data_object_wrap']
+         rescue Fiddle::DLError
            puts 'ready {\"none\":true}'; $stdout.flush; $stdin.read; exit!(true)
          end
          call = ->(name, *types) { Fiddle::Function.new(library[name], types, Fiddle::TYPE_UINTPTR_T) }
