@@ -222,7 +222,7 @@ pub enum Action {
     },
     /// Find out whether code is compiled again and again, and define it once. Only if the verdict is `ruby.vm`.
     DefineCodeOnce {
-        /// The name of its file, or of an `eval`.
+        /// The name of its file, or of an `eval`, or the class or module that has it.
         path: String,
         /// The number of its methods, blocks and files.
         iseqs: u64,

@@ -92,18 +92,25 @@ fn have_fewer_symbols(ledger: &Ledger) -> Option<Advice> {
         .then(|| step(Action::LimitTable { table, bytes, is_room: true }))
 }
 
-/// Bytecode of one name that takes so much was probably compiled many times: a file with 16 MiB of it would have some 50,000 lines.
+/// Bytecode of one name that takes so much was probably compiled many times: a file with 16 MiB of it would have some 50,000 lines. So was
+/// that of one class or module, if each time it got another name.
 fn define_code_once(ledger: &Ledger) -> Option<Advice> {
-    let files = ledger.interpreter.as_ref()?.files.as_ref()?;
-    let largest = files.iter().find(|file| file.path.is_some())?;
-    let bytes = largest.size.weight_bytes();
-    is_main(ledger, bytes).then(|| {
-        step(Action::DefineCodeOnce {
-            path: largest.path.clone().unwrap_or_default(),
-            iseqs: largest.size.objects,
-            bytes,
-        })
-    })
+    let of_file = || {
+        let files = ledger.interpreter.as_ref()?.files.as_ref()?;
+        let largest = files.iter().find(|file| file.path.is_some())?;
+        Some((largest.path.clone()?, largest.size.objects, largest.size.weight_bytes()))
+    };
+    let of_module = || {
+        let iseqs = ledger.owners.iter().find(|owner| owner.name == "(imemo_iseq)")?;
+        let most = retaining_most(iseqs)?;
+        let path = most.path.as_deref().filter(|path| !is_behind_object(path))?;
+        let root = root_of(path);
+        (!root.starts_with('(')).then(|| (root.to_owned(), most.objects, most.bytes))
+    };
+    let is_large = |&(_, _, bytes): &(String, u64, u64)| is_main(ledger, bytes);
+    let (path, iseqs, bytes) =
+        of_file().filter(is_large).or_else(|| of_module().filter(is_large))?;
+    Some(step(Action::DefineCodeOnce { path, iseqs, bytes }))
 }
 
 /// The compiled scripts that a program keeps. Other objects with most of the bytecode, such as a router with its blocks, are the program

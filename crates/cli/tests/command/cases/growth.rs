@@ -38,6 +38,26 @@ fn code_that_is_defined_again_and_again_is_a_leak() {
     assert!(has_cache || words.contains("again, retained by Views::Compiled."), "{words}");
 }
 
+/// "Healthy: nothing stands out", above a step against code that took more than half of the process.
+#[test]
+fn code_that_is_defined_again_is_no_healthy_process() {
+    for (file, code) in [("inline template", "inline template"), ("view_#{i}.erb", "Views")] {
+        let target = Target::bare_ruby(&format!(
+            "module Views; end
+             body = %(x = a.map {{ |v| v.to_s + 'text' }}\n) * 12
+             3_000.times {{ |i| Views.module_eval(%(def render_#{{i}}(a)\n#{{body}}end), %({file}), 1) }}
+             GC.start; puts 'ready {{}}'; $stdout.flush; $stdin.read"
+        ));
+        let report = report(target.pid());
+        let is_it = |it: &formats::Advice| matches!(&it.action, Action::DefineCodeOnce { path, .. } if path == code);
+        assert!(report.advice.iter().any(is_it), "{:?}", report.advice);
+        let summary = render::words::verdict(&report).summary;
+        let is_named = summary.contains(" begin with Views.");
+        assert!(report.verdict.cause.is_some() || is_named, "{summary}");
+        assert!(target.finish());
+    }
+}
+
 #[test]
 fn code_that_is_evaluated_and_not_retained_is_no_leak() {
     let target = Target::scenario("cases/eval_garbage", &[]);

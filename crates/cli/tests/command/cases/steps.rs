@@ -78,23 +78,6 @@ fn a_class_with_little_memory_has_no_step() {
     assert!(target.finish());
 }
 
-/// "Healthy: nothing stands out", above a step against code that took more than half of the process.
-#[test]
-fn code_that_is_defined_again_is_no_healthy_process() {
-    let target = Target::bare_ruby(
-        "module Views; end
-         body = %(x = a.map { |v| v.to_s + 'text' }\n) * 12
-         3_000.times { |i| Views.module_eval(%(def render_#{i}(a)\n#{body}end), 'inline template', 1) }
-         GC.start; puts 'ready {}'; $stdout.flush; $stdin.read",
-    );
-    let report = report(target.pid());
-    let is_it = |it: &formats::Advice| matches!(it.action, Action::DefineCodeOnce { .. });
-    assert!(report.advice.iter().any(is_it), "{:?}", report.advice);
-    let summary = render::words::verdict(&report).summary;
-    assert!(report.verdict.cause.is_some() || summary.contains(" begin with Views."), "{summary}");
-    assert!(target.finish());
-}
-
 /// "Healthy: nothing stands out", although one program defined nearly all of the process's classes: only objects counted for a root.
 #[test]
 fn classes_that_one_root_retains_are_no_healthy_process() {
