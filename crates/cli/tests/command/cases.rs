@@ -24,7 +24,7 @@ fn case(name: &str, scale: &str) -> (Target, Report) {
 }
 
 /// Returns true if Ruby cannot load a library where targets run. The test is then reported as skipped.
-fn lacks(library: &str) -> bool {
+pub(crate) fn lacks(library: &str) -> bool {
     let loaded = testkit::ruby().args(["-r", library, "-e", ""]).output();
     let is_there = loaded.is_ok_and(|output| output.status.success());
     if !is_there {
