@@ -47,8 +47,15 @@ pub(super) fn against_interpreter(ledger: &Ledger, is_verdict: bool) -> Vec<Opti
                 _ => 0,
             };
             let are_most = 2 * classes.as_ref().map_or(0, bytes) > ledger.causes[Cause::RubyVm];
-            let load_less = if are_most { None } else { load_less_code(ledger) };
-            vec![release_scripts(ledger), define_code_once(ledger), classes, load_less]
+            match are_most {
+                true => vec![classes, release_scripts(ledger), define_code_once(ledger)],
+                false => vec![
+                    release_scripts(ledger),
+                    define_code_once(ledger),
+                    classes,
+                    load_less_code(ledger),
+                ],
+            }
         }
         _ => vec![
             limit_table(ledger),
