@@ -74,7 +74,9 @@ fn assert_nearly_all_is_reached(report: &Report) {
     let chunks: u64 = owners.iter().map(|owner| owner.chunks).sum();
     assert_eq!(chunks, malloc.in_use_chunks + malloc.mmapped_chunks);
     let held: u64 = owners.iter().map(|owner| owner.exclusive_bytes + owner.shared_bytes).sum();
-    assert_eq!(held, malloc.in_use_bytes + malloc.mmapped_bytes);
+    // The gap before an aligned block in a mapping of its own, such as the transient heap of 2.7, belongs to nobody.
+    let gap = (malloc.in_use_bytes + malloc.mmapped_bytes).checked_sub(held);
+    assert!(gap.is_some_and(|gap| gap < 32 << 10), "{held} of {malloc:?}");
     let nobodys = owners.iter().find(|owner| owner.kind == "none");
     let unreachable = nobodys.map_or(0, |owner| owner.chunks);
     assert!(unreachable * 1000 <= chunks, "{unreachable} of {chunks} chunks are unreachable");
