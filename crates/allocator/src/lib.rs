@@ -7,6 +7,7 @@ mod finding;
 mod glibc;
 mod heap_map;
 mod jemalloc;
+mod mimalloc;
 mod module_data;
 mod musl;
 mod structures;

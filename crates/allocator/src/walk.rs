@@ -3,7 +3,7 @@ use std::ops::Range;
 use image::Image;
 use linux::Address;
 
-use crate::{Allocator, HeapMap, ServingAllocator, glibc, jemalloc, musl};
+use crate::{Allocator, HeapMap, ServingAllocator, glibc, jemalloc, mimalloc, musl};
 
 /// The reason why nothing is known of a process's heap.
 ///
@@ -25,6 +25,9 @@ pub enum Error {
     /// The heap of musl could not be read.
     #[error(transparent)]
     Musl(#[from] musl::Error),
+    /// The heap of mimalloc could not be read.
+    #[error(transparent)]
+    Mimalloc(#[from] mimalloc::Error),
 }
 
 /// Walks the heap of the allocator that [`find_allocator`](crate::find_allocator) found in `image`. `stacks` are the
@@ -43,6 +46,7 @@ pub fn walk(
         Allocator::Glibc { .. } => glibc::walk(image, module, stacks)?,
         Allocator::Jemalloc => jemalloc::walk(image, module)?,
         Allocator::Musl => musl::walk(image, module)?,
+        Allocator::Mimalloc => mimalloc::walk(image, module)?,
         other => return Err(Error::Unsupported(other.clone())),
     };
     if let Allocator::Glibc { version: Some(version) } = &found.allocator {

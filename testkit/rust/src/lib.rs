@@ -30,8 +30,8 @@ pub use jemalloc_heap::{
 pub use malloc_heap::{ChunkUse, GlibcRelease, MallocHeap, MallocTruth, SyntheticChunk};
 pub use object_space::{Held, RubyHeap, RubyRelease, RubyTruth, Shift, Word};
 pub use place::{
-    captures, command, has_free_memory, jemalloc, jemalloc_archive, outside, preload, root, ruby,
-    scenario,
+    captures, command, has_free_memory, jemalloc, jemalloc_archive, mimalloc, outside, preload,
+    root, ruby, scenario,
 };
 pub use process::{Target, compile, wait_until_asleep};
 pub use profile::{Profile, ProfileStack};

@@ -81,6 +81,25 @@ fn debian_jemalloc() -> PathBuf {
     Path::new("/usr/lib").join(arch::LIBRARY_TRIPLET).join("libjemalloc.so.2")
 }
 
+/// The path of mimalloc's library where targets run: the one that RBLOAT_TEST_MIMALLOC names, or Debian's. If there is none, the test
+/// is reported as skipped, and the result is `None`.
+#[must_use]
+pub fn mimalloc() -> Option<PathBuf> {
+    let named = env::var_os("RBLOAT_TEST_MIMALLOC").filter(|path| !path.is_empty());
+    let libraries = match named {
+        Some(path) => vec![PathBuf::from(path)],
+        None => {
+            let folder = Path::new("/usr/lib").join(arch::LIBRARY_TRIPLET);
+            ["libmimalloc.so.2", "libmimalloc.so.3"].map(|name| folder.join(name)).into()
+        }
+    };
+    let found = libraries.into_iter().find(|library| outside(library).exists());
+    if found.is_none() {
+        skip("there is no mimalloc");
+    }
+    found
+}
+
 fn named_jemalloc() -> Option<PathBuf> {
     env::var_os("RBLOAT_TEST_JEMALLOC").filter(|path| !path.is_empty()).map(PathBuf::from)
 }

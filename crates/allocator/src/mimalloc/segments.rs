@@ -1,0 +1,207 @@
+//! The segments of v2 (`mi_segment_t`, include/mimalloc/types.h): 32 MiB each, or one huge block, with the structures of their
+//! pages at their beginning.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use linux::Address;
+
+use super::pages::{Page, SLICE, WORDS};
+use crate::structures::Structures;
+
+/// The alignment of segments (`MI_SEGMENT_SIZE`), and the slices of one that is not huge. Up to 2.0.7 they are larger.
+const SEGMENTS: [u64; 2] = [32 << 20, 64 << 20];
+
+/// More bytes than there are before the first slice's structure, and what such a structure (`mi_slice_t`, `mi_page_t`) has: 80 up to
+/// 2.1.2, 96 since then; 16 more where lists are encoded.
+const MAX_HEADER: u64 = 1024;
+const MIN_HEADER: u64 = 40;
+const SLICE_BYTES: [u64; 5] = [80, 88, 96, 104, 112];
+
+/// More bytes than a heap's structure has (`mi_heap_t`).
+const MAX_HEAP: u64 = 4096;
+
+/// The segments of a process.
+#[derive(Debug, Default)]
+pub(super) struct Segments {
+    /// The pages, ascending by their areas.
+    pub(super) pages: Vec<Page>,
+    /// For each page, the thread that its segment belongs to (`thread_id`, the word before the first slice's structure); 0 for none.
+    threads: Vec<u64>,
+    /// The memory of free slices.
+    pub(super) free: Vec<Range<Address>>,
+    /// The memory of the segments' structures.
+    pub(super) info: Vec<Range<Address>>,
+    /// The end of the last segment.
+    end: Address,
+}
+
+/// Where the structures of slices are.
+#[derive(Debug, Clone, Copy)]
+struct SliceLayout {
+    /// The bytes of a segment that is not huge.
+    segment: u64,
+    /// The bytes before the first one.
+    first: u64,
+    /// The bytes of each.
+    bytes: u64,
+}
+
+/// Slices that belong together: a page, free ones, or those with the segment's structures.
+struct Span {
+    /// The address of its structure.
+    at: Address,
+    slices: Range<u64>,
+}
+
+impl Segments {
+    pub(super) fn find(structures: &mut Structures<'_>, memory: &[Range<Address>]) -> Option<Self> {
+        let layouts = SEGMENTS.into_iter().flat_map(|segment| {
+            let of = move |bytes| {
+                let firsts = (MIN_HEADER..MAX_HEADER).step_by(8);
+                firsts.map(move |first| SliceLayout { segment, first, bytes })
+            };
+            SLICE_BYTES.into_iter().flat_map(of)
+        });
+        let judged = layouts.map(|layout| {
+            let is_one = |at: &Address| layout.spans(structures, *at).is_some();
+            (layout.addresses(memory).filter(is_one).count(), layout)
+        });
+        let (count, layout) = judged.max_by_key(|(count, _)| *count)?;
+        if count == 0 {
+            return None;
+        }
+        let mut found = Self::default();
+        for at in layout.addresses(memory) {
+            if at < found.end {
+                continue;
+            }
+            if let Some(spans) =
+                layout.spans(structures, at).or_else(|| layout.huge(structures, at))
+            {
+                found.add(structures, layout, at, &spans)?;
+            }
+        }
+        Some(found)
+    }
+
+    /// Adds the spans of a segment.
+    fn add(
+        &mut self,
+        structures: &mut Structures<'_>,
+        layout: SliceLayout,
+        segment: Address,
+        spans: &[Span],
+    ) -> Option<()> {
+        let thread = structures.word(segment.offset(layout.first - 8)).ok()?;
+        for (number, span) in spans.iter().enumerate() {
+            let at = |slice: u64| segment.offset(slice * SLICE);
+            let area = at(span.slices.start)..at(span.slices.end);
+            self.end = area.end;
+            if number == 0 {
+                self.info.push(area);
+                continue;
+            }
+            let page = Page::read(structures, span.at, layout.bytes, area).ok()?;
+            if page.is_used() {
+                self.pages.push(page);
+                self.threads.push(thread);
+            } else {
+                self.free.push(page.area);
+            }
+        }
+        Some(())
+    }
+
+    /// The lists of blocks that threads freed for another one (`thread_delayed_free` of `mi_heap_t`): they still count as in use in
+    /// their pages. Each page has the address of its heap, and the list is the word before the thread of that heap. `None` if the
+    /// lists are not found.
+    pub(super) fn delayed(
+        &self,
+        structures: &mut Structures<'_>,
+        is_block: impl Fn(Address) -> bool,
+    ) -> Option<Vec<Address>> {
+        if self.threads.iter().all(|thread| *thread == 0) {
+            return Some(Vec::new());
+        }
+        let mut found = Vec::new();
+        for word in 0..WORDS {
+            let heaps: BTreeSet<(u64, u64)> = self
+                .pages
+                .iter()
+                .zip(&self.threads)
+                .map(|(page, thread)| (page.words[word], *thread))
+                .filter(|(heap, thread)| *heap != 0 && *thread != 0)
+                .collect();
+            for distance in (0..MAX_HEAP).step_by(8) {
+                let mut list = |(heap, thread): &(u64, u64)| {
+                    let at = Address(heap.checked_add(distance)?);
+                    let is_it = structures.word(at.offset(8)).ok()? == *thread;
+                    let list = structures.pointer(at).ok().filter(|_| is_it)?;
+                    (list.0 == 0 || is_block(list)).then_some(list)
+                };
+                let lists: Vec<Address> = heaps.iter().filter_map(&mut list).collect();
+                if lists.len() * 2 > heaps.len() {
+                    found.push(lists);
+                }
+            }
+        }
+        found.into_iter().max_by_key(Vec::len)
+    }
+}
+
+impl Page {
+    /// Returns true for a page with blocks: a page that was made has some (`capacity`). The structures of free slices have none.
+    fn is_used(&self) -> bool {
+        self.quarter(5) > 0
+    }
+}
+
+impl SliceLayout {
+    /// The addresses at which segments may begin.
+    fn addresses(self, memory: &[Range<Address>]) -> impl Iterator<Item = Address> {
+        memory.iter().flat_map(move |range| {
+            let starts = range.start.align_up(self.segment).0..range.end.0;
+            starts.step_by(self.segment as usize).map(Address)
+        })
+    }
+
+    /// The spans of the segment at `at`, if they take up its slices exactly. Its first one has its structures.
+    fn spans(self, structures: &mut Structures<'_>, at: Address) -> Option<Vec<Span>> {
+        let slices = self.segment / SLICE;
+        let mut spans = Vec::new();
+        let mut number = 0;
+        while number < slices {
+            let span = self.span(structures, at, number)?;
+            number = span.slices.end;
+            spans.push(span);
+        }
+        let is_whole = number == slices && spans.len() > 1 && self.counts(structures, at, slices);
+        is_whole.then_some(spans)
+    }
+
+    /// The spans of a segment of one huge block.
+    fn huge(self, structures: &mut Structures<'_>, at: Address) -> Option<Vec<Span>> {
+        let info = self.span(structures, at, 0)?;
+        let page = self.span(structures, at, info.slices.end)?;
+        let end = page.slices.end;
+        let range = at..at.offset(end * SLICE);
+        let is_whole = structures.lies_in_memory(&range) && self.counts(structures, at, end);
+        is_whole.then_some(vec![info, page])
+    }
+
+    /// Returns true if the segment counts so many slices itself (`segment_slices`, five words before the first slice's structure).
+    fn counts(self, structures: &mut Structures<'_>, at: Address, slices: u64) -> bool {
+        structures.word(at.offset(self.first - 40)).is_ok_and(|count| count == slices)
+    }
+
+    fn span(self, structures: &mut Structures<'_>, segment: Address, number: u64) -> Option<Span> {
+        if number >= self.segment / SLICE {
+            return None;
+        }
+        let at = segment.offset(self.first + number * self.bytes);
+        let [count, offset] = [0, 4].map(|part| structures.half(at.offset(part)));
+        let (count, offset) = (u64::from(count.ok()?), offset.ok()?);
+        (count > 0 && offset == 0).then_some(Span { at, slices: number..number + count })
+    }
+}
