@@ -21,14 +21,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         have_allocator - have_modules,
         have_allocator.elapsed()
     );
-    let pause = frozen.thaw()?.pause;
+    let looked = frozen.thaw()?;
+    let pause = looked.pause;
+    let pages = looked.state.pages.as_ref();
+    let resident = |range| pages.map_or(0, |pages| pages.resident_bytes(range));
 
     println!("{}, {pause:?} in all, {:?}", heap.walker, heap.tuning);
     for arena in &heap.arenas {
         println!("{} in {} heaps: {:?}", arena.address, arena.heaps, arena.totals);
     }
     println!("all: {:?}", heap.totals);
-    println!("trimmable: {}", heap.trimmable.iter().map(linux::length).sum::<u64>());
+    println!("trimmable: {}", heap.trimmable.iter().map(resident).sum::<u64>());
     for finding in &heap.findings {
         println!("{finding:?}");
     }

@@ -162,7 +162,7 @@ pub enum BlockState {
     Fastbin,
     /// Free in a thread cache: available to that thread only, and never trimmed.
     Tcache,
-    /// The top of an arena: memory that no request has reached yet.
+    /// Free and no block yet, kept for growth: the top of one of glibc's arenas, or free slices of mimalloc.
     Top,
     /// A structure of the allocator, such as glibc's fenceposts.
     Overhead,

@@ -82,7 +82,11 @@ fn assert_consistent(heap: &HeapMap) {
             |it: &Block| extent.range.start <= it.address && it.end() <= extent.range.end;
         assert!(blocks.iter().all(is_within), "{extent:?}");
         if let Some(bytes) = extent.region_bytes {
-            assert!(blocks.iter().all(|block| block.bytes() == bytes), "{extent:?}");
+            let is_region = |it: &Block| {
+                it.bytes() == bytes
+                    || it.state() == BlockState::Top && it.bytes().is_multiple_of(bytes)
+            };
+            assert!(blocks.iter().all(is_region), "{extent:?}");
             assert!(heap.size_classes.contains(&bytes), "{bytes}");
         }
     }

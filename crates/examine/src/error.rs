@@ -117,7 +117,7 @@ pub enum Error {
     },
     /// The allocator of the process cannot return memory.
     #[error(
-        "cannot trim process {pid}: its allocator, {allocator}, exports no function that returns memory"
+        "cannot trim process {pid}: rbloat knows no function of its allocator, {allocator}, that returns memory"
     )]
     NoTrim {
         /// The process.

@@ -32,7 +32,7 @@ pub enum Cause {
     MallocMuzzy,
     /// Free bytes that share a page with bytes in use.
     MallocFragmented,
-    /// Free bytes at the top of arenas that malloc_trim does not return.
+    /// Free bytes that malloc keeps for growth: the top of an arena, which malloc_trim does not return, or free slices of mimalloc.
     MallocTop,
     /// Blocks in tcaches and fastbins.
     MallocCached,

@@ -162,6 +162,11 @@ impl Finder<'_> {
         for (number, block) in heap.blocks_of(slab) {
             counts.regions += 1;
             match block.state() {
+                // Regions that were never made are one block, which nothing keeps.
+                BlockState::Top => {
+                    let region_bytes = slab.region_bytes.unwrap_or(1).max(1);
+                    counts.regions += (block.bytes() / region_bytes).saturating_sub(1);
+                }
                 BlockState::Free => {
                     self.free_bytes += self.resident.bytes(&(block.address..block.end()));
                 }

@@ -1,4 +1,4 @@
-/* An allocator that rbloat cannot read, for LD_PRELOAD: it exports a function of mimalloc's, and lets glibc do the work. */
+/* An allocator that rbloat cannot read, for LD_PRELOAD: it exports a function of tcmalloc's, and lets glibc do the work. */
 #include <errno.h>
 #include <stddef.h>
 
@@ -18,4 +18,4 @@ int posix_memalign(void **pointer, size_t alignment, size_t bytes) {
     return *pointer ? 0 : ENOMEM;
 }
 
-void *mi_malloc(size_t bytes) { return malloc(bytes); }
+void *tc_malloc(size_t bytes) { return malloc(bytes); }

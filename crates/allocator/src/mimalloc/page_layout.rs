@@ -8,7 +8,7 @@ use super::pages::{Page, WORDS};
 use crate::structures::Structures;
 
 /// The pages that decide, from all over the heap. The walk checks the others.
-const SAMPLE: usize = 1024;
+const SAMPLE: usize = 256;
 /// Fewer pages prove nothing.
 const MIN_PAGES: usize = 4;
 /// Blocks that are followed on lists at most, until a layout is found: none of a sane heap needs so many.
@@ -17,6 +17,8 @@ const MAX_STEPS: u64 = 1 << 26;
 const MAX_BLOCKS: u64 = u16::MAX as u64;
 /// More members of a structure than are lists of blocks.
 const MAX_LISTS: usize = 5;
+/// More ways to read the counts of a heap than there are: copies, and constants that agree.
+const MAX_COUNTS: usize = 64;
 /// The alignment of blocks.
 const ALIGNMENT: u64 = 8;
 
@@ -93,7 +95,17 @@ impl PageLayout {
             return None;
         }
         let lists = lists(structures, &sample, changing);
-        let counts = counts(&sample, &lists, changing)?;
+        let found = counts(&sample, &lists, changing);
+        found.into_iter().find_map(|counts| Self::placed(structures, &sample, &counts, changing))
+    }
+
+    /// A layout with these counts under which pages are consistent.
+    fn placed(
+        structures: &mut Structures<'_>,
+        sample: &[&Page],
+        counts: &Counts,
+        changing: usize,
+    ) -> Option<Self> {
         let sizes = (0..WORDS).map(Size::Word).chain((0..2 * WORDS).map(Size::Half));
         let starts = || {
             let words = (0..WORDS).flat_map(|word| [Start::At(word), Start::Behind(word)]);
@@ -102,10 +114,40 @@ impl PageLayout {
         let layouts = sizes.flat_map(|size| starts().map(move |start| (size, start)));
         let judged = layouts.filter_map(|(size, start)| {
             let layout = Self { counts: counts.clone(), size, start };
-            let fits = |page: &&&Page| layout.fits(structures, page);
-            Some((misfits(&sample, changing, |page| fits(&page))?, layout))
+            let fits = |page: &&Page| layout.fits(structures, page);
+            Some((misfits(sample, changing, fits)?, layout))
         });
-        judged.min_by_key(|(misfits, _)| *misfits).map(|(_, layout)| layout)
+        let mut judged: Vec<_> = judged.collect();
+        judged.sort_by_key(|(misfits, _)| *misfits);
+        // Of few pages, other words may lead to free blocks, too.
+        let agrees = |layout: &Self| {
+            let agrees = |page: &&Page| layout.read(structures, page).is_some();
+            misfits(sample, changing, agrees).is_some()
+        };
+        let layout = judged.into_iter().map(|(_, layout)| layout).find(agrees)?;
+        layout.has_all_lists(structures, sample).then_some(layout)
+    }
+
+    /// Returns false if another word has nothing but blocks of its page: a list that is broken. Its blocks would count as in use.
+    fn has_all_lists(&self, structures: &Structures<'_>, sample: &[&Page]) -> bool {
+        let lists = || self.counts.free.iter().chain(&self.counts.foreign);
+        let start = match self.start {
+            Start::At(word) => Some(word),
+            _ => None,
+        };
+        let others =
+            (0..WORDS).filter(|word| lists().all(|list| list != word) && Some(*word) != start);
+        others.into_iter().all(|word| {
+            let is_block = |page: &&&Page| {
+                let capacity = page.quarter(self.counts.capacity);
+                self.blocks(structures, page).is_some_and(|(start, bytes)| {
+                    number_of(page.head(word), start, bytes).is_some_and(|it| it < capacity)
+                })
+            };
+            let is_empty = |page: &&&Page| page.head(word) == 0;
+            !sample.iter().any(|page| is_block(&page))
+                || !sample.iter().all(|page| is_empty(&page) || is_block(&page))
+        })
     }
 
     /// Returns true if the heads of the page's lists are addresses of its blocks.
@@ -227,12 +269,12 @@ fn list_length(
     Some(blocks)
 }
 
-/// The lists and counts under which the most pages add up.
-fn counts(pages: &[&Page], lists: &Lists, changing: usize) -> Option<Counts> {
+/// The lists and counts under which pages add up, those with the most pages first.
+fn counts(pages: &[&Page], lists: &Lists, changing: usize) -> Vec<Counts> {
     if lists.len() > MAX_LISTS {
-        return None;
+        return Vec::new();
     }
-    let mut best: Option<(usize, Counts)> = None;
+    let mut found: Vec<(usize, Counts)> = Vec::new();
     for subset in 1_u32..1 << lists.len() {
         let is_free = |index: usize| subset >> index & 1 == 1;
         let free = || lists.iter().enumerate().filter(|it| is_free(it.0)).map(|it| it.1);
@@ -247,14 +289,13 @@ fn counts(pages: &[&Page], lists: &Lists, changing: usize) -> Option<Counts> {
                     made > 0 && sum.is_some_and(|sum| sum + page.quarter(used) == made)
                 };
                 let Some(misfits) = misfits(pages, changing, adds_up) else { continue };
-                if best.as_ref().is_none_or(|(fewest, _)| misfits < *fewest) {
-                    let foreign = lists.iter().enumerate().filter(|it| !is_free(it.0));
-                    let foreign = foreign.map(|it| it.1.0).collect();
-                    let free = free().map(|(word, _)| *word).collect();
-                    best = Some((misfits, Counts { free, foreign, used, capacity }));
-                }
+                let foreign = lists.iter().enumerate().filter(|it| !is_free(it.0));
+                let foreign = foreign.map(|it| it.1.0).collect();
+                let free = free().map(|(word, _)| *word).collect();
+                found.push((misfits, Counts { free, foreign, used, capacity }));
             }
         }
     }
-    best.map(|(_, counts)| counts)
+    found.sort_by_key(|(misfits, _)| *misfits);
+    found.into_iter().map(|(_, counts)| counts).take(MAX_COUNTS).collect()
 }

@@ -35,6 +35,7 @@ impl PageMap {
         structures: &mut Structures<'_>,
         data: &ModuleData,
         memory: &[Range<Address>],
+        max_pages: u64,
     ) -> Vec<Self> {
         let numbers: BTreeSet<u64> = memory
             .iter()
@@ -49,7 +50,7 @@ impl PageMap {
                 continue;
             }
             for header in (0..=MAX_HEADER).step_by(8) {
-                maps.extend(Self::read(structures, at.offset(header), &numbers));
+                maps.extend(Self::read(structures, at.offset(header), &numbers, max_pages));
             }
         }
         maps.sort_by_key(|map| std::cmp::Reverse(map.pages.len()));
@@ -57,7 +58,12 @@ impl PageMap {
     }
 
     /// Reads the map with its first element at `at`. `None` if it is none.
-    fn read(structures: &mut Structures<'_>, at: Address, numbers: &BTreeSet<u64>) -> Option<Self> {
+    fn read(
+        structures: &mut Structures<'_>,
+        at: Address,
+        numbers: &BTreeSet<u64>,
+        max_pages: u64,
+    ) -> Option<Self> {
         let mut areas: Vec<(Address, Range<Address>)> = Vec::new();
         let mut parts = Vec::new();
         // 3.0 leaves elements of pages that are gone.
@@ -89,6 +95,9 @@ impl PageMap {
                         wrong.insert(page);
                     }
                 }
+            }
+            if areas.len() as u64 > max_pages {
+                return None;
             }
         }
         if wrong.len() > areas.len() {

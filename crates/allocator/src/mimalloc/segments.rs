@@ -12,6 +12,8 @@ use crate::structures::Structures;
 /// The alignment of segments (`MI_SEGMENT_SIZE`), and the slices of one that is not huge. Up to 2.0.7 they are larger.
 const SEGMENTS: [u64; 2] = [32 << 20, 64 << 20];
 
+/// The segments that decide about the layout.
+const SAMPLE: usize = 64;
 /// More bytes than there are before the first slice's structure, and what such a structure (`mi_slice_t`, `mi_page_t`) has: 80 up to
 /// 2.1.2, 96 since then; 16 more where lists are encoded.
 const MAX_HEADER: u64 = 1024;
@@ -63,17 +65,20 @@ impl Segments {
             };
             SLICE_BYTES.into_iter().flat_map(of)
         });
+        let segments: Vec<Address> = addresses(structures, SEGMENTS[0], memory).collect();
         let judged = layouts.map(|layout| {
-            let is_one = |at: &Address| layout.spans(structures, *at).is_some();
-            (layout.addresses(memory).filter(is_one).count(), layout)
+            let is_one = |at: &&Address| {
+                at.is_aligned(layout.segment) && layout.spans(structures, **at).is_some()
+            };
+            (segments.iter().take(SAMPLE).filter(is_one).count(), layout)
         });
         let (count, layout) = judged.max_by_key(|(count, _)| *count)?;
         if count == 0 {
             return None;
         }
         let mut found = Self::default();
-        for at in layout.addresses(memory) {
-            if at < found.end {
+        for at in segments {
+            if at < found.end || !at.is_aligned(layout.segment) {
                 continue;
             }
             if let Some(spans) =
@@ -157,15 +162,24 @@ impl Page {
     }
 }
 
-impl SliceLayout {
-    /// The addresses at which segments may begin.
-    fn addresses(self, memory: &[Range<Address>]) -> impl Iterator<Item = Address> {
-        memory.iter().flat_map(move |range| {
-            let starts = range.start.align_up(self.segment).0..range.end.0;
-            starts.step_by(self.segment as usize).map(Address)
-        })
-    }
+/// The addresses at which segments may begin: multiples of their size, where something was written.
+fn addresses(
+    structures: &Structures<'_>,
+    segment: u64,
+    memory: &[Range<Address>],
+) -> impl Iterator<Item = Address> {
+    let pages = structures.image.state.pages.as_ref();
+    let is_written = move |at: &Address| {
+        pages.is_none_or(|pages| pages.parts_in(&(*at..at.offset(SLICE))).next().is_some())
+    };
+    let starts = memory.iter().flat_map(move |range| {
+        let starts = range.start.align_up(segment).0..range.end.0;
+        starts.step_by(segment as usize).map(Address)
+    });
+    starts.filter(is_written)
+}
 
+impl SliceLayout {
     /// The spans of the segment at `at`, if they take up its slices exactly. Its first one has its structures.
     fn spans(self, structures: &mut Structures<'_>, at: Address) -> Option<Vec<Span>> {
         let slices = self.segment / SLICE;

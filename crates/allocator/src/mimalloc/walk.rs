@@ -15,6 +15,8 @@ use crate::module_data::ModuleData;
 use crate::structures::Structures;
 use crate::{Arena, Block, BlockState, Extent, ExtentState, Finding, HeapMap, Totals};
 
+/// Fewer bytes than a page's structure has.
+const MIN_PAGE: u64 = 64;
 /// The largest size class.
 const MAX_CLASS: u64 = 16 << 20;
 
@@ -28,18 +30,22 @@ pub(crate) fn walk(image: &Image<'_>, module: &Module) -> Result<HeapMap, Error>
     let memory = mmapped_memory(image);
     // Each thread may have been stopped while it changed a page.
     let changing = image.state.threads.len();
+    let written = written_bytes(image, &memory);
+    let max_pages = written / MIN_PAGE;
     let mut found = None;
-    for mut map in PageMap::candidates(structures, &data, &memory) {
+    for mut map in PageMap::candidates(structures, &data, &memory, max_pages) {
         let arenas = MemoryArena::all(structures, &mut map.pages);
         found = found.max(Some(map.pages.len()));
         if let Some(layout) = PageLayout::find(structures, &map.pages, changing) {
-            return Walk::new("mimalloc 3").of_map(structures, &map, &arenas, &layout, changing);
+            return Walk::new("mimalloc 3", changing, written)
+                .of_map(structures, &map, &arenas, &layout);
         }
     }
     if let Some(segments) = Segments::find(structures, &memory) {
         found = found.max(Some(segments.pages.len()));
         if let Some(layout) = PageLayout::find(structures, &segments.pages, changing) {
-            return Walk::new("mimalloc 2").of_segments(structures, &segments, &layout, changing);
+            return Walk::new("mimalloc 2", changing, written)
+                .of_segments(structures, &segments, &layout);
         }
     }
     Err(found.map_or(Error::NoPages, |pages| Error::NoLayout { pages }))
@@ -56,12 +62,37 @@ enum Part {
 struct Walk {
     heap: HeapMap,
     parts: Vec<(Range<Address>, Part)>,
+    /// The pages that may have been stopped while they changed.
+    changing: usize,
+    /// The bytes of memory that were ever written to.
+    written: u64,
 }
 
 impl Walk {
-    fn new(walker: &str) -> Self {
+    fn new(walker: &str, changing: usize, written: u64) -> Self {
         let heap = HeapMap { walker: walker.into(), ..HeapMap::default() };
-        Self { heap, parts: Vec::new() }
+        Self { heap, parts: Vec::new(), changing, written }
+    }
+
+    /// Reads the blocks of all pages. None of a page that does not agree with its counts.
+    fn read(
+        &self,
+        structures: &mut Structures<'_>,
+        pages: &[Page],
+        layout: &PageLayout,
+    ) -> Result<Vec<Option<PageBlocks>>, Error> {
+        let (mut all, mut changed, mut made) = (Vec::new(), 0, 0);
+        for page in pages {
+            let blocks = layout.read(structures, page);
+            changed += usize::from(blocks.is_none());
+            made += blocks.as_ref().map_or(0, |blocks| blocks.is_free.len() as u64);
+            // Each block was once on a list.
+            if changed > self.changing || made > self.written / Block::MIN_BYTES {
+                return Err(Error::NoLayout { pages: pages.len() });
+            }
+            all.push(blocks);
+        }
+        Ok(all)
     }
 
     fn of_map(
@@ -70,7 +101,6 @@ impl Walk {
         map: &PageMap,
         arenas: &[MemoryArena],
         layout: &PageLayout,
-        changing: usize,
     ) -> Result<HeapMap, Error> {
         for arena in arenas {
             let gaps = arena.gaps(&map.pages).into_iter();
@@ -79,7 +109,7 @@ impl Walk {
             }));
         }
         self.parts.extend(map.parts.iter().map(|range| (range.clone(), Part::Structures)));
-        let all = read(structures, &map.pages, layout, changing)?;
+        let all = self.read(structures, &map.pages, layout)?;
         Ok(self.finish(&map.pages, all))
     }
 
@@ -88,14 +118,13 @@ impl Walk {
         structures: &mut Structures<'_>,
         segments: &Segments,
         layout: &PageLayout,
-        changing: usize,
     ) -> Result<HeapMap, Error> {
         let free = segments.free.iter().map(|range| (range.clone(), Part::Free));
         self.parts.extend(free);
         let info = segments.info.iter().map(|range| (range.clone(), Part::Structures));
         self.parts.extend(info);
         let pages = &segments.pages;
-        let mut all = read(structures, pages, layout, changing)?;
+        let mut all = self.read(structures, pages, layout)?;
         let lists = segments
             .delayed(structures, |at| in_use(pages, &all, at).is_some())
             .ok_or(Error::NoLayout { pages: pages.len() })?;
@@ -137,13 +166,15 @@ impl Walk {
                     if room > 1 {
                         extent.region_bytes = Some(blocks.bytes);
                     }
-                    // Blocks that were never made are free, too.
-                    let states =
-                        (0..room as usize).map(|number| match blocks.is_free.get(number) {
-                            Some(false) => BlockState::InUse,
-                            _ => BlockState::Free,
-                        });
+                    let state =
+                        |is_free| if is_free { BlockState::Free } else { BlockState::InUse };
+                    let states = blocks.is_free.iter().copied().map(state);
                     heap.blocks.push_row(blocks.start, blocks.bytes, states);
+                    // Blocks that were never made.
+                    let rest = blocks.bytes * room.saturating_sub(blocks.is_free.len() as u64);
+                    if rest > 0 {
+                        heap.blocks.push(Block::new(blocks.end(), rest, BlockState::Top));
+                    }
                 }
                 Part::Page(_) => {
                     extents += 1;
@@ -151,7 +182,7 @@ impl Walk {
                 }
                 Part::Free => {
                     extent.state = ExtentState::Dirty;
-                    let block = Block::new(range.start, length(&range), BlockState::Free);
+                    let block = Block::new(range.start, length(&range), BlockState::Top);
                     heap.blocks.push(block);
                 }
                 Part::Structures => {
@@ -194,16 +225,11 @@ impl PageBlocks {
     }
 }
 
-/// Reads the blocks of all pages. None of a page that does not agree with its counts.
-fn read(
-    structures: &mut Structures<'_>,
-    pages: &[Page],
-    layout: &PageLayout,
-    changing: usize,
-) -> Result<Vec<Option<PageBlocks>>, Error> {
-    let all: Vec<_> = pages.iter().map(|page| layout.read(structures, page)).collect();
-    let changed = all.iter().filter(|blocks| blocks.is_none()).count();
-    if changed > changing { Err(Error::NoLayout { pages: pages.len() }) } else { Ok(all) }
+/// The bytes of memory that were ever written to. No heap has more structures and blocks than that.
+fn written_bytes(image: &Image<'_>, memory: &[Range<Address>]) -> u64 {
+    let Some(pages) = &image.state.pages else { return memory.iter().map(length).sum() };
+    let parts = memory.iter().flat_map(|range| pages.parts_in(range));
+    parts.map(|part| length(&part)).sum()
 }
 
 /// The page and the number of the block in use that begins at `at`.

@@ -451,10 +451,10 @@ fn another_allocator_leaves_rubys_side() {
     let output = run(target.pid(), &["--json"]);
     assert_eq!(output.status.code(), Some(6));
     let report: formats::Report = crate::document(&output.stdout);
-    assert_eq!(report.process.allocator, "mimalloc");
+    assert_eq!(report.process.allocator, "tcmalloc");
     assert_eq!(report.malloc, None);
     assert!(report.ruby.as_ref().unwrap().slots_live > 1000);
-    let finding = FindingKind::MallocUnsupported { allocator: "mimalloc".into() };
+    let finding = FindingKind::MallocUnsupported { allocator: "tcmalloc".into() };
     assert!(report.findings.contains(&finding.into()), "{:?}", report.findings);
     let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();
     assert_eq!(sum, report.process.rss_bytes);

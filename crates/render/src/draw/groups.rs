@@ -34,7 +34,7 @@ pub(crate) const CAUSE_LEGEND: [LegendEntry; 17] = [
         &[Cause::RubyFreeSlots, Cause::RubyTransient],
     ),
     group("free, in malloc's caches", Colour::Cached, &[Cause::MallocCached]),
-    group("free, at the top of arenas", Colour::Top, &[Cause::MallocTop]),
+    group("free, kept for growth", Colour::Top, &[Cause::MallocTop]),
     group("free, on pages in use", Colour::Fragmented, &[Cause::MallocFragmented]),
     group(
         "free, a trim returns it",

@@ -20,7 +20,7 @@ pub const fn meaning(cause: Cause) -> &'static str {
             "freed, released by MADV_FREE: the kernel takes them when it needs them"
         }
         Cause::MallocFragmented => "freed, but on pages that bytes in use pin",
-        Cause::MallocTop => "free at the top of arenas, kept for growth",
+        Cause::MallocTop => "free in one piece, kept for growth",
         Cause::MallocCached => "freed into thread caches and fastbins",
         Cause::MallocOverhead => "malloc's own headers and structures",
         Cause::StackThreads => "stacks of threads",

@@ -165,10 +165,14 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                     "a report on the process that forked it shows this memory in malloc.cached, too, while these threads run.".into(),
                 ),
                 false => (
-                    format!(
-                        "{size} are free at the top of arenas or in {}, where a trim does not reach them.",
-                        caches(report)
-                    ),
+                    if report.process.allocator.starts_with("mimalloc") {
+                        format!("{size} are free in whole pages, which {allocator} keeps for the next requests.")
+                    } else {
+                        format!(
+                            "{size} are free at the top of arenas or in {}, where a trim does not reach them.",
+                            caches(report)
+                        )
+                    },
                     arena_evidence(report),
                     "the next work in the process should use this memory first.".into(),
                 ),

@@ -73,7 +73,7 @@ pub(super) fn arena_evidence(report: &Report) -> Vec<String> {
             ),
             (None, pinned) => {
                 format!(
-                    "{} has no function that returns memory, and {pinned} are pinned",
+                    "rbloat knows no function of {} that returns memory, and {pinned} are pinned",
                     report.process.allocator
                 )
             }
