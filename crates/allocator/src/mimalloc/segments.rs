@@ -9,8 +9,9 @@ use linux::Address;
 use super::pages::{Page, SLICE, WORDS};
 use crate::structures::Structures;
 
-/// The alignment of segments (`MI_SEGMENT_SIZE`), and the slices of one that is not huge. Up to 2.0.7 they are larger.
-const SEGMENTS: [u64; 2] = [32 << 20, 64 << 20];
+/// The alignment of segments (`MI_SEGMENT_SIZE`), and the slices of one that is not huge. Up to 2.0.7 they were larger.
+const SEGMENT: u64 = 32 << 20;
+const SLICES: u64 = SEGMENT / SLICE;
 
 /// The segments that decide about the layout.
 const SAMPLE: usize = 64;
@@ -41,8 +42,6 @@ pub(super) struct Segments {
 /// Where the structures of slices are.
 #[derive(Debug, Clone, Copy)]
 struct SliceLayout {
-    /// The bytes of a segment that is not huge.
-    segment: u64,
     /// The bytes before the first one.
     first: u64,
     /// The bytes of each.
@@ -58,18 +57,13 @@ struct Span {
 
 impl Segments {
     pub(super) fn find(structures: &mut Structures<'_>, memory: &[Range<Address>]) -> Option<Self> {
-        let layouts = SEGMENTS.into_iter().flat_map(|segment| {
-            let of = move |bytes| {
-                let firsts = (MIN_HEADER..MAX_HEADER).step_by(8);
-                firsts.map(move |first| SliceLayout { segment, first, bytes })
-            };
-            SLICE_BYTES.into_iter().flat_map(of)
+        let layouts = SLICE_BYTES.into_iter().flat_map(|bytes| {
+            let firsts = (MIN_HEADER..MAX_HEADER).step_by(8);
+            firsts.map(move |first| SliceLayout { first, bytes })
         });
-        let segments: Vec<Address> = addresses(structures, SEGMENTS[0], memory).collect();
+        let segments: Vec<Address> = addresses(structures, memory).collect();
         let judged = layouts.map(|layout| {
-            let is_one = |at: &&Address| {
-                at.is_aligned(layout.segment) && layout.spans(structures, **at).is_some()
-            };
+            let is_one = |at: &&Address| layout.spans(structures, **at).is_some();
             (segments.iter().take(SAMPLE).filter(is_one).count(), layout)
         });
         let (count, layout) = judged.max_by_key(|(count, _)| *count)?;
@@ -78,7 +72,7 @@ impl Segments {
         }
         let mut found = Self::default();
         for at in segments {
-            if at < found.end || !at.is_aligned(layout.segment) {
+            if at < found.end {
                 continue;
             }
             if let Some(spans) =
@@ -142,8 +136,7 @@ impl Segments {
                 let mut list = |(heap, thread): &(u64, u64)| {
                     let at = Address(heap.checked_add(distance)?);
                     let is_it = structures.word(at.offset(8)).ok()? == *thread;
-                    let list = structures.pointer(at).ok().filter(|_| is_it)?;
-                    (list.0 == 0 || is_block(list)).then_some(list)
+                    structures.pointer(at).ok().filter(|_| is_it)
                 };
                 let lists: Vec<Address> = heaps.iter().filter_map(&mut list).collect();
                 if lists.len() * 2 > heaps.len() {
@@ -151,7 +144,8 @@ impl Segments {
                 }
             }
         }
-        found.into_iter().max_by_key(Vec::len)
+        let [lists] = &found[..] else { return None };
+        lists.iter().all(|list| list.0 == 0 || is_block(*list)).then(|| lists.clone())
     }
 }
 
@@ -165,7 +159,6 @@ impl Page {
 /// The addresses at which segments may begin: multiples of their size, where something was written.
 fn addresses(
     structures: &Structures<'_>,
-    segment: u64,
     memory: &[Range<Address>],
 ) -> impl Iterator<Item = Address> {
     let pages = structures.image.state.pages.as_ref();
@@ -173,8 +166,8 @@ fn addresses(
         pages.is_none_or(|pages| pages.parts_in(&(*at..at.offset(SLICE))).next().is_some())
     };
     let starts = memory.iter().flat_map(move |range| {
-        let starts = range.start.align_up(segment).0..range.end.0;
-        starts.step_by(segment as usize).map(Address)
+        let starts = range.start.align_up(SEGMENT).0..range.end.0;
+        starts.step_by(SEGMENT as usize).map(Address)
     });
     starts.filter(is_written)
 }
@@ -182,15 +175,14 @@ fn addresses(
 impl SliceLayout {
     /// The spans of the segment at `at`, if they take up its slices exactly. Its first one has its structures.
     fn spans(self, structures: &mut Structures<'_>, at: Address) -> Option<Vec<Span>> {
-        let slices = self.segment / SLICE;
         let mut spans = Vec::new();
         let mut number = 0;
-        while number < slices {
+        while number < SLICES {
             let span = self.span(structures, at, number)?;
             number = span.slices.end;
             spans.push(span);
         }
-        let is_whole = number == slices && spans.len() > 1 && self.counts(structures, at, slices);
+        let is_whole = number == SLICES && spans.len() > 1 && self.counts(structures, at, SLICES);
         is_whole.then_some(spans)
     }
 
@@ -210,7 +202,7 @@ impl SliceLayout {
     }
 
     fn span(self, structures: &mut Structures<'_>, segment: Address, number: u64) -> Option<Span> {
-        if number >= self.segment / SLICE {
+        if number >= SLICES {
             return None;
         }
         let at = segment.offset(self.first + number * self.bytes);
