@@ -1,9 +1,10 @@
 //! The segments of v2 (`mi_segment_t`, include/mimalloc/types.h): 32 MiB each, or one huge block, with the structures of their
 //! pages at their beginning.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use image::Memory;
 use linux::Address;
 
 use super::pages::{Page, SLICE, WORDS};
@@ -22,7 +23,7 @@ const MIN_HEADER: u64 = 40;
 const SLICE_BYTES: [u64; 5] = [80, 88, 96, 104, 112];
 
 /// More bytes than a heap's structure has (`mi_heap_t`).
-const MAX_HEAP: u64 = 4096;
+const MAX_HEAP: usize = 4096;
 
 /// The segments of a process.
 #[derive(Debug, Default)]
@@ -117,7 +118,7 @@ impl Segments {
     /// lists are not found.
     pub(super) fn delayed(
         &self,
-        structures: &mut Structures<'_>,
+        structures: &Structures<'_>,
         is_block: impl Fn(Address) -> bool,
     ) -> Option<Vec<Address>> {
         if self.threads.iter().all(|thread| *thread == 0) {
@@ -132,17 +133,20 @@ impl Segments {
                 .map(|(page, thread)| (page.words[word], *thread))
                 .filter(|(heap, thread)| *heap != 0 && *thread != 0)
                 .collect();
-            for distance in (0..MAX_HEAP).step_by(8) {
-                let mut list = |(heap, thread): &(u64, u64)| {
-                    let at = Address(heap.checked_add(distance)?);
-                    let is_it = structures.word(at.offset(8)).ok()? == *thread;
-                    structures.pointer(at).ok().filter(|_| is_it)
-                };
-                let lists: Vec<Address> = heaps.iter().filter_map(&mut list).collect();
-                if lists.len() * 2 > heaps.len() {
-                    found.push(lists);
+            let mut by_distance = BTreeMap::<usize, Vec<Address>>::new();
+            for (heap, thread) in &heaps {
+                let mut bytes = vec![0; MAX_HEAP];
+                let read = structures.image.read(Address(*heap), &mut bytes);
+                bytes.truncate(read);
+                let words: Vec<u64> =
+                    bytes.as_chunks::<8>().0.iter().map(|it| u64::from_le_bytes(*it)).collect();
+                for (distance, pair) in words.windows(2).enumerate() {
+                    if pair[1] == *thread {
+                        by_distance.entry(distance).or_default().push(Address(pair[0]));
+                    }
                 }
             }
+            found.extend(by_distance.into_values().filter(|lists| lists.len() * 2 > heaps.len()));
         }
         let [lists] = &found[..] else { return None };
         lists.iter().all(|list| list.0 == 0 || is_block(*list)).then(|| lists.clone())
