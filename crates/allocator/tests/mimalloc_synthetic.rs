@@ -111,6 +111,11 @@ fn write_blocks(
     if rest > 0 {
         truth.blocks.insert(start + blocks.len() as u64 * bytes, (rest * bytes, false));
     }
+    // A page with nothing in use is free as a whole.
+    if !blocks.contains(&Use::Busy) {
+        truth.blocks.retain(|at, _| !(start..end).contains(at));
+        truth.free_slices += end - start / SLICE * SLICE;
+    }
     heads
 }
 

@@ -49,7 +49,9 @@ impl MemoryArena {
         let read = |(member, words): &(Members, [u64; ARENA_WORDS])| {
             member.arena(structures, words, count)
         };
-        let arenas: Vec<Self> = arenas.iter().filter_map(read).collect();
+        let mut arenas: Vec<Self> = arenas.iter().filter_map(read).collect();
+        arenas.sort_by_key(|arena| arena.range.start);
+        arenas.dedup_by(|next, last| next.range.start < last.range.end);
         let mut last = Address(0);
         pages.retain_mut(|page| {
             let [from, number, slices] =

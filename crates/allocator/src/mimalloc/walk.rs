@@ -161,7 +161,11 @@ impl Walk {
             let first = heap.blocks.len();
             let mut extent = Extent::new(range.clone(), Some(0), first..first);
             match part {
-                Part::Page(Some(blocks)) if blocks.start >= range.start => {
+                Part::Page(blocks) if blocks.as_ref().is_none_or(|it| it.start < range.start) => {
+                    extents += 1;
+                    bytes += length(&range);
+                }
+                Part::Page(Some(blocks)) if blocks.has_any() => {
                     let room = (range.end - blocks.start) / blocks.bytes;
                     if room > 1 {
                         extent.region_bytes = Some(blocks.bytes);
@@ -176,11 +180,8 @@ impl Walk {
                         heap.blocks.push(Block::new(blocks.end(), rest, BlockState::Top));
                     }
                 }
-                Part::Page(_) => {
-                    extents += 1;
-                    bytes += length(&range);
-                }
-                Part::Free => {
+                // mimalloc keeps pages in which nothing is in use for a while.
+                Part::Page(_) | Part::Free => {
                     extent.state = ExtentState::Dirty;
                     let block = Block::new(range.start, length(&range), BlockState::Top);
                     heap.blocks.push(block);
@@ -220,6 +221,11 @@ impl Walk {
 }
 
 impl PageBlocks {
+    /// Returns true if a block is in use.
+    fn has_any(&self) -> bool {
+        self.is_free.contains(&false)
+    }
+
     fn end(&self) -> Address {
         self.start.offset(self.bytes * self.is_free.len() as u64)
     }
