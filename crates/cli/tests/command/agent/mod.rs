@@ -315,8 +315,9 @@ fn a_process_is_trimmed_only_on_request_and_by_as_much_as_was_said() {
     assert!(treatable > f64::from(50 << 20), "{treatable}");
     assert_eq!(agent.samples("rbloat_trims_total", "").values().sum::<f64>(), 0.0);
     agent.end();
-    // A capture may touch a page of a stack.
-    assert!(target.rss_bytes().abs_diff(before) < 1 << 20);
+    // A trim would return more than 50 MiB. Captures may touch pages of stacks, and the kernel counts pages for each processor.
+    let now = target.rss_bytes();
+    assert!(now.abs_diff(before) < 8 << 20, "{before} {now}");
 
     let agent = Agent::start(&group, &[&options[..], &["--treat"]].concat());
     wait_until("it is trimmed", || target.rss_bytes() + (50 << 20) < before);
