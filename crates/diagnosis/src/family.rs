@@ -127,16 +127,17 @@ pub fn family(facts: FamilyFacts) -> Family {
     let memory_bytes = causes.iter().map(FamilyCause::total).sum();
     let writes = writes(&members);
     let late_code = has_owners.then(|| late_code(&members)).flatten();
+    let server = members.iter().find_map(|it| server(&it.command));
     let steps = [
         prepare_heap(&writes, memory_bytes, version(ruby_version.as_deref()) >= WARMUP),
         newer_ruby(&writes, memory_bytes, version(ruby_version.as_deref())),
         late_code.as_ref().and_then(load_before_fork),
-        refork(&members),
+        refork(server, &members),
         return_free_memory(&members, memory_bytes),
     ];
     Family {
         steps: steps.into_iter().flatten().collect(),
-        server: members.iter().find_map(|it| server(&it.command)),
+        server,
         writes,
         late_code,
         identical,
@@ -207,8 +208,7 @@ fn load_before_fork(code: &LateCode) -> Option<FamilyStep> {
 
 /// Finds the code and caches that workers of one parent have for themselves. Workers of the same program have the same ones, so the
 /// others would share those of the worker that has most. Only Puma and Pitchfork can fork workers again.
-fn refork(members: &[MemberAccount]) -> Option<FamilyStep> {
-    let server = members.iter().find_map(|it| server(&it.command));
+fn refork(server: Option<Server>, members: &[MemberAccount]) -> Option<FamilyStep> {
     if !matches!(server, Some(Server::Puma | Server::Pitchfork)) {
         return None;
     }
