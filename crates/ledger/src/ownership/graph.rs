@@ -322,6 +322,11 @@ impl PointerGraph {
         (!edge.is_uncertain() && edge.to() < self.blocks).then(|| edge.to())
     }
 
+    /// The block that an edge leads to, for certain or not; `None` for areas.
+    pub(crate) fn possible_block(&self, edge: Edge) -> Option<u32> {
+        (edge.to() < self.blocks).then(|| edge.to())
+    }
+
     /// Returns true if a node points to other nodes.
     pub(crate) fn has_edges(&self, node: u32) -> bool {
         let (parts, number) = self.parts_of(node);

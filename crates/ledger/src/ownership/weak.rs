@@ -15,27 +15,22 @@
 //! - objects whose references are all weak ([`DataType::is_weak`], [`ruby::ImemoType::is_weak`]). Up to 3.2, method caches
 //!   retain their methods nevertheless (`ObjectGraph::cached_method`).
 
-use std::collections::{HashMap, HashSet, VecDeque};
-
 use allocator::HeapMap;
 use linux::length;
 use ruby::{ClassKind, DataType, ObjectSpace, SUBCLASS_ENTRY_BYTES, SlotType};
 
 use crate::Cause;
 use crate::ownership::bits::Bits;
+use crate::ownership::finalizers::BehindFinalizers;
 use crate::ownership::graph::PointerGraph;
 use crate::ownership::hash_tables::{Keyed, KeyedValue};
 use crate::ownership::owner::Owner;
+use crate::ownership::search::{Follow, Met, search};
 use crate::ownership::table::OwnerTable;
 use crate::ownership::trace::Trace;
 
 /// The number of references of a WeakKeyMap's value, and of objects behind it, that are searched for its key.
 const MAX_REFERENCES_OF_VALUE: usize = 256;
-
-/// The number of references behind a proc of finalizers that are searched for their object, and of references behind all procs whose objects
-/// are kept for the next finalizer.
-const MAX_REFERENCES_OF_FINALIZER: usize = 4096;
-const MAX_REFERENCES_OF_FINALIZERS: usize = 1 << 22;
 
 /// The weak references of a process.
 pub(crate) struct WeakReferences {
@@ -83,9 +78,8 @@ impl WeakReferences {
             Keyed::Slot(slot) => Some(slot),
             Keyed::Block(_) => None,
         };
-        let left = MAX_REFERENCES_OF_FINALIZERS;
-        let (space, behind) = (table.space, HashMap::new());
-        let mut behind = BehindFinalizers { graph, space, behind, left };
+        let space = table.space;
+        let mut behind = BehindFinalizers::new(graph, space);
         let with_key = |value: &KeyedValue| {
             let its = slot(value)?;
             Some((its, value.key, behind.may_include(its, value.key)))
@@ -95,8 +89,9 @@ impl WeakReferences {
         let of_key_maps = values.iter().filter(|value| key_maps.contains(value.table));
         let held = of_key_maps.filter_map(|value| {
             let its = slot(value)?;
-            let is_key = |it| it == value.key;
-            let search = search(graph, space, its, MAX_REFERENCES_OF_VALUE, is_key);
+            let is_key = |it| if it == value.key { Met::Wanted } else { Met::Other };
+            let search =
+                search(graph, space, its, Follow::Certain, MAX_REFERENCES_OF_VALUE, is_key);
             (search.found == Some(true)).then_some((value.table, its))
         });
         let mut held_values: Vec<_> = held.collect();
@@ -159,106 +154,6 @@ impl WeakReferences {
     pub(crate) fn values_of(&self, slot: u32) -> impl Iterator<Item = KeyedValue> + '_ {
         let first = self.values.partition_point(|value| value.key < slot);
         self.values[first..].iter().take_while(move |value| value.key == slot).copied()
-    }
-}
-
-/// Which objects the procs of finalizers may lead to. Thousands of objects have the same proc, and each proc is searched once.
-struct BehindFinalizers<'a> {
-    graph: &'a PointerGraph,
-    space: &'a ObjectSpace,
-    /// What is behind a proc; `None` if that is too much to tell.
-    behind: HashMap<u32, Option<HashSet<u32>>>,
-    /// The references behind procs that may still be kept.
-    left: usize,
-}
-
-impl BehindFinalizers<'_> {
-    /// Returns true if an array with finalizers may lead to an object: also if it refers to too much to tell.
-    fn may_include(&mut self, finalizers: u32, object: u32) -> bool {
-        let Self { graph, space, behind, left } = self;
-        let mut includes = |&proc: &u32| {
-            // Nothing more is kept.
-            if *left == 0 && !behind.contains_key(&proc) {
-                let is_it = |it| it == object;
-                let max = MAX_REFERENCES_OF_FINALIZER;
-                return proc == object
-                    || search(graph, space, proc, max, is_it).found != Some(false);
-            }
-            let found = behind.entry(proc).or_insert_with(|| {
-                let mut found = HashSet::from([proc]);
-                let max = MAX_REFERENCES_OF_FINALIZER.min(*left);
-                let search = search(graph, space, proc, max, |it| {
-                    found.insert(it);
-                    false
-                });
-                *left -= search.references;
-                search.found.map(|_| found)
-            });
-            found.as_ref().is_none_or(|found| found.contains(&object))
-        };
-        let behind_blocks = graph.of_slots.of(finalizers).iter();
-        let elements = behind_blocks.filter_map(|edge| graph.block(*edge));
-        let elements = elements.flat_map(|block| graph.slots(block)).map(|edge| edge.to());
-        let linked = space.links.of(finalizers).iter().copied();
-        linked.chain(elements).collect::<Vec<_>>().iter().any(&mut includes)
-    }
-}
-
-/// What a search found.
-struct Search {
-    /// Whether the object was found; `None` if there were too many references to tell.
-    found: Option<bool>,
-    /// The number of references that were followed.
-    references: usize,
-}
-
-/// Searches what an object refers to, itself or by other objects and blocks, until `is_it` returns true or more than `max` references were
-/// followed. Classes lead to too much: they are met, but not followed.
-fn search(
-    graph: &PointerGraph,
-    space: &ObjectSpace,
-    from: u32,
-    max: usize,
-    mut is_it: impl FnMut(u32) -> bool,
-) -> Search {
-    let (mut slots, mut blocks) = (VecDeque::from([from]), VecDeque::new());
-    let (mut met_slots, mut met_blocks) = (HashSet::from([from]), HashSet::new());
-    let mut references = 0;
-    let is_class = |slot: u32| {
-        let kind = space.slots.get(slot as usize).map(|it| it.kind());
-        matches!(kind, Some(SlotType::CLASS | SlotType::MODULE | SlotType::ICLASS))
-    };
-    loop {
-        let (links, edges, further) = if let Some(block) = blocks.pop_front() {
-            (&[][..], graph.slots(block), graph.edges(block))
-        } else if let Some(slot) = slots.pop_front() {
-            (space.links.of(slot), &[][..], graph.of_slots.of(slot))
-        } else {
-            return Search { found: Some(false), references };
-        };
-        for other in links.iter().copied().chain(edges.iter().map(|edge| edge.to())) {
-            references += 1;
-            if references > max {
-                return Search { found: None, references: max };
-            }
-            if met_slots.insert(other) {
-                if is_it(other) {
-                    return Search { found: Some(true), references };
-                }
-                if !is_class(other) {
-                    slots.push_back(other);
-                }
-            }
-        }
-        for block in further.iter().filter_map(|edge| graph.block(*edge)) {
-            references += 1;
-            if references > max {
-                return Search { found: None, references: max };
-            }
-            if met_blocks.insert(block) {
-                blocks.push_back(block);
-            }
-        }
     }
 }
 

@@ -208,7 +208,7 @@ fn ractors_that_have_ended_run_no_thread() {
 #[test]
 fn neither_finalizers_nor_a_list_of_threads_have_to_let_go() {
     let mut target = Target::bare_ruby(
-        "class Blob < String; end; class Row < String; end; class Loop < String; end
+        "class Blob < String; end; class Row < String; end; class Loop < String; end; class Scope < String; end
          class Holder; def initialize(held); @held = held; end; end
          class Releaser; def initialize(held); @held = held; end; def call(_); end; end
          def held(held, finalizer)
@@ -218,6 +218,12 @@ fn neither_finalizers_nor_a_list_of_threads_have_to_let_go() {
          end
          LIST = Array.new(300) { held(Blob.new('x' * 20_000), true) }
          LOOPS = Array.new(300) { held(Loop.new('x' * 20_000), false) }
+         def scoped(held)
+           holder = Holder.new(held)
+           ObjectSpace.define_finalizer(holder, proc { holder })
+           holder
+         end
+         SCOPES = Array.new(300) { scoped(Scope.new('x' * 20_000)) }
          class Item < String; end; class Unit < String; end
          def work
            Thread.current.thread_variable_set(:units, Array.new(300) { Unit.new('x' * 20_000) })
@@ -228,9 +234,10 @@ fn neither_finalizers_nor_a_list_of_threads_have_to_let_go() {
          THREADS = Array.new(2) { Thread.new { work } }
          sleep 0.01 until THREADS.all? { |thread| thread[:ready] }
          GC.start; puts 'ready {}'; $stdout.flush; $stdin.gets
-         LIST.clear; LOOPS.clear; THREADS.each(&:kill).each(&:join); GC.start; GC.start
+         LIST.clear; LOOPS.clear; SCOPES.clear; THREADS.each(&:kill).each(&:join); GC.start; GC.start
          count = ->(type) { ObjectSpace.each_object(type).count }
-         puts %(ready {\"blobs\":#{count[Blob]},\"loops\":#{count[Loop]},\"rows\":#{count[Row]}}); $stdout.flush; $stdin.read",
+         puts %(ready {\"blobs\":#{count[Blob]},\"loops\":#{count[Loop]},\"scopes\":#{count[Scope]},\"rows\":#{count[Row]}})
+         $stdout.flush; $stdin.read",
     );
     let report = crate::report(target.pid());
     let paths = |name: &str| {
@@ -249,16 +256,16 @@ fn neither_finalizers_nor_a_list_of_threads_have_to_let_go() {
     let (path, other) = paths("Unit");
     assert!(path.starts_with("THREADS → ") && other.is_none(), "{path}, {other:?}");
     // The truth, and that of finalizers that refer to their own objects.
-    let (path, other) = paths("Loop");
-    let other = other.unwrap_or_default();
-    assert!(
-        path.starts_with("LOOPS → ") && other.starts_with("(finalizers) → "),
-        "{path}, {other}"
-    );
+    for (class, list) in [("Loop", "LOOPS → "), ("Scope", "SCOPES → ")] {
+        let (path, other) = paths(class);
+        let other = other.unwrap_or_default();
+        assert!(path.starts_with(list) && other.starts_with("(finalizers) → "), "{path}, {other}");
+    }
     target.tell("");
     let left = target.next_truth();
     let left = |name: &str| left[name].as_u64().unwrap();
-    assert!(left("blobs") < 10 && left("rows") < 10 && left("loops") == 300);
+    assert!(left("blobs") < 10 && left("rows") < 10);
+    assert_eq!((left("loops"), left("scopes")), (300, 300));
     assert!(target.finish());
 }
 
