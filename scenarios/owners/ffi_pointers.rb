@@ -2,6 +2,7 @@
 
 # As fiddle_pointers, with the ffi gem. Its objects have no type, hence no function that reports a size.
 
+require "rubygems"
 require "ffi"
 require_relative "../lib/owners"
 

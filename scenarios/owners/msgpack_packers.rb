@@ -3,6 +3,7 @@
 # Packers whose output was not read. msgpack divides larger chunks into pages of 4 KiB, so several packers share a
 # chunk, and keeps a list of the chunks. Each packer's buffer is an object too.
 
+require "rubygems"
 require "msgpack"
 require_relative "../lib/owners"
 

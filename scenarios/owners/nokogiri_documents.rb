@@ -3,6 +3,7 @@
 # Parsed documents: one Ruby object each, with a tree of many small chunks. Each chunk points to its parent, its
 # neighbours and the document.
 
+require "rubygems"
 require "nokogiri"
 require_relative "../lib/owners"
 

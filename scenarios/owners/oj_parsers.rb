@@ -2,6 +2,7 @@
 
 # JSON parsers, one for each request, where one would be enough.
 
+require "rubygems"
 require "oj"
 require_relative "../lib/owners"
 

@@ -2,6 +2,7 @@
 
 # JSON writers with their output in their own buffers.
 
+require "rubygems"
 require "oj"
 require_relative "../lib/owners"
 

@@ -129,15 +129,14 @@ pub(crate) fn ruby_name() -> OsString {
     env::var_os("RBLOAT_TEST_RUBY").unwrap_or_else(|| "ruby".into())
 }
 
-/// A command to run a Ruby program from `scenarios/` where the targets run, without RubyGems as `Target::bare_ruby`, except for those
-/// that may need gems.
+/// A command to run a Ruby program from `scenarios/` where the targets run, without RubyGems as `Target::bare_ruby`: a program that needs
+/// gems requires it.
 #[must_use]
 pub fn scenario(name: &str) -> Command {
     let mut command = ruby();
-    if !name.starts_with("owners/") && !name.starts_with("rails/") {
-        command.arg("--disable-gems");
-    }
-    command.arg(workspace().join("scenarios").join(name).with_extension("rb"));
+    command
+        .arg("--disable-gems")
+        .arg(workspace().join("scenarios").join(name).with_extension("rb"));
     command
 }
 
