@@ -424,6 +424,8 @@ fn safe_limits_are_exceeded_as_seldom_as_promised() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
     #[test]
     fn probabilities_fall_with_workers_and_rise_with_the_limit(
         levels in prop::collection::vec(1.0_f64..1e3, 1..6),
