@@ -4,6 +4,7 @@
 pub(crate) mod details;
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use image::{Image, Memory, Window};
 use linux::Address;
@@ -215,6 +216,12 @@ impl<'a> BodyReader<'a> {
         self.slot_sizes.len() > 1
     }
 
+    /// The slot with this number.
+    pub fn slot(&mut self, slot: u32) -> Option<Range<Address>> {
+        let head = self.head(slot)?;
+        Some(head.at..head.at.offset(head.slot_bytes as u64))
+    }
+
     /// The memory of the object in a slot; `None` if it has no room, or its layout is unknown.
     pub fn body(&mut self, slot: u32) -> Option<Body> {
         let head = self.head(slot)?;
@@ -234,13 +241,11 @@ impl<'a> BodyReader<'a> {
                 let elements = head.flags() >> ARRAY_LENGTH_SHIFT & ARRAY_LENGTH_MASK;
                 self.slot_room(&head, 16 + 8 * elements)
             }
-            SlotType::HASH => {
-                let table = self.table_of(&head)?;
-                let StTable { entries: start, count: used, capacity, .. } = table;
-                Some(Body::Own(Room { start, unit: Unit::Entry, used, capacity }))
-            }
+            SlotType::HASH => Some(Body::Own(self.table_of(&head)?.room(Unit::Entry))),
             SlotType::OBJECT => {
-                let (room, _) = self.variables(&head)?;
+                let Some((room, _)) = self.variables(&head) else {
+                    return Some(Body::Own(self.table_of_variables(&head)?.room(Unit::Named)));
+                };
                 let slot = head.at..head.address(head.slot_bytes / 8);
                 (!slot.contains(&room.start)).then_some(Body::Own(room))
             }
@@ -394,6 +399,27 @@ impl<'a> BodyReader<'a> {
         self.layout.table(match head.has_table_pointer() {
             true => self.memory.bytes(Address(head.word(2)), bytes).ok()?,
             false => head.bytes.get(8 * HASH_TABLE_WORD..)?.get(..bytes)?,
+        })
+    }
+
+    /// The table of an object's variables, if its class has objects of too many shapes (from 3.3 on). From 4.1 on an internal object has it.
+    fn table_of_variables(&mut self, head: &Head) -> Option<StTable> {
+        let flags = head.flags();
+        let tree = self.space.shape_tree.filter(|it| it.home != ShapeHome::Vm)?;
+        if tree.variables_of(self.image, flags)? != Variables::Table {
+            return None;
+        }
+        const FIRST: usize = 2;
+        let bytes = self.layout.bytes() as usize;
+        let at = Address(head.word(FIRST));
+        self.layout.table(match (tree.home, head.kind) {
+            (ShapeHome::Short, SlotType::IMEMO) => head.bytes.get(8 * FIRST..)?.get(..bytes)?,
+            (ShapeHome::Short, _) => {
+                let is_extended = ShapeTree::layout(flags) == ShapeTree::EXTENDED;
+                self.space.slot_at(at).filter(|_| is_extended)?;
+                self.memory.bytes(at.offset(8 * FIRST as u64), bytes).ok()?
+            }
+            _ => self.memory.bytes(at, bytes).ok()?,
         })
     }
 

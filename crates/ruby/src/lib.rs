@@ -90,7 +90,7 @@ pub use model::ractor::Ractor;
 pub use model::references::References;
 pub use model::slot::{Slot, SlotState, SlotType};
 pub use model::vm_stack::VmStack;
-pub use object_space::ObjectSpace;
+pub use object_space::{ObjectSpace, SlotSizes};
 pub use old_objects::OldObjects;
 pub use process::WAKEUP_SIGNAL;
 pub use read::references::address_of_integer;

@@ -96,6 +96,25 @@ pub struct ObjectSpace {
     pub(crate) stack_layout: Option<StackLayout>,
 }
 
+/// Finds the bytes of slots: neighbours are on one page.
+#[derive(Debug, Clone)]
+pub struct SlotSizes<'a> {
+    pages: &'a [HeapPage],
+    /// The page of the last slot.
+    page: usize,
+}
+
+impl SlotSizes<'_> {
+    /// The bytes of a slot; 0 if there is no such slot.
+    pub fn of(&mut self, slot: u32) -> u64 {
+        let is_on = |page: &&HeapPage| page.slots.contains(&(slot as usize));
+        if self.pages.get(self.page).filter(is_on).is_none() {
+            self.page = self.pages.partition_point(|page| page.slots.end <= slot as usize);
+        }
+        self.pages.get(self.page).map_or(0, |page| page.slot_bytes.into())
+    }
+}
+
 impl ObjectSpace {
     /// Returns true if a thread has the stack, or if no VM stacks are known, so that one may have it.
     #[must_use]
@@ -181,8 +200,13 @@ impl ObjectSpace {
     /// The bytes of a slot; 0 if there is no such slot.
     #[must_use]
     pub fn slot_bytes(&self, slot: u32) -> u64 {
-        let after = self.pages.partition_point(|page| page.slots.end <= slot as usize);
-        self.pages.get(after).map_or(0, |page| page.slot_bytes.into())
+        self.slot_sizes().of(slot)
+    }
+
+    /// The bytes of slots, best in their order.
+    #[must_use]
+    pub fn slot_sizes(&self) -> SlotSizes<'_> {
+        SlotSizes { pages: &self.pages, page: 0 }
     }
 
     /// The index of the slot that begins at `at`, in constant time. Ruby's own references always

@@ -30,6 +30,9 @@ fn room_and_its_use_are_what_memsize_of_says() {
          EMPTIED = { 7 => 7 }
          30_000.times { |at| EMPTIED[at] = at }
          29_000.times { |at| EMPTIED.delete(at) }
+         # Their class soon has too many shapes, so they have tables (from 3.3 on; from 4.1 on internal objects have them).
+         class Mixed; def initialize(i); 3.times { |at| instance_variable_set(\"@v#{i}_#{at}\", i) }; end; end
+         MIXED = Array.new(1_000) { |i| Mixed.new(i) }
          SLOT = ObjectSpace.memsize_of([])
          # Up to 3.2 the structure of a table has memory of its own.
          HASH = ObjectSpace.memsize_of({}) + (RUBY_VERSION < '3.3' ? 56 : 0)
@@ -50,7 +53,9 @@ fn room_and_its_use_are_what_memsize_of_says() {
            # The terminator is no room.
            strings: { bytes: room(BUFFERS, SLOT + 1), used: BUFFERS.sum(&:bytesize) },
            arrays: { bytes: room(LOOSE, SLOT), used: LOOSE.sum { |it| 8 * it.size } },
-           hashes: table(HASHES), emptied: table([EMPTIED])
+           hashes: table(HASHES), emptied: table([EMPTIED]),
+           # The structure of a table, and four entries of which three are in use.
+           mixed: { objects: MIXED.count { |it| room([it], SLOT) == 56 + 4 * 24 } }
          }
          4.times { GC.start }
          puts \"ready #{JSON.generate(truth)}\"; $stdout.flush; $stdin.read; exit!(true)",
@@ -69,6 +74,12 @@ fn room_and_its_use_are_what_memsize_of_says() {
         assert_eq!((row.bytes, row.used_bytes), (truth("bytes"), truth("used")), "{row:?}");
         assert!(row.unused_bytes <= row.bytes - row.used_bytes, "{row:?}");
         assert!(row.saved_bytes <= row.unused_bytes, "{row:?}");
+    }
+    let mixed = target.truth["mixed"]["objects"].as_u64().unwrap();
+    if mixed > 0 {
+        let row = &group(&waste, "variables", "MIXED → Array → Mixed").row;
+        let figures = (row.objects, row.bytes, row.used_bytes, row.saved_bytes);
+        assert_eq!(figures, (mixed, mixed * 4 * 24, mixed * 3 * 24, 0));
     }
     // All of it was written once, and a new table is smaller.
     let emptied = &group(&waste, "hashes", "EMPTIED → Hash").row;

@@ -495,7 +495,9 @@ impl<F: FnMut(ObjectWord)> Reader<'_, F> {
     fn shaped_object(&mut self, home: ShapeHome, variables: Variables, is_embedded: bool) -> bool {
         match variables {
             Variables::Row(count) if is_embedded => self.values(2, count as usize),
-            Variables::Table if home == ShapeHome::Tree => self.memory_at(2, ObjectWord::Table),
+            Variables::Table if matches!(home, ShapeHome::Tree | ShapeHome::Variable) => {
+                self.memory_at(2, ObjectWord::Table)
+            }
             Variables::Row(0) | Variables::Table => {
                 self.memory_at(2, |at| ObjectWord::Memory(at, Content::UNKNOWN))
             }

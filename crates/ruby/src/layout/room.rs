@@ -33,6 +33,8 @@ pub enum Unit {
     Member,
     /// Variables of an object.
     Variable,
+    /// The same, in a table of names, if the class has objects of too many shapes.
+    Named,
     /// Bytes of a slot that is larger than its object needs: what is in use are those of the smallest slot that would do.
     Slot,
 }
@@ -60,7 +62,7 @@ impl Room {
     #[must_use]
     pub fn least_bytes(&self) -> u64 {
         match self.unit {
-            Unit::Variable => self.bytes(),
+            Unit::Variable | Unit::Named => self.bytes(),
             _ => self.bytes_for(self.least_capacity()),
         }
     }
@@ -82,7 +84,7 @@ impl Room {
 
     fn entry_bytes(&self) -> Option<u64> {
         match self.unit {
-            Unit::Entry => Some(StTable::ENTRY_BYTES),
+            Unit::Entry | Unit::Named => Some(StTable::ENTRY_BYTES),
             Unit::Member => Some(MEMBER_BYTES),
             _ => None,
         }
@@ -113,6 +115,8 @@ mod tests {
     fn variables_keep_their_room_when_they_are_copied() {
         let room = Room { start: Address(0), unit: Unit::Variable, used: 3, capacity: 8 };
         assert_eq!((room.bytes(), room.used_bytes(), room.least_bytes()), (64, 24, 64));
+        let named = Room { unit: Unit::Named, ..room };
+        assert_eq!((named.bytes(), named.used_bytes(), named.least_bytes()), (192, 72, 192));
         let elements = Room { unit: Unit::Element, ..room };
         assert_eq!(elements.least_bytes(), 24);
     }

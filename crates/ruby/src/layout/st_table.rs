@@ -8,6 +8,7 @@ use image::{Image, Memory};
 use linux::Address;
 
 use crate::address_classifier::{AddressClassifier, Place};
+use crate::layout::room::{Room, Unit};
 use crate::model::content::{Content, Form};
 use crate::word::word;
 
@@ -125,6 +126,11 @@ impl StTable {
     /// The bytes of its bins and entries.
     pub(crate) fn bytes(self) -> u64 {
         table_bytes(self.capacity, Self::ENTRY_BYTES)
+    }
+
+    pub(crate) fn room(self, unit: Unit) -> Room {
+        let Self { entries: start, count: used, capacity, .. } = self;
+        Room { start, unit, used, capacity }
     }
 
     /// Its memory: the bins, if there are any, and the entries.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use linux::Address;
+use ruby::SlotSizes;
 
 use crate::ownership::bits::Bits;
 use crate::ownership::edges::{Edge, certain_memory};
@@ -11,19 +12,29 @@ use crate::ownership::edges::{Edge, certain_memory};
 use super::{ObjectGraph, Paths};
 
 impl ObjectGraph<'_> {
-    /// The bytes of the blocks that each of the `wanted` objects owns: the object's slot, and the bytes of one block. Of two objects that
-    /// refer to a block, both have it. A block behind these belongs to the object that is the fewest pointers away, and to garbage only if no
-    /// certain pointer leads to it from an object that is retained: what a dead object referred to is often freed, and in use again.
-    /// Allocations of the transient heap count as blocks.
+    /// The resident bytes of the blocks that each of the `wanted` objects [owns](Self::own_blocks): the object's slot, and the bytes of one
+    /// block. Allocations of the transient heap count as blocks.
     pub(crate) fn bytes_of_blocks(
         &self,
         paths: &Paths,
         wanted: impl Fn(u32) -> bool,
     ) -> impl Iterator<Item = (u32, u64)> {
-        let is_retained = |slot: u32| paths.root(self.slot(slot)).is_some();
         let transient = self.space.transient.iter();
         let transient = transient.filter(|it| wanted(it.0));
         let transient: Vec<_> = transient.map(|&(slot, bytes)| (slot, u64::from(bytes))).collect();
+        let blocks = self.own_blocks(paths, wanted);
+        blocks.map(|(slot, block)| (slot, self.block_bytes(block))).chain(transient)
+    }
+
+    /// The blocks that each of the `wanted` objects owns, each with the object's slot. Of two objects that refer to a block, both have it.
+    /// A block behind these belongs to the object that is the fewest pointers away, and to garbage only if no certain pointer leads to it
+    /// from an object that is retained: what a dead object referred to is often freed, and in use again.
+    pub(crate) fn own_blocks(
+        &self,
+        paths: &Paths,
+        wanted: impl Fn(u32) -> bool,
+    ) -> impl Iterator<Item = (u32, u32)> {
+        let is_retained = |slot: u32| paths.root(self.slot(slot)).is_some();
         let further = self.further_blocks(is_retained, &wanted);
         let of_slots = self.pointers.of_slots.iter().filter(move |&(slot, _)| wanted(slot));
         let edges = of_slots.flat_map(|(slot, edges)| edges.iter().map(move |edge| (slot, *edge)));
@@ -32,8 +43,6 @@ impl ObjectGraph<'_> {
             .map(|(slot, edge)| (slot, edge.to()))
             .chain(further)
             .filter(|&(_, block)| self.heap.block(block as usize).is_some())
-            .map(|(slot, block)| (slot, self.block_bytes(block)))
-            .chain(transient)
     }
 
     /// The blocks to which an object certainly refers, without their headers.
@@ -41,13 +50,14 @@ impl ObjectGraph<'_> {
         certain_memory(self.heap, self.pointers.of_slots.of(slot))
     }
 
-    /// The resident bytes of an object: its slot, its memory on the transient heap, and the blocks that it refers to and owns.
-    pub(crate) fn bytes_of(&self, slot: u32) -> u64 {
+    /// The resident bytes of an object: its slot, its memory on the transient heap, and the blocks that it refers to and owns. `sizes`
+    /// finds the bytes of slots in their order.
+    pub(crate) fn bytes_of(&self, slot: u32, sizes: &mut SlotSizes<'_>) -> u64 {
         let edges = self.pointers.of_slots.of(slot).iter();
         let own = edges.filter(|edge| !edge.is_uncertain() && self.is_own(slot, **edge));
         let blocks = own.filter(|edge| self.heap.block(edge.to() as usize).is_some());
         let bytes = blocks.map(|edge| self.block_bytes(edge.to())).fold(0, u64::saturating_add);
-        let own = self.space.slot_bytes(slot) + self.space.transient_bytes(slot);
+        let own = sizes.of(slot) + self.space.transient_bytes(slot);
         bytes.saturating_add(own)
     }
 

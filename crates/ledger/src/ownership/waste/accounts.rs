@@ -187,7 +187,7 @@ impl WasteKind {
             Unit::Element => Self::Arrays,
             Unit::Entry => Self::Hashes,
             Unit::Member => Self::Sets,
-            Unit::Variable => Self::Variables,
+            Unit::Variable | Unit::Named => Self::Variables,
             Unit::Slot => Self::Slots,
         }
     }
@@ -367,7 +367,10 @@ impl RetainedCopies {
         copies.iter().for_each(|(_, slot)| _ = wanted.insert(*slot));
         let found = each(PORTIONS, |number| {
             let slots = portion(count, number).filter(|slot| wanted.contains(*slot));
-            let fact = |slot| Some((slot, graph.bytes_of(slot), paths.root(graph.slot(slot))?));
+            let mut sizes = graph.space.slot_sizes();
+            let fact = |slot| {
+                Some((slot, graph.bytes_of(slot, &mut sizes), paths.root(graph.slot(slot))?))
+            };
             slots.filter_map(fact).collect::<Vec<_>>()
         });
         let (mut slots, mut facts) = (Bits::new(count), Vec::new());
@@ -430,8 +433,9 @@ fn contents_accounts(contents: &Contents, paths: &(ObjectGraph<'_>, Paths)) -> C
     });
     let texts = texts.collect();
     let mut few: Groups<'_, FewKind, Sum> = Groups::new(paths);
+    let mut sizes = graph.space.slot_sizes();
     for &(slot, kind) in &contents.few {
-        let bytes = graph.bytes_of(slot);
+        let bytes = graph.bytes_of(slot, &mut sizes);
         if let Some(sum) = few.of(kind, slot, bytes) {
             sum.objects += 1;
             sum.bytes = sum.bytes.saturating_add(bytes);

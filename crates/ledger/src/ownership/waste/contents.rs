@@ -1,7 +1,7 @@
 //! Objects that equal others of their class, or have next to nothing in them. Only hashes of their contents are kept.
 
 use std::cmp::Reverse;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,6 +12,7 @@ use ruby::{BodyReader, ClassKind, Content, ObjectSpace, SlotType, TextHome};
 use crate::ownership::bits::Bits;
 use crate::pages::pages_of;
 
+use super::keyed_hash::KeyedState;
 use super::subject::Subject;
 
 /// The bytes of strings that are read at a time.
@@ -76,7 +77,7 @@ pub(super) struct ContentsFinder {
 }
 
 /// The text of a string.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Text {
     at: Address,
     bytes: u64,
@@ -148,7 +149,7 @@ impl ContentsFinder {
                 }
             }
             ruby::Contents::Values { at, words } | ruby::Contents::Pairs { at, words, .. }
-                if words <= MAX_WORDS && subject.has(slot, at, 8 * words) =>
+                if words <= MAX_WORDS && subject.has(slot, reader.slot(slot), at, 8 * words) =>
             {
                 self.values.push(Values { at, key, slot, words: words as u16 });
             }
@@ -174,7 +175,7 @@ impl Contents {
             sliced.extend(part.sliced);
         }
         let space = subject.space;
-        let state = RandomState::new();
+        let state = KeyedState::new();
         // By slot; 0 for objects without a hash, which are like no others.
         let mut hashes = vec![0; space.slots.len()];
         let left_out = hash_texts(subject, &state, &texts, &mut hashes);
@@ -247,7 +248,7 @@ fn type_of(space: &ObjectSpace, slot: u32) -> (u32, u8) {
 /// Finds the hash of each string that may be a copy of another one. Returns the number of strings that were not read.
 fn hash_texts(
     subject: &Subject<'_>,
-    state: &RandomState,
+    state: &KeyedState,
     texts: &[Vec<Text>],
     hashes: &mut [u64],
 ) -> u64 {
@@ -273,19 +274,20 @@ fn hash_texts(
         budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).is_ok()
     };
     let found = each(texts.len(), |part| {
-        let mut texts: Vec<&Text> = texts[part].iter().filter(|it| counts[place(it)] > 1).collect();
+        let texts = texts[part].iter().copied();
+        let mut texts: Vec<Text> = texts.filter(|it| counts[place(it)] > 1).collect();
         texts.sort_unstable_by_key(|text| (text.is_slice, text.at, text.bytes, text.slot));
         let mut window = Window::new(subject.image, BLOCK);
         let (mut end, mut last) = (Address(0), None);
-        let hash = |text: &Text| {
-            let place = (text.at, key(text));
+        let hash = |text: Text| {
+            let place = (text.at, key(&text));
             let known = last.filter(|(known, _)| *known == place).map(|(_, hash)| hash);
             // Each byte belongs to one string, and to its slices.
-            let is_read = || (text.is_slice || text.at >= end) && take(text);
+            let is_read = || (text.is_slice || text.at >= end) && take(&text);
             let hash = match known.filter(|_| text.is_slice) {
                 Some(hash) => hash,
                 None => {
-                    is_read().then(|| hash_of(&mut window, state, key(text), text)).flatten()?
+                    is_read().then(|| hash_of(&mut window, state, key(&text), &text)).flatten()?
                 }
             };
             last = Some((place, hash));
@@ -309,7 +311,7 @@ fn hash_texts(
 /// The hash of a string's text; `None` if a part of it cannot be read.
 fn hash_of(
     window: &mut Window<'_>,
-    state: &RandomState,
+    state: &KeyedState,
     key: impl Hash,
     text: &Text,
 ) -> Option<u64> {
@@ -351,7 +353,7 @@ struct HashedValues {
 /// Hashes these objects. What they contain counts by its hash or, without one, by its address.
 fn hash_values(
     subject: &Subject<'_>,
-    state: &RandomState,
+    state: &KeyedState,
     values: &[Values],
     hashes: &[u64],
     are_compared: &Bits,

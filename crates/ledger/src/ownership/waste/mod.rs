@@ -3,6 +3,7 @@
 
 mod accounts;
 mod contents;
+mod keyed_hash;
 mod rooms;
 mod spare;
 mod subject;

@@ -132,7 +132,7 @@ impl RoomsFinder {
 /// Returns true if the room is at the start of this memory and fits into it. A table may have its bins elsewhere.
 fn has_room_in(memory: &Range<Address>, room: &Room) -> bool {
     let bytes = match room.unit {
-        Unit::Entry => room.capacity.saturating_mul(StTable::ENTRY_BYTES),
+        Unit::Entry | Unit::Named => room.capacity.saturating_mul(StTable::ENTRY_BYTES),
         _ => room.bytes(),
     };
     memory.start == room.start && bytes <= length(memory)

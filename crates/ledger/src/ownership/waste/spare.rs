@@ -96,7 +96,7 @@ impl Large {
             Unit::Member => (SpareKind::Sets, 1),
             Unit::Byte => (SpareKind::Buffers, 1),
             Unit::Element => (SpareKind::Arrays, 8),
-            Unit::Variable | Unit::Slot => return None,
+            Unit::Variable | Unit::Named | Unit::Slot => return None,
         };
         let is_large = room.bytes() >= MIN_BYTES && room.used < room.capacity / PARTS;
         let (used, room) = (room.used * unit, room.capacity * unit);

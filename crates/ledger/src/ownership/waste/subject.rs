@@ -39,10 +39,16 @@ impl Subject<'_> {
         Some(at..at.offset(self.space.slot_bytes(slot)))
     }
 
-    /// Returns true if an object has these bytes: in its slot, in memory to which it certainly refers, or in the transient heap.
-    pub(super) fn has(&self, slot: u32, at: Address, bytes: u64) -> bool {
+    /// Returns true if an object has these bytes: in `its_slot`, in memory to which it certainly refers, or in the transient heap.
+    pub(super) fn has(
+        &self,
+        slot: u32,
+        its_slot: Option<Range<Address>>,
+        at: Address,
+        bytes: u64,
+    ) -> bool {
         let fits = |range: Range<Address>| range.contains(&at) && bytes <= range.end - at;
-        let others = self.slot(slot).into_iter().chain(self.space.transient_heap.clone());
-        self.memory_of(slot).chain(others).any(fits)
+        its_slot.is_some_and(fits)
+            || self.memory_of(slot).chain(self.space.transient_heap.clone()).any(fits)
     }
 }
