@@ -132,6 +132,10 @@ fn objects_with_the_same_contents_are_counted_by_path() {
          EMPTY = Array.new(1_200) { [] }
          SINGLE = Array.new(1_100) { |i| { i => i } }
          SHEETS = Array.new(1_000) { Array.new(1_500) }
+         # The arrays of a literal share its elements until they are changed.
+         class Bare; end
+         BARE = Array.new(1_600) { Bare.new }
+         LITERALS = Array.new(1_400) { [nil, nil, nil, nil, nil, nil] }
          Wide = Struct.new(*Array.new(100) { |i| :\"field#{i}\" })
          ROWS = Array.new(1_300) { Wide.new }
          4.times { GC.start }
@@ -163,6 +167,10 @@ fn objects_with_the_same_contents_are_counted_by_path() {
     // Of objects with more than 64 words nothing was told.
     assert_eq!(few("Array", FewThings::OnlyNil, "SHEETS → Array × 2"), Some(1_000));
     assert_eq!(copies("Array", "SHEETS → Array × 2"), Some((999, 1)));
+    assert_eq!(few("Bare", FewThings::Nothing, "BARE → Array → Bare"), Some(1_600));
+    assert_eq!(copies("Bare", "BARE → Array → Bare"), Some((1_599, 1)));
+    assert_eq!(few("Array", FewThings::OnlyNil, "LITERALS → Array × 2"), Some(1_400));
+    assert_eq!(copies("Array", "LITERALS → Array × 2"), Some((1_399, 1)));
     assert_eq!(few("Wide", FewThings::OnlyNil, "ROWS → Array → Wide"), Some(1_300));
     assert_eq!(few("Array", FewThings::Nothing, "EMPTY → Array × 2"), Some(1_200));
     assert_eq!(few("Hash", FewThings::OneElement, "SINGLE → Array → Hash"), Some(1_100));

@@ -101,7 +101,7 @@ pub struct TextRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FewThings {
-    /// No element, or no text.
+    /// No element, no text, or no variable.
     Nothing,
     /// One element.
     OneElement,

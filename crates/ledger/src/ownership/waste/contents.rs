@@ -56,7 +56,7 @@ pub(super) struct RepeatedText {
 /// The kinds of objects with next to nothing in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FewKind {
-    /// No element, or no text.
+    /// No element, no text, or no variable.
     Nothing,
     /// One element.
     OneElement,
@@ -116,7 +116,7 @@ impl ContentsFinder {
             ruby::Contents::Values { .. } | ruby::Contents::Entries(_) => names,
         };
         match count {
-            0 if has_elements => {
+            0 if has_elements || its.kind() == SlotType::OBJECT => {
                 self.few.push((slot, FewKind::Nothing));
                 // Of a table it is not known what it returns for other keys, or how it compares them.
                 if !matches!(contents, ruby::Contents::Entries(_)) {
@@ -149,9 +149,18 @@ impl ContentsFinder {
                 }
             }
             ruby::Contents::Values { at, words } | ruby::Contents::Pairs { at, words, .. }
-                if words <= MAX_WORDS && subject.has(slot, reader.slot(slot), at, 8 * words) =>
+                if words <= MAX_WORDS =>
             {
-                self.values.push(Values { at, key, slot, words: words as u16 });
+                let has = |slot, range| subject.has(slot, range, at, 8 * words);
+                // Slices, and arrays of a literal, share the elements of a hidden array.
+                let mut owners = subject.space.links.of(slot).iter();
+                if has(slot, reader.slot(slot))
+                    || owners.any(|&owner| {
+                        subject.space.is_hidden_array(owner) && has(owner, subject.slot(owner))
+                    })
+                {
+                    self.values.push(Values { at, key, slot, words: words as u16 });
+                }
             }
             _ => {}
         }
