@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use image::ProcessState;
 use linux::Address;
 use ruby::{
-    AllocationSite, AllocationSites, ClassKind, Detail, Details, Fact, ImemoType, Slot, SlotState,
-    SlotType,
+    AllocationSite, AllocationSites, ClassKind, Detail, Details, Fact, ImemoType, Shapes, Slot,
+    SlotState, SlotType,
 };
 
 use crate::Facts;
@@ -21,6 +21,7 @@ pub struct Dump<'a> {
     state: &'a ProcessState,
     details: &'a Details,
     sites: &'a AllocationSites,
+    shapes: &'a Shapes,
     graph: &'a ObjectGraph<'a>,
     paths: &'a Paths,
     sizes: Option<&'a RetainedSizes<'a>>,
@@ -134,14 +135,14 @@ impl Facts {
         read: impl FnOnce(&Dump<'_>) -> T,
     ) -> Result<T, NoExplanation> {
         let owners = owners_of(self);
-        let (details, sites) = self.details.as_ref().ok_or(NoExplanation::NoGraph)?;
+        let (details, sites, shapes) = self.details.as_ref().ok_or(NoExplanation::NoGraph)?;
         let graph = owners.object_graph().ok_or(NoExplanation::NoGraph)?;
         let reach = if retained_sizes { Reach::All } else { Reach::Inner };
         let paths = Paths::find(&graph, reach);
         let retained =
             retained_sizes.then(|| RetainedSizes::find(&graph, &paths, std::iter::empty()));
         let (graph, paths, sizes) = (&graph, &paths, retained.as_ref());
-        Ok(read(&Dump { state, details, sites, graph, paths, sizes }))
+        Ok(read(&Dump { state, details, sites, shapes, graph, paths, sizes }))
     }
 }
 
@@ -156,6 +157,12 @@ impl Dump<'_> {
     #[must_use]
     pub fn has_shapes(&self) -> bool {
         self.graph.space.has_shapes()
+    }
+
+    /// The name that this version of Ruby has for shapes of too many variables.
+    #[must_use]
+    pub fn name_of_complex_shapes(&self) -> &'static str {
+        self.graph.space.interpreter.name_of_complex_shapes()
     }
 
     /// The state of the process when it was read.
@@ -184,13 +191,19 @@ impl Dump<'_> {
         Ok(())
     }
 
+    /// The shapes (from 3.2 on).
+    #[must_use]
+    pub fn shapes(&self) -> &Shapes {
+        self.shapes
+    }
+
     /// Calls `each` with each live object, in the order of their slots.
     pub fn objects<E>(
         &self,
         mut each: impl FnMut(&DumpedObject<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let space = self.graph.space;
-        let resident = self.bytes_of_blocks();
+        let (resident, absent) = self.bytes_of_blocks();
         let real_classes = self.real_classes();
         let mut finder = ObjectReferences::new(self.graph, self.paths);
         let (mut slots, mut references, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
@@ -209,6 +222,9 @@ impl Dump<'_> {
             let slot_bytes = space.slot_bytes(slot);
             let number = self.graph.slot(slot);
             let root = self.paths.root(number);
+            let resident_blocks = resident.of(slot);
+            let blocks_bytes = resident_blocks + absent.get(&slot).copied().unwrap_or_default();
+            let outside = self.outside(slot, *its, &detail, blocks_bytes);
             each(&DumpedObject {
                 address,
                 kind: its.kind(),
@@ -219,12 +235,7 @@ impl Dump<'_> {
                 real_class: real_classes.get(&slot).and_then(|&class| self.class_name(class)),
                 data_type: space.data_type_of(slot).and_then(|it| it.name.as_deref()),
                 is_marked: its.state() == SlotState::Marked,
-                memsize: slot_bytes.saturating_add(self.outside(
-                    slot,
-                    *its,
-                    &detail,
-                    resident.of(slot),
-                )),
+                memsize: slot_bytes.saturating_add(outside),
                 detail: &detail,
                 references: &references,
                 blocks: &blocks,
@@ -232,7 +243,7 @@ impl Dump<'_> {
                 owner: self.graph.object_name(slot),
                 root: root.map(|root| self.graph.root_name(root)),
                 parent: self.parent(number),
-                resident_bytes: slot_bytes + resident.of(slot),
+                resident_bytes: slot_bytes + resident_blocks,
                 retained: self.sizes.map(|sizes| self.retained(sizes, number)),
             })?;
         }
@@ -317,7 +328,7 @@ impl Dump<'_> {
         let of = |(slot, detail): (u32, Detail)| {
             let class = slots.get(slot as usize).filter(|it| {
                 // Some objects of the class Object have the name of their type.
-                !matches!(it.kind(), SlotType::ICLASS | SlotType::DATA)
+                !matches!(it.kind(), SlotType::ICLASS | SlotType::DATA | SlotType::IMEMO)
             })?;
             let its = slots.get(detail.class? as usize)?;
             (its.kind() == SlotType::CLASS).then_some((detail.class?, class.class()))
@@ -325,8 +336,8 @@ impl Dump<'_> {
         self.details.iter().filter_map(of).collect()
     }
 
-    /// The bytes of an object's memory outside its slot: as Ruby counts them if that is known, else the `resident` ones of its blocks.
-    fn outside(&self, slot: u32, its: Slot, detail: &Detail, resident: u64) -> u64 {
+    /// The bytes of an object's memory outside its slot: as Ruby counts them if that is known, else those of its `blocks`.
+    fn outside(&self, slot: u32, its: Slot, detail: &Detail, blocks: u64) -> u64 {
         const METHOD_BYTES: u64 = 8;
         if let Some(bytes) = detail.outside {
             return bytes;
@@ -334,17 +345,23 @@ impl Dump<'_> {
         match (its.kind(), self.imemo(its)) {
             (SlotType::DATA, _) => match self.graph.space.data_type_of(slot) {
                 Some(data_type) if !data_type.has_memsize => 0,
-                _ => resident,
+                _ => blocks,
             },
             // A pointer to its definition.
             (SlotType::IMEMO, Some(ImemoType::Ment)) => METHOD_BYTES,
             (
                 SlotType::IMEMO,
-                Some(ImemoType::Iseq | ImemoType::Env | ImemoType::Tmpbuf | ImemoType::Ast),
-            ) => resident,
+                Some(
+                    ImemoType::Iseq
+                    | ImemoType::Tmpbuf
+                    | ImemoType::Ast
+                    | ImemoType::Cdhash
+                    | ImemoType::Subclasses,
+                ),
+            ) => blocks,
             // Their tables are those of a module.
             (SlotType::IMEMO | SlotType::ICLASS, _) => 0,
-            _ => resident,
+            _ => blocks,
         }
     }
 
@@ -375,14 +392,21 @@ impl Dump<'_> {
         }
     }
 
-    /// The resident bytes of the blocks of each object.
-    fn bytes_of_blocks(&self) -> BytesOfBlocks {
-        let mut bytes = BytesOfBlocks::default();
-        bytes.small.resize(self.graph.space.slots.len(), 0);
-        self.graph
-            .bytes_of_blocks(self.paths, |_| true)
-            .for_each(|(slot, its)| bytes.add(slot, its));
-        bytes
+    /// The resident bytes of the blocks of each object, and the bytes of large blocks that are not resident.
+    fn bytes_of_blocks(&self) -> (BytesOfBlocks, HashMap<u32, u64>) {
+        let (graph, heap) = (self.graph, self.graph.heap);
+        let (mut bytes, mut absent) = (BytesOfBlocks::default(), HashMap::new());
+        bytes.small.resize(graph.space.slots.len(), 0);
+        graph.space.transient.iter().for_each(|&(slot, its)| bytes.add(slot, its.into()));
+        for (slot, block) in graph.own_blocks(self.paths, |_| true) {
+            let resident = graph.block_bytes(block);
+            bytes.add(slot, resident);
+            let all = heap.block(block as usize).map_or(0, |it| it.bytes());
+            if all > resident {
+                *absent.entry(slot).or_default() += all - resident;
+            }
+        }
+        (bytes, absent)
     }
 }
 

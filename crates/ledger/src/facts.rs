@@ -7,6 +7,7 @@ use image::{Image, SparseRows};
 use linux::{Address, both};
 use ruby::{
     AllocationSites, CodePaths, Collector, Depth, Details, NamedRoot, ObjectSpace, References,
+    Shapes,
 };
 
 use crate::Finding;
@@ -47,8 +48,8 @@ pub struct Facts {
     pub(crate) code_paths: Option<CodePaths>,
     /// The methods of threads, and the code of Procs and Methods; empty if owners are not wanted, or they could not be read.
     pub(crate) object_code: ObjectCode,
-    /// The fields of objects and the lines that allocated them; `None` unless they are wanted.
-    pub(crate) details: Option<(Details, AllocationSites)>,
+    /// The fields of objects, the lines that allocated them, and shapes; `None` unless they are wanted.
+    pub(crate) details: Option<(Details, AllocationSites, Shapes)>,
     /// Findings on the allocator, pointers, named roots and the files of bytecode.
     pub(crate) findings: Vec<Finding>,
 }
@@ -94,7 +95,8 @@ impl Facts {
                         ReadDepth::Objects | ReadDepth::Values => {
                             let values = read == ReadDepth::Values;
                             let sites = ruby::allocation_sites(image, space, modules);
-                            facts.details = Some((ruby::details(image, space, values), sites));
+                            let details = ruby::details(image, space, values);
+                            facts.details = Some((details, sites, ruby::shapes(image, space)));
                         }
                         _ => graph.read_waste(image, heap, space, read),
                     }

@@ -16,6 +16,7 @@ pub(crate) mod named_root;
 pub(crate) mod packed_addresses;
 pub(crate) mod ractor;
 pub(crate) mod references;
+pub(crate) mod shapes;
 pub(crate) mod slot;
 pub(crate) mod slot_index;
 pub(crate) mod vm_stack;

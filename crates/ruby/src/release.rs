@@ -56,6 +56,17 @@ impl Interpreter {
         if self.is_at_least(4, 1) { TableLayout::BinsBehindEntries } else { TableLayout::OwnBins }
     }
 
+    /// Literals warn before they are changed (string.h, from 3.4).
+    pub(crate) fn has_chilled_strings(&self) -> bool {
+        self.is_at_least(3, 4)
+    }
+
+    /// The name that `ObjectSpace.dump_all` has for a shape whose objects have their variables in a table.
+    #[must_use]
+    pub fn name_of_complex_shapes(&self) -> &'static str {
+        if self.is_at_least(4, 1) { "complex_shape" } else { "too_complex_shape" }
+    }
+
     /// Shapes are in a list, instead of a tree with pointers (shape.c, from 4.0).
     pub(crate) fn has_shape_list(&self) -> bool {
         self.is_at_least(4, 0)

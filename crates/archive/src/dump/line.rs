@@ -73,6 +73,14 @@ impl<'a> Line<'a> {
         self.decimal(number);
     }
 
+    pub(super) fn signed(&mut self, key: &str, number: i32) {
+        self.key(key);
+        if number < 0 {
+            self.bytes.push(b'-');
+        }
+        self.decimal(number.unsigned_abs().into());
+    }
+
     pub(super) fn text(&mut self, key: &str, text: &str) {
         self.key(key);
         self.string(text);
@@ -167,6 +175,7 @@ mod tests {
             line.flag("absent", false);
             line.text("text", text);
             line.number("least", 0);
+            line.signed("closed", -1);
             line.object("inner", |line| line.number("most", u64::MAX));
             line.object("empty", |_| ());
             line.addresses("addresses", &[Address(0), Address(0x7f00_1234_5678)]);
@@ -176,7 +185,7 @@ mod tests {
             assert!(!written.trim_end().contains(linux::is_control), "{written:?}");
             let json: serde_json::Value = serde_json::from_str(written).unwrap();
             let expected = serde_json::json!({
-                "text": text, "least": 0, "inner": { "most": u64::MAX }, "empty": {},
+                "text": text, "least": 0, "closed": -1, "inner": { "most": u64::MAX }, "empty": {},
                 "addresses": ["0x0", "0x7f0012345678"], "flag": true,
             });
             assert_eq!(json, expected);

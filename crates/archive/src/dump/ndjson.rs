@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use ledger::{Dump, DumpedObject};
 use linux::Address;
-use ruby::{Detail, Fact, SlotType};
+use ruby::{Detail, Fact, ListedShape, SlotType};
 
 use super::line::Line;
 
@@ -30,20 +30,45 @@ pub fn write_lines(dump: &Dump<'_>, out: &mut dyn Write) -> io::Result<Counts> {
         line.addresses("references", references);
         line.end()
     })?;
+    for (number, shape) in (0..).zip(dump.shapes().iter()) {
+        line.begin();
+        write_shape(&mut line, number, &shape);
+        line.end()?;
+    }
     let mut counts = Counts::default();
-    let has_shapes = dump.has_shapes();
+    let style =
+        Style { has_shapes: dump.has_shapes(), complex_shape: dump.name_of_complex_shapes() };
     dump.objects(|object| {
         counts.objects += 1;
         counts.references += object.references.len() as u64;
         line.begin();
-        write_object(&mut line, object, has_shapes);
+        write_object(&mut line, object, style);
         line.end()
     })?;
     line.finish()?;
     Ok(counts)
 }
 
-fn write_object(line: &mut Line<'_>, object: &DumpedObject<'_>, has_shapes: bool) {
+fn write_shape(line: &mut Line<'_>, number: u64, shape: &ListedShape<'_>) {
+    line.address("address", shape.address);
+    line.text("type", "SHAPE");
+    line.number("id", number);
+    shape.parent.iter().for_each(|it| line.number("parent_id", (*it).into()));
+    line.number("depth", shape.depth.into());
+    shape.kind.iter().for_each(|kind| line.text("shape_type", kind));
+    shape.name.iter().for_each(|name| line.text("edge_name", name));
+    line.number("edges", shape.edges.into());
+    line.number("memsize", shape.bytes);
+}
+
+/// What differs between the versions of Ruby.
+#[derive(Clone, Copy)]
+struct Style {
+    has_shapes: bool,
+    complex_shape: &'static str,
+}
+
+fn write_object(line: &mut Line<'_>, object: &DumpedObject<'_>, style: Style) {
     let DumpedObject { kind, detail, .. } = object;
     line.address("address", object.address);
     line.text("type", type_name(*kind));
@@ -52,7 +77,7 @@ fn write_object(line: &mut Line<'_>, object: &DumpedObject<'_>, has_shapes: bool
     }
     detail.shape.iter().for_each(|shape| line.number("shape_id", (*shape).into()));
     // Without shapes, all slots have one size, which dump_all does not print.
-    if has_shapes {
+    if style.has_shapes {
         line.number("slot_size", object.slot_bytes);
     }
     let address = |line: &mut Line<'_>, key, address: Option<Address>| {
@@ -78,7 +103,7 @@ fn write_object(line: &mut Line<'_>, object: &DumpedObject<'_>, has_shapes: bool
             detail.count.iter().for_each(|length| line.number("length", *length));
             line.flag("shared", detail.is(Fact::Shared) && detail.count > Some(0));
             // Up to 3.1, empty arrays are not called embedded.
-            let is_empty = !has_shapes && detail.count == Some(0);
+            let is_empty = !style.has_shapes && detail.count == Some(0);
             line.flag("embedded", detail.is(Fact::Embedded) && !is_empty);
         }
         SlotType::CLASS | SlotType::MODULE | SlotType::ICLASS => {
@@ -99,8 +124,9 @@ fn write_object(line: &mut Line<'_>, object: &DumpedObject<'_>, has_shapes: bool
         SlotType::OBJECT => {
             line.flag("embedded", detail.is(Fact::Embedded));
             detail.count.iter().for_each(|count| line.number("ivars", *count));
+            line.flag(style.complex_shape, detail.is(Fact::TooComplex));
         }
-        SlotType::FILE => detail.count.iter().for_each(|number| line.number("fd", *number)),
+        SlotType::FILE => detail.count.iter().for_each(|it| line.signed("fd", *it as u32 as i32)),
         _ => {}
     }
     if !object.references.is_empty() {
@@ -125,10 +151,10 @@ fn write_object(line: &mut Line<'_>, object: &DumpedObject<'_>, has_shapes: bool
     line.object("rbloat", |line| write_own(line, object));
 }
 
-/// The fields that `dump_all` does not have.
+/// The fields that `dump_all` does not have. No key is one of its own: harb takes a `root` for the address of the object.
 fn write_own(line: &mut Line<'_>, object: &DumpedObject<'_>) {
     line.text("owner", object.owner);
-    object.root.iter().for_each(|root| line.text("root", root));
+    object.root.iter().for_each(|root| line.text("retaining_root", root));
     object.parent.iter().for_each(|parent| line.address("parent", *parent));
     line.number("resident_bytes", object.resident_bytes);
     if let Some(retained) = object.retained {

@@ -26,7 +26,7 @@ const PORTIONS: usize = 8;
 const FROZEN: u64 = 1 << 11;
 /// `RUBY_FL_SHAREABLE` (from 3.0 on).
 const SHAREABLE: u64 = 1 << 8;
-/// `STR_CHILLED`: a literal, or the string of a symbol (from 3.4 on). Until 3.1 the bits have a length.
+/// `STR_CHILLED`: a literal, or the string of a symbol (from 3.4 on). Before, the bits mean something else.
 const CHILLED: u64 = 3 << 14;
 /// `RHASH_PROC_DEFAULT`, and `RHASH_TRANSIENT_FLAG` (up to 3.2).
 const HASH_HAS_PROC: u64 = 1 << 14;
@@ -40,8 +40,6 @@ const IS_FSTRING: u64 = 1 << 29;
 const IS_CONSTANT: u64 = 1 << 30;
 /// `ENC_CODERANGE_7BIT` and `ENC_CODERANGE_VALID`; both stand for broken text.
 const CODE_RANGE_SHIFT: u32 = 20;
-/// The number of a closed IO, -1.
-const CLOSED: u64 = 0xffff_ffff;
 /// The transient heap has the elements of an array, or the members of a struct (up to 3.2).
 const IS_TRANSIENT: u64 = 1 << 25;
 const STRUCT_IS_TRANSIENT: u64 = 1 << 15;
@@ -126,9 +124,9 @@ impl DetailsReader<'_> {
                 detail.outside =
                     Some(if is_embedded { 0 } else { head.word(2).saturating_mul(DIGIT_BYTES) });
             }
-            SlotType::MODULE => detail.text = self.class_name(&head),
-            SlotType::CLASS | SlotType::ICLASS => {
-                detail.text = self.class_name(&head).filter(|_| head.kind == SlotType::CLASS);
+            SlotType::IMEMO => detail.outside = self.outside_of_internal(&head),
+            SlotType::CLASS | SlotType::MODULE | SlotType::ICLASS => {
+                detail.text = self.class_name(&head).filter(|_| head.kind != SlotType::ICLASS);
                 if let Some(layout) = space.class_layout {
                     let superclass = layout.superclass_of(|it| head.word(it));
                     detail.related = superclass.and_then(|at| space.slot_at(at));
@@ -161,10 +159,11 @@ impl DetailsReader<'_> {
             return;
         };
         let is_shared = matches!(home, TextHome::Shared(_));
+        let can_be_chilled = self.bodies.space.interpreter.has_chilled_strings();
         detail.set(Fact::Embedded, flags & STRING_NOT_EMBEDDED == 0);
         detail.set(Fact::Shared, is_shared);
         detail.set(Fact::Fstring, flags & IS_FSTRING != 0);
-        detail.set(Fact::Chilled, self.bodies.space.has_shapes() && flags & CHILLED != 0);
+        detail.set(Fact::Chilled, can_be_chilled && flags & CHILLED != 0);
         detail.encoding = Some(encoding);
         detail.code_range = (flags >> CODE_RANGE_SHIFT & 3) as u8;
         detail.count = Some(bytes);
@@ -261,6 +260,16 @@ impl DetailsReader<'_> {
             return;
         };
         let Some((room, used)) = self.bodies.variables(head) else {
+            if let Some(table) = self.bodies.table_of_variables(head) {
+                // In 3.3 and 3.4 its flags still say so.
+                let is_embedded = tree.home == ShapeHome::Tree && flags & OBJECT_EMBEDDED != 0;
+                detail.set(Fact::Embedded, is_embedded);
+                detail.set(Fact::TooComplex, true);
+                detail.count = Some(table.count);
+                let bytes = table.bytes().saturating_add(self.bodies.layout.bytes());
+                detail.outside = Some(if tree.home == ShapeHome::Short { 0 } else { bytes });
+                return;
+            }
             // In an internal object.
             let variables = self.bodies.shape(tree, flags);
             detail.count = variables.map(|[used, _]| used);
@@ -271,6 +280,21 @@ impl DetailsReader<'_> {
         detail.set(Fact::Embedded, is_embedded);
         detail.count = Some(used);
         detail.outside = Some(if is_embedded { 0 } else { room.bytes() });
+    }
+
+    /// The memory of an internal object, as Ruby counts it; `None` if that is unknown.
+    fn outside_of_internal(&mut self, head: &Head) -> Option<u64> {
+        const ENV_SIZE: usize = 4;
+        let space = self.bodies.space;
+        let slot = space.slots.get(head.slot as usize)?;
+        match space.classes.get(slot.class() as usize)?.kind {
+            // `rb_env_t`
+            ClassKind::Imemo(ImemoType::Env) => Some(8 * u64::from(head.word(ENV_SIZE) as u32)),
+            ClassKind::Imemo(ImemoType::Fields) => {
+                Some(self.bodies.table_of_variables(head).map_or(0, |it| it.bytes()))
+            }
+            _ => None,
+        }
     }
 
     fn outside_of_struct(&self, head: &Head) -> u64 {
@@ -285,13 +309,13 @@ impl DetailsReader<'_> {
         }
     }
 
-    /// The number of the file that an IO has open: in 2.7 the second word of its `rb_io_t`, and the third one later, which begins with
+    /// The number of the file that an IO has open, 32 bits with a sign: in 2.7 the second word of its `rb_io_t`, and the third one later, which begins with
     /// a reference to the IO.
     fn descriptor(&self, head: &Head) -> Option<u64> {
         let mut bytes = [0; 24];
         self.bodies.image.read_exact(Address(head.word(2)), &mut bytes).ok()?;
         let at = if word(&bytes, 0) == head.at.0 { 16 } else { 8 };
-        Some(word(&bytes, at) & 0xffff_ffff).filter(|number| *number != CLOSED)
+        Some(word(&bytes, at) & 0xffff_ffff)
     }
 }
 

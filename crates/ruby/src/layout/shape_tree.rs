@@ -24,6 +24,15 @@ const SHAPE_OBJ_TOO_COMPLEX_IN_VM: u8 = 6;
 const SHAPE_OBJ_TOO_COMPLEX: u8 = 4;
 /// `INVALID_SHAPE_ID`, the parent of the root (up to 4.0; later on, all bits of a place in the list).
 const INVALID_SHAPE_ID: u32 = u32::MAX;
+/// The most shapes of a process (`SHAPE_BUFFER_SIZE`).
+pub(crate) const MAX_SHAPES: u32 = 1 << 19;
+/// The type of the shape for objects of too many shapes (up to 3.4).
+pub(crate) const KIND_OF_COMPLEX: &str = "OBJ_TOO_COMPLEX";
+/// The types of shapes (`enum shape_type` of 3.2, 3.3, and 4.0), as `ObjectSpace.dump_all` names them.
+const KINDS_IN_VM: [&str; 7] =
+    ["ROOT", "IVAR", "FROZEN", "CAPACITY_CHANGE", "INITIAL_CAPACITY", "T_OBJECT", KIND_OF_COMPLEX];
+const KINDS_IN_TREE: [&str; 5] = ["ROOT", "IVAR", "FROZEN", "T_OBJECT", KIND_OF_COMPLEX];
+const KINDS: [&str; 3] = ["ROOT", "IVAR", "OBJ_ID"];
 /// More shapes than there are between any shape and the root.
 const MAX_DEPTH: usize = 4096;
 
@@ -66,6 +75,17 @@ struct Shape {
     capacity: u32,
     kind: u8,
     parent: u32,
+}
+
+/// A shape of the list.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ShapeInList {
+    pub(crate) is_root: bool,
+    pub(crate) kind: Option<&'static str>,
+    /// The number of the shape to which it adds something.
+    pub(crate) parent: Option<u32>,
+    /// The ID of the variable that it adds.
+    pub(crate) variable: Option<u64>,
 }
 
 impl ShapeHome {
@@ -121,7 +141,7 @@ impl ShapeTree {
 
     /// The list to which the first of these words points, if the others are the most variables of a slot, and the name of an
     /// object's number.
-    fn short_list(image: &Image<'_>, [list, most, name]: [u64; 3]) -> Option<Self> {
+    pub(crate) fn short_list(image: &Image<'_>, [list, most, name]: [u64; 3]) -> Option<Self> {
         let found = Self { list: Address(list), home: ShapeHome::Short };
         let is_root = |it: Shape| {
             it.name == 0 && it.variables == 0 && it.kind == 0 && it.parent == OFFSET_MASK
@@ -175,6 +195,33 @@ impl ShapeTree {
             ShapeHome::Variable | ShapeHome::Short => upper & OFFSET_MASK,
             ShapeHome::Vm | ShapeHome::Tree => upper,
         }
+    }
+
+    /// The address of the first shape.
+    pub(crate) fn start(self) -> Address {
+        self.list
+    }
+
+    /// The bytes of a shape.
+    pub(crate) fn shape_bytes(self) -> u64 {
+        self.home.shape_bytes()
+    }
+
+    /// The shape with this number; behind the last one there are zeros.
+    pub(crate) fn listed(self, image: &Image<'_>, number: u32) -> Option<ShapeInList> {
+        let shape = self.shape(image, number)?;
+        let none = if self.home == ShapeHome::Short { OFFSET_MASK } else { INVALID_SHAPE_ID };
+        let kinds = match self.home {
+            ShapeHome::Vm => &KINDS_IN_VM[..],
+            ShapeHome::Tree => &KINDS_IN_TREE,
+            ShapeHome::Variable | ShapeHome::Short => &KINDS,
+        };
+        Some(ShapeInList {
+            is_root: shape.kind == 0,
+            kind: kinds.get(usize::from(shape.kind)).copied(),
+            parent: Some(shape.parent).filter(|it| *it != none),
+            variable: (shape.kind == SHAPE_IVAR).then_some(shape.name),
+        })
     }
 
     fn shape(self, image: &Image<'_>, number: u32) -> Option<Shape> {

@@ -25,6 +25,8 @@ pub enum Fact {
     Shareable = 16,
     /// It is a string that will be frozen: changing it warns.
     Chilled = 17,
+    /// Its variables are in a table, since its class has objects of too many shapes.
+    TooComplex = 18,
 }
 
 /// What is known of an object besides its type, its class and its references.
@@ -35,8 +37,8 @@ pub struct Detail {
     pub class: Option<u32>,
     /// The slot of the superclass of a class, which may be an included module, or of a hash's Proc for missing keys.
     pub related: Option<u32>,
-    /// The bytes of a string, the elements of an array, the entries of a hash, the variables of an object, or the number of an open
-    /// file.
+    /// The bytes of a string, the elements of an array, the entries of a hash, the variables of an object, or the number of an
+    /// IO's file: 32 bits with a sign, -1 if it is closed.
     pub count: Option<u64>,
     /// The bytes of its memory outside the slot, as Ruby counts them; `None` if that is unknown.
     pub outside: Option<u64>,
@@ -65,7 +67,7 @@ pub(crate) struct DetailsPart {
 }
 
 /// The facts of a packed detail, and the bits for the parts that follow. Those of few objects come last: the lowest 14 take two bytes.
-const FACTS: u64 = 0x3_80ff;
+const FACTS: u64 = 0x7_80ff;
 const HAS_CLASS: u64 = 1 << 8;
 const HAS_RELATED: u64 = 1 << 9;
 const HAS_COUNT: u64 = 1 << 10;

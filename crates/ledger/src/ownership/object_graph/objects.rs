@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use ruby::{ClassKind, RootKind};
+use ruby::{ClassKind, RootKind, SlotType};
 
 use crate::ownership::bits::Bits;
 use crate::ownership::root_memory::Root;
@@ -72,7 +72,9 @@ impl<'a> ObjectReferences<'a> {
             });
             slots.extend(constants);
         }
-        self.follow(slots);
+        // Up to 3.1 plain objects refer to the names of their class's variables, too, which only the class marks.
+        let has_names = graph.kind(slot) == Some(SlotType::OBJECT) && !graph.space.has_shapes();
+        self.follow(!has_names, slots);
         self.finish(slots);
     }
 
@@ -92,7 +94,7 @@ impl<'a> ObjectReferences<'a> {
             if let Node::Memory(root) = node {
                 self.add_named(root, slots);
             }
-            self.follow(slots);
+            self.follow(true, slots);
         }
         // Their words, and not what is behind memory: threads and fibers have that.
         let pointers = self.graph.pointers;
@@ -176,10 +178,11 @@ impl<'a> ObjectReferences<'a> {
         true
     }
 
-    fn follow(&mut self, slots: &mut Vec<u32>) {
+    /// Adds what the waiting memory refers to and, if it is wanted, the memory behind it.
+    fn follow(&mut self, further: bool, slots: &mut Vec<u32>) {
         while let Some(node) = self.waiting.pop() {
             let graph = self.graph;
-            graph.of_node(Node::Memory(node), |to, level| self.add(to, level, true, slots));
+            graph.of_node(Node::Memory(node), |to, level| self.add(to, level, further, slots));
             self.add_named(node, slots);
         }
     }
