@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ahash::RandomState;
 use image::{Memory, Window};
 use linux::{Address, each, length};
 use ruby::{BodyReader, ClassKind, Content, ObjectSpace, SlotType, TextHome};
@@ -12,7 +13,6 @@ use ruby::{BodyReader, ClassKind, Content, ObjectSpace, SlotType, TextHome};
 use crate::ownership::bits::Bits;
 use crate::pages::pages_of;
 
-use super::keyed_hash::KeyedState;
 use super::subject::Subject;
 
 /// The bytes of strings that are read at a time.
@@ -184,7 +184,7 @@ impl Contents {
             sliced.extend(part.sliced);
         }
         let space = subject.space;
-        let state = KeyedState::new();
+        let state = RandomState::new();
         // By slot; 0 for objects without a hash, which are like no others.
         let mut hashes = vec![0; space.slots.len()];
         let left_out = hash_texts(subject, &state, &texts, &mut hashes);
@@ -257,7 +257,7 @@ fn type_of(space: &ObjectSpace, slot: u32) -> (u32, u8) {
 /// Finds the hash of each string that may be a copy of another one. Returns the number of strings that were not read.
 fn hash_texts(
     subject: &Subject<'_>,
-    state: &KeyedState,
+    state: &RandomState,
     texts: &[Vec<Text>],
     hashes: &mut [u64],
 ) -> u64 {
@@ -320,7 +320,7 @@ fn hash_texts(
 /// The hash of a string's text; `None` if a part of it cannot be read.
 fn hash_of(
     window: &mut Window<'_>,
-    state: &KeyedState,
+    state: &RandomState,
     key: impl Hash,
     text: &Text,
 ) -> Option<u64> {
@@ -362,7 +362,7 @@ struct HashedValues {
 /// Hashes these objects. What they contain counts by its hash or, without one, by its address.
 fn hash_values(
     subject: &Subject<'_>,
-    state: &KeyedState,
+    state: &RandomState,
     values: &[Values],
     hashes: &[u64],
     are_compared: &Bits,

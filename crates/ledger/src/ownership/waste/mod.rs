@@ -3,7 +3,6 @@
 
 mod accounts;
 mod contents;
-mod keyed_hash;
 mod rooms;
 mod spare;
 mod subject;
