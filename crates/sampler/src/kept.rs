@@ -18,7 +18,7 @@ use linux::page_faults::now;
 use linux::{Address, Clocks, Error, proc};
 use ruby::{CollectionCounts, Frame, RunningStacks, TickProgram};
 
-use crate::kept::followed::{Followed, Majors, Verdict};
+use crate::kept::followed::{Followed, Majors, Verdict, survived_when_new};
 use crate::kept::looks::Looks;
 pub use crate::kept::program::{KeptProgram, KeptSearch, NotShown};
 use crate::kept::rate::Rate;
@@ -277,9 +277,8 @@ impl KeptSampler {
         let Some((counts, contents)) = self.looks.at(&self.image, &slots) else { return };
         self.majors.add(counts);
         let may_be_marking = || self.majors.may_be_latest(tick.collections);
-        if tick.is_marking.unwrap_or_else(may_be_marking) {
-            return;
-        }
+        let is_marking = tick.is_marking.unwrap_or_else(may_be_marking);
+        let survived = survived_when_new(tick.collections, is_marking);
         ruby::credit_callers(&mut sightings, |index| contents[index].is_some_and(|it| it.age == 0));
         let mut begun = Vec::new();
         for (sighting, contents) in sightings.into_iter().zip(contents) {
@@ -289,7 +288,7 @@ impl KeptSampler {
             let is_known = known.is_some_and(|known| {
                 !known.is_old() && known.look(counts.all, None, contents) == Verdict::Same
             });
-            let followed = Followed::begin(sighting.slot, tick.collections, counts.all, contents);
+            let followed = Followed::begin(sighting.slot, survived, counts.all, contents);
             begun.extend(followed.filter(|_| !is_known).map(|it| (it, sighting.frame)));
         }
         if begun.is_empty() {
