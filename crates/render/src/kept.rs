@@ -125,9 +125,9 @@ pub(crate) fn write_result(kept: &Kept, out: &mut String, width: usize) -> std::
     if !kept.growing.is_empty() {
         writeln!(out, "\n{BOLD}ROOTS THAT RETAIN MORE, WITHOUT A NAMED LINE{BOLD:#}")?;
         for growth in &kept.growing {
-            let watch = match growth.samples {
-                0 => String::new(),
-                samples => format!(" ({})", few_samples(kept, samples)),
+            let watch = match kept.unknown {
+                Some(_) => String::new(),
+                None => format!(" ({})", few_samples(kept, growth.samples)),
             };
             let text = format!("{}: {}{watch}", more(growth), growth.path);
             write_wrapped(out, " · ", &text, width)?;
@@ -226,7 +226,11 @@ fn facts(kept: &Kept) -> Vec<String> {
     facts.extend(lost(kept.ambiguous));
     facts.extend(native(kept));
     if named(kept).next().is_some() {
-        facts.push("a line is the first at which its method had such an object: it was made there, or shortly before".into());
+        facts.push(
+            "a line is the first at which its method had such an object: it was made there, or shortly before. Samples follow the time for which \
+             code has an object in its hands, so a line that makes a quarter of the objects may have none"
+                .into(),
+        );
     } else {
         facts.extend(object_memory(kept));
         facts.push(format!(
@@ -323,9 +327,14 @@ fn object_memory(kept: &Kept) -> Option<String> {
     })
 }
 
-/// "4 of 10 samples; watch for about 5 min (--for 5m)".
+/// "4 of 10 samples; watch for about 5 min (--for 5m)", and how long to watch if there was none.
 fn few_samples(kept: &Kept, samples: u64) -> String {
     let minutes = minutes_for_a_line(kept.elapsed_ms / 1e3, samples);
+    if samples == 0 {
+        return format!(
+            "no sample: code has these objects in its hands for too short a time, or C code makes them; watch for {minutes} min or longer (--for {minutes}m)"
+        );
+    }
     format!("{samples} of {MIN_SAMPLES} samples; watch for about {minutes} min (--for {minutes}m)")
 }
 
@@ -508,5 +517,11 @@ mod tests {
         let text = super::kept(&kept(4, Vec::new()), 400);
         let line = format!(" · {more}: Bus::SUBS → Array → Proc (bus.rb:3) (4 of 10 samples; ");
         assert!(text.contains(&line), "{text}");
+        // The growth was reported without a word on why it has no line.
+        let mut without = kept(0, Vec::new());
+        without.growing[0].samples = 0;
+        let text = super::kept(&without, 400);
+        let line = "(bus.rb:3) (no sample: code has these objects in its hands for too short a time, or C code makes them; watch for 10 min or longer";
+        assert!(text.contains(line), "{text}");
     }
 }
