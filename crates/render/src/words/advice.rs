@@ -284,16 +284,16 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             )
         }
         Action::FindNativeLeak => (
-            "Find the code that allocates this memory and does not free it: nothing points to it any more. While the memory \
-             grows, `rbloat who` names the method in C and the line that calls it. If the method is one of Ruby's own, upgrade \
-             Ruby; otherwise upgrade the extension, or fix it."
+            "Find the code that allocates this memory and does not free it: nothing points to it any more. While RSS grows with \
+             it, `rbloat who` names the method in C and the line that calls it; `rbloat diff` states if RSS does not. If the method is one \
+             of Ruby's own, upgrade Ruby; otherwise upgrade the extension, or fix it."
                 .into(),
             format!("rbloat who {process}"),
             "less than 1 % of a processor while it watches. A restart frees the memory for some time.",
         ),
         Action::FindNativeUse => (
             format!(
-                "Find the code that fills this memory: {} hold it, not Ruby objects, so the GC cannot free it. While it grows, \
+                "Find the code that fills this memory: {} hold it, not Ruby objects, so the GC cannot free it. While RSS grows with it, \
                  `rbloat who` names the line that calls the library. {}",
                 match native_holder(report) {
                     NativeHolder::Library(name) => format!("variables of {name}"),
