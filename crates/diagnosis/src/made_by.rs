@@ -28,6 +28,9 @@ const WITHOUT_OWNER: [Cause; 5] = [
     Cause::Unknown,
 ];
 
+/// The kind of the owner of memory to which nothing points.
+const NOBODY: &str = "none";
+
 /// A part of a process's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Part {
@@ -35,6 +38,9 @@ enum Part {
     /// The memory of the owner with this index.
     Owner(u32),
 }
+
+/// The bytes of each part by their code. A part without code is one of whose code nothing can be said.
+type Sums = HashMap<Part, HashMap<u32, f64>>;
 
 /// A page that was touched during the observation, and the bytes that it stands for.
 struct Touch {
@@ -59,12 +65,14 @@ pub fn made_by(snapshot: &Snapshot, who: &Who) -> Vec<MadeBy> {
     let Snapshot { report, memory_map } = snapshot;
     let makers = Makers::new(who);
     let touches = touches(report, who, &makers);
-    let mut sums: HashMap<Part, HashMap<u32, f64>> = HashMap::new();
+    let nobody = report.owners.iter().flatten().position(|owner| owner.kind == NOBODY);
+    let nobody = nobody.and_then(|index| u32::try_from(index).ok());
+    let mut sums = Sums::new();
     for area in &memory_map.areas {
         let start = touches.partition_point(|it| it.page < area.range.start);
         let end = touches.partition_point(|it| it.page < area.range.end);
         if let Some(own) = touches.get(start..end).filter(|own| !own.is_empty()) {
-            add_area(memory_map, area, own, &mut sums);
+            add_area(memory_map, area, own, nobody, &mut sums);
         }
     }
     let mut rows = Vec::new();
@@ -148,13 +156,17 @@ fn touches(report: &Report, who: &Who, makers: &Makers) -> Vec<Touch> {
     touches
 }
 
-/// Adds the bytes of touched pages to the parts that they belong to now.
+/// Adds the bytes of touched pages to the parts that they belong to now. A page of `nobody` may have been other code's before its blocks were
+/// made, who would be blamed for a leak; only a block with a mapping of its own is as old as its pages.
 fn add_area(
     memory_map: &MemoryMap,
     area: &Area,
     touches: &[Touch],
-    sums: &mut HashMap<Part, HashMap<u32, f64>>,
+    nobody: Option<u32>,
+    sums: &mut Sums,
 ) {
+    let may_be_reused =
+        |part| area.kind != AreaKind::Mmapped && nobody.is_some_and(|it| part == Part::Owner(it));
     let page_size = memory_map.page_size;
     let mut runs = memory_map.pages(area).peekable();
     let mut blocks = memory_map.blocks(area).peekable();
@@ -164,7 +176,10 @@ fn add_area(
         while blocks.next_if(|block| end_of(block) <= page).is_some() {}
         let Some(maker) = maker else { continue };
         let mut add = |part, share: f64| {
-            *sums.entry(part).or_default().entry(maker).or_default() += share * bytes as f64;
+            let code = sums.entry(part).or_default();
+            if !may_be_reused(part) {
+                *code.entry(maker).or_default() += share * bytes as f64;
+            }
         };
         match runs.peek().map(|run| run.1) {
             Some(PageUse::Unreturned) => add(Part::WithoutOwner(Cause::MallocUnreturned), 1.0),
@@ -224,7 +239,13 @@ fn row(
     code.sort_by(|a, b| b.cmp(a));
     let known_bytes = code.iter().map(|maker| maker.bytes).sum();
     code.truncate(MAX_CODE);
-    (known_bytes > 0).then_some(MadeBy { cause, owner, bytes, known_bytes, code })
+    (known_bytes > 0 || sums.is_empty()).then_some(MadeBy {
+        cause,
+        owner,
+        bytes,
+        known_bytes,
+        code,
+    })
 }
 
 /// The code of each stack.
@@ -319,7 +340,7 @@ mod tests {
             touch(0x13000, Some(7)),
         ];
         let mut sums = HashMap::new();
-        add_area(&memory_map, &area, &touches, &mut sums);
+        add_area(&memory_map, &area, &touches, None, &mut sums);
         let sum = |part, maker| sums.get(&part).and_then(|it| it.get(&maker)).copied();
         assert_eq!(sum(Part::WithoutOwner(Cause::MallocFragmented), 7), Some(500.0));
         assert_eq!(sum(Part::Owner(2), 7), Some(500.0));
@@ -328,8 +349,27 @@ mod tests {
         assert_eq!(sums.values().map(HashMap::len).sum::<usize>(), 4);
         // Unknown stacks are nobody's.
         let mut sums = HashMap::new();
-        add_area(&memory_map, &area, &[touch(0x10000, None)], &mut sums);
+        add_area(&memory_map, &area, &[touch(0x10000, None)], None, &mut sums);
         assert_eq!(sums, HashMap::new());
+    }
+
+    /// "(nobody): 29.8 MiB of 29.8 MiB first touched in Render#page", whose memory had been freed before the leak took it.
+    #[test]
+    fn a_leak_in_memory_that_was_used_before_has_no_code() {
+        let (memory_map, mapped) = memory_map();
+        let arena = Area { kind: AreaKind::Arena(0), ..mapped.clone() };
+        let touch = |page, maker| Touch { page: Address(page), maker, bytes: 1000 };
+        let touches = [touch(0x10000, Some(7)), touch(0x11000, Some(8))];
+        let of_owner = |area, nobody| {
+            let mut sums = Sums::new();
+            add_area(&memory_map, area, &touches, nobody, &mut sums);
+            sums[&Part::Owner(2)].len()
+        };
+        assert_eq!([of_owner(&arena, Some(2)), of_owner(&mapped, Some(2))], [0, 2]);
+        assert_eq!([of_owner(&arena, Some(1)), of_owner(&arena, None)], [2, 2]);
+        let makers = Makers { all: vec![], of_stack: vec![] };
+        let row = row(None, Some("(nobody)".into()), 2 << 20, Some(&HashMap::new()), &makers);
+        assert_eq!(row.map(|it| (it.known_bytes, it.code)), Some((0, vec![])));
     }
 
     #[test]
@@ -339,7 +379,7 @@ mod tests {
         let touch = |page, maker| Touch { page: Address(page), maker, bytes: 1000 };
         let touches = [touch(0x10000, Some(7)), touch(0x11000, Some(8)), touch(0x13000, Some(7))];
         let mut sums = HashMap::new();
-        add_area(&memory_map, &area, &touches, &mut sums);
+        add_area(&memory_map, &area, &touches, None, &mut sums);
         let unknown = Part::WithoutOwner(Cause::Unknown);
         assert_eq!(sums, HashMap::from([(unknown, HashMap::from([(7, 1000.0), (8, 1000.0)]))]));
     }

@@ -19,7 +19,7 @@ pub struct MadeBy {
     pub bytes: u64,
     /// The part of them whose code is known.
     pub known_bytes: u64,
-    /// Up to 20 rows of code.
+    /// Up to 20 rows of code. Empty for blocks of `(nobody)` without mappings of their own: malloc may have used their memory before.
     pub code: Vec<Maker>,
 }
 

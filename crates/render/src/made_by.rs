@@ -34,6 +34,10 @@ pub(crate) fn made_lines(rows: &[MadeBy]) -> Vec<String> {
     let mut lines = Vec::new();
     for row in rows.iter().take(MAX_PARTS) {
         let part = row.owner.as_deref().or(row.cause.map(Cause::name)).unwrap_or_default();
+        if row.code.is_empty() {
+            let why = "malloc may have used this memory before, and the code that touched it first has freed it then";
+            lines.push(format!("{part}: no code of {} is named: {why}", Size(row.bytes)));
+        }
         let least = MIN_BYTES.max(row.bytes / MIN_FRACTION);
         let large = row.code.iter().filter(|code| code.bytes >= least);
         for code in large.take(MAX_CODE) {

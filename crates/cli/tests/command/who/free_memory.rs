@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use formats::{Action, Diff, MadeBy, Report};
+use formats::{Action, Advice, Diff, MadeBy, Report};
 use ledger::Cause;
 use testkit::{Browser, Target};
 
@@ -152,6 +152,55 @@ fn the_code_that_maps_memory_is_named() {
     assert_eq!((*of, code.path.as_deref()), (Cause::Unknown, Some("/srv/app/engine.rb")));
     let words = render::words::advice(step, &report).action;
     assert!(words.contains(" of memory that is neither malloc's nor Ruby's: "), "{words}");
+    assert!(target.finish());
+}
+
+/// "Change Render#page": it had touched the memory first, and freed it before a leak of small blocks took it.
+#[test]
+fn a_leak_in_memory_that_other_code_freed_is_not_blamed_on_that_code() {
+    let mut target = Target::start(
+        testkit::ruby().env("MALLOC_ARENA_MAX", "1").env_remove("LD_PRELOAD").args([
+            "--disable-gems",
+            "-e",
+            "begin; require 'fiddle'; rescue LoadError; puts 'ready {\"none\":true}'; $stdout.flush; $stdin.read; exit; end
+             class Render
+               # Some pieces stay between those that are freed.
+               def page
+                 Array.new(200_000) { |i| 'x' * (200 + i % 100) }.each_slice(2000).map(&:last)
+               end
+             end
+             MALLOC = Fiddle::Function.new(Fiddle::Handle::DEFAULT['malloc'], [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_UINTPTR_T)
+             puts 'ready {}'; $stdout.flush
+             $stdin.gets
+             $pieces = Thread.new { Render.new.page }.value
+             4.times { GC.start }
+             150_000.times { MALLOC.call(200) }
+             4.times { GC.start }
+             puts 'ready {}'; $stdout.flush
+             $stdin.read; exit!(true)",
+        ]),
+    );
+    if target.truth["none"] == true {
+        return testkit::skip("this Ruby has no fiddle");
+    }
+    let (output, _) = watch_work(&mut target);
+    let folder = tempfile::tempdir().unwrap();
+    let samples = folder.path().join("who.json").display().to_string();
+    fs::write(&samples, &output.stdout).unwrap();
+    let report = report_of(&run(target.pid(), &["--who", &samples, "--json"]));
+    assert_eq!(report.verdict.cause, Some(Cause::NativeUnreachable), "{:?}", report.verdict);
+    let rows = report.made_by.as_deref().unwrap();
+    let leak = rows.iter().find(|row| row.cause == Some(Cause::NativeUnreachable)).unwrap();
+    assert!(leak.bytes > 24 << 20 && leak.code.is_empty(), "{leak:#?}");
+    let is_change = |it: &Advice| matches!(it.action, Action::ChangeCode { .. });
+    assert!(!report.advice.iter().any(is_change), "{:?}", report.advice);
+    let text = run(target.pid(), &["--who", &samples]);
+    let text = String::from_utf8_lossy(&text.stdout);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("is named: malloc may have used this memory before"), "{text}");
+    // `who` cannot see what touches no new pages.
+    assert!(words.contains("While RSS grows with it, `rbloat who` names"), "{text}");
+    assert!(words.contains("`rbloat diff` states if RSS does not"), "{text}");
     assert!(target.finish());
 }
 
