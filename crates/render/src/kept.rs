@@ -332,7 +332,7 @@ fn few_samples(kept: &Kept, samples: u64) -> String {
     let minutes = minutes_for_a_line(kept.elapsed_ms / 1e3, samples);
     if samples == 0 {
         return format!(
-            "no sample: code has these objects in its hands for too short a time, or C code makes them; watch for {minutes} min or longer (--for {minutes}m)"
+            "no sample: code has these objects in its hands for too short a time, C code makes them, or they have no write barrier; watch for {minutes} min or longer (--for {minutes}m)"
         );
     }
     format!("{samples} of {MIN_SAMPLES} samples; watch for about {minutes} min (--for {minutes}m)")
@@ -521,7 +521,7 @@ mod tests {
         let mut without = kept(0, Vec::new());
         without.growing[0].samples = 0;
         let text = super::kept(&without, 400);
-        let line = "(bus.rb:3) (no sample: code has these objects in its hands for too short a time, or C code makes them; watch for 10 min or longer";
+        let line = "(bus.rb:3) (no sample: code has these objects in its hands for too short a time, C code makes them, or they have no write barrier; watch for 10 min or longer";
         assert!(text.contains(line), "{text}");
     }
 }

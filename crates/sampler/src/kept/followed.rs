@@ -126,9 +126,9 @@ impl Followed {
         self.age >= OLD_AGE
     }
 
-    /// Returns true if it was young at the last look, and the collection of that time had not made it older.
+    /// Returns true if the collection of the last look had not made it older, or is a major one that had not kept it.
     pub(crate) fn is_undecided(&self) -> bool {
-        !self.is_old() && self.looked > self.survived
+        self.looked > self.survived
     }
 
     /// The number of the last collection that it has survived.
@@ -179,7 +179,7 @@ impl Majors {
         (self.latest.0..=self.latest.1).contains(&number)
     }
 
-    /// Forgets those up to this collection: all old objects have survived them.
+    /// Forgets those up to this collection: it is known of all old objects that they have survived them.
     pub(crate) fn forget_until(&mut self, survived: u64) {
         self.bounds.retain(|it| it.1 > survived);
     }
