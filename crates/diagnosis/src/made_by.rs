@@ -156,8 +156,8 @@ fn touches(report: &Report, who: &Who, makers: &Makers) -> Vec<Touch> {
     touches
 }
 
-/// Adds the bytes of touched pages to the parts that they belong to now. A page of `nobody` may have been other code's before its blocks were
-/// made, who would be blamed for a leak; only a block with a mapping of its own is as old as its pages.
+/// Adds the bytes of touched pages to the parts that they belong to now. A page of `nobody` may have been other code's before its blocks
+/// were made, and that code would be blamed for a leak. Only a block with a mapping of its own is as old as its pages.
 fn add_area(
     memory_map: &MemoryMap,
     area: &Area,

@@ -227,8 +227,8 @@ fn facts(kept: &Kept) -> Vec<String> {
     facts.extend(native(kept));
     if named(kept).next().is_some() {
         facts.push(
-            "a line is the first at which its method had such an object: it was made there, or shortly before. Samples follow the time for which \
-             code has an object in its hands, so a line that makes a quarter of the objects may have none"
+            "a line is the first at which its method had such an object: it was made there, or shortly before. Samples follow the time \
+             for which code has an object in its hands, so a line that makes a quarter of the objects may have none"
                 .into(),
         );
     } else {
@@ -332,7 +332,9 @@ fn few_samples(kept: &Kept, samples: u64) -> String {
     let minutes = minutes_for_a_line(kept.elapsed_ms / 1e3, samples);
     if samples == 0 {
         return format!(
-            "no sample: code has these objects in its hands for too short a time, C code makes them, or they have no write barrier; watch for {minutes} min or longer (--for {minutes}m)"
+            "no sample: code has these objects in its hands too briefly, C code makes them, they have no write barrier, or others \
+             replace them within {}; watch for {minutes} min or longer (--for {minutes}m)",
+            seconds(kept.older_than_ms)
         );
     }
     format!("{samples} of {MIN_SAMPLES} samples; watch for about {minutes} min (--for {minutes}m)")
@@ -521,7 +523,8 @@ mod tests {
         let mut without = kept(0, Vec::new());
         without.growing[0].samples = 0;
         let text = super::kept(&without, 400);
-        let line = "(bus.rb:3) (no sample: code has these objects in its hands for too short a time, C code makes them, or they have no write barrier; watch for 10 min or longer";
+        let line = "(bus.rb:3) (no sample: code has these objects in its hands too briefly, C code makes them, they have no write \
+                    barrier, or others replace them within 0 s; watch for 10 min or longer";
         assert!(text.contains(line), "{text}");
     }
 }

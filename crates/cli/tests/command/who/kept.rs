@@ -123,25 +123,31 @@ fn assert_stacks_are_of_rows(kept: &Kept, folded: &str) {
 
 #[test]
 fn the_lines_that_keep_what_they_make_are_named() {
-    let rounds =
-        if testkit::is_nightly("the lines of what stays, for longer") { 60_000 } else { 15_000 };
+    let is_long = testkit::is_nightly("the lines of what stays, for longer");
     let folder = tempfile::tempdir().unwrap();
     let folded = folder.path().join("kept.folded");
-    let mut target = Target::scenario("kept/lines", &[]);
     let files = ["-o", folded.to_str().unwrap()];
-    let Some(kept) = watch_target(&mut target, "1000", &rounds.to_string(), &files) else { return };
-    assert_lines_are_right(&kept);
-    assert_stacks_are_of_rows(&kept, &std::fs::read_to_string(&folded).unwrap());
-    let arrays = row(&kept, "Array", "Cache::STORE");
-    for row in [row(&kept, "Event", "Tracker::SEEN"), arrays] {
-        assert_eq!(row.judgement, KeptJudgement::Named, "{kept:#?}");
+    // A machine that leaves rbloat little time has fewer samples.
+    for rounds in [if is_long { 60_000 } else { 15_000 }, 60_000, 240_000] {
+        let mut target = Target::scenario("kept/lines", &[]);
+        let kept = watch_target(&mut target, "1000", &rounds.to_string(), &files);
+        let Some(kept) = kept else { return };
+        assert_lines_are_right(&kept);
+        let (events, arrays) =
+            (row(&kept, "Event", "Tracker::SEEN"), row(&kept, "Array", "Cache::STORE"));
+        if [events, arrays].iter().any(|it| it.judgement != KeptJudgement::Named) {
+            continue;
+        }
+        assert_stacks_are_of_rows(&kept, &std::fs::read_to_string(&folded).unwrap());
+        assert_eq!(arrays.path.as_deref(), Some("Cache::STORE → Hash → Array"));
+        // Three elements are in the slot.
+        let slots = (arrays.objects_after - arrays.objects_before) * 40;
+        assert!((slots..=slots * 2).contains(&arrays.bytes), "{arrays:#?}");
+        let [hot, cold] = ["Cache#hot", "Cache#cold"].map(|method| samples(arrays, method));
+        assert!(hot > cold && cold > 0, "{arrays:#?}");
+        return;
     }
-    assert_eq!(arrays.path.as_deref(), Some("Cache::STORE → Hash → Array"));
-    // Three elements are in the slot.
-    let slots = (arrays.objects_after - arrays.objects_before) * 40;
-    assert!((slots..=slots * 2).contains(&arrays.bytes), "{arrays:#?}");
-    let [hot, cold] = ["Cache#hot", "Cache#cold"].map(|method| samples(arrays, method));
-    assert!(hot > cold && cold > 0, "{arrays:#?}");
+    panic!("too few samples of what the program keeps");
 }
 
 /// "About 77 of 80 samples of them were made in Checker#check", which was given them.
