@@ -75,19 +75,27 @@ module Owners
 
     # Returns the increase of memory in use during the block, without what Ruby needs for new heap pages.
     def growth(&block)
-      pages = -page_count
-      bytes = Malloc.growth(&block)
-      [bytes - (page_count + pages) * @bytes_of_page, 0].max
+      bytes, pages = growth_and_pages(&block)
+      [bytes - pages * @bytes_of_page, 0].max
+    end
+
+    # Ruby 2.7 frees pages in the collections before the first measurement, so they are counted after these.
+    def growth_and_pages
+      pages = 0
+      bytes = Malloc.growth do
+        pages = -page_count
+        yield
+      end
+      [bytes, pages + page_count]
     end
 
     # Measured with objects that need no malloc; in a fiber, as above.
     def bytes_of_page
       Fiber.new do
         parts = Array.new(100) { Array.new(PART) }
-        pages = -page_count
-        bytes = Malloc.growth { repeat(parts.size) { |part| parts[part].fill { Object.new } } }
+        bytes, pages = growth_and_pages { repeat(parts.size) { |part| parts[part].fill { Object.new } } }
         parts.clear
-        bytes / (page_count + pages)
+        bytes / pages
       end.resume
     end
 
