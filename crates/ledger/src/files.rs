@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use linux::{Address, Mapping, is_control};
+use linux::{Address, Backing, Mapping, is_control};
 
 use crate::Cause;
 
@@ -14,6 +14,8 @@ pub struct FileAccount {
     pub path: String,
     /// Pages that the process changed.
     pub private_bytes: u64,
+    /// The part of `private_bytes` that is in no file: variables of a library that begin as zeros (.bss).
+    pub zeroed_bytes: u64,
     /// Pages of the kernel's cache.
     pub shared_bytes: u64,
     /// The part of `shared_bytes` that is counted again, since the same page is mapped several times.
@@ -44,6 +46,7 @@ pub(crate) struct Files(HashMap<PathBuf, File>);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct File {
     private_bytes: u64,
+    zeroed_bytes: u64,
     shared_bytes: u64,
     writable_bytes: u64,
     /// The resident parts of the file, for each mapping.
@@ -73,7 +76,13 @@ impl Files {
         bytes: u64,
     ) {
         match cause {
-            Cause::FilePrivate => self.of(path).private_bytes += bytes,
+            Cause::FilePrivate => {
+                let file = self.of(path);
+                file.private_bytes += bytes;
+                if mapping.backing == Backing::Anonymous {
+                    file.zeroed_bytes += bytes;
+                }
+            }
             Cause::FileShared | Cause::FileShmem => {
                 let start = mapping.file_offset.saturating_add(range.start - mapping.range.start);
                 let file = self.of(path);
@@ -92,6 +101,7 @@ impl Files {
         for (path, more) in more.0 {
             let file = self.0.entry(path).or_default();
             file.private_bytes += more.private_bytes;
+            file.zeroed_bytes += more.zeroed_bytes;
             file.shared_bytes += more.shared_bytes;
             file.writable_bytes += more.writable_bytes;
             file.shared.extend(more.shared);
@@ -113,6 +123,7 @@ impl Files {
         let accounts = self.0.iter().map(|(path, file)| FileAccount {
             path: path.to_string_lossy().replace(is_control, " "),
             private_bytes: file.private_bytes,
+            zeroed_bytes: file.zeroed_bytes,
             shared_bytes: file.shared_bytes,
             repeated_bytes: file.shared_bytes - covered_bytes(file.shared.clone()),
             writable_bytes: file.writable_bytes,
@@ -150,7 +161,7 @@ fn most_frequent(numbers: &[u64]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linux::{Address, Backing};
+    use linux::Address;
 
     fn mapping(path: &str, file_offset: u64) -> Mapping {
         let backing = Backing::File(path.into());
@@ -166,7 +177,8 @@ mod tests {
         let start = mapping.range.start;
         let range = start.offset(pages.start * 4096)..start.offset(pages.end * 4096);
         let bytes = range.end - range.start;
-        files.book(mapping.file().unwrap(), mapping, &range, cause, bytes);
+        let path = mapping.file().unwrap_or(Path::new("/lib/libfoo.so"));
+        files.book(path, mapping, &range, cause, bytes);
     }
 
     #[test]
@@ -178,6 +190,8 @@ mod tests {
         book(&mut files, &writable, 0..1, Cause::FileShared);
         book(&mut files, &library[1], 0..2, Cause::FileShared);
         book(&mut files, &library[2], 0..1, Cause::FilePrivate);
+        let bss = Mapping::anonymous(Address(0x20_0000)..Address(0x30_0000));
+        book(&mut files, &bss, 0..2, Cause::FilePrivate);
         book(&mut files, &library[2], 0..1, Cause::MallocOverhead);
         let database = mapping("/srv/geo\u{1b}[2J.db", 0);
         for _ in 0..10 {
@@ -192,6 +206,7 @@ mod tests {
             FileAccount {
                 path: "/srv/geo [2J.db".into(),
                 private_bytes: 0,
+                zeroed_bytes: 0,
                 shared_bytes: 110 * 4096,
                 repeated_bytes: 10 * 4096,
                 writable_bytes: 0,
@@ -201,7 +216,8 @@ mod tests {
             },
             FileAccount {
                 path: "/lib/libfoo.so".into(),
-                private_bytes: 4096,
+                private_bytes: 3 * 4096,
+                zeroed_bytes: 2 * 4096,
                 shared_bytes: 3 * 4096,
                 repeated_bytes: 0,
                 writable_bytes: 4096,

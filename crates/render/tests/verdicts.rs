@@ -643,3 +643,18 @@ fn shared_memory_without_a_file_is_no_file() {
     assert!(evidence.contains("the largest is /dev/shm/metrics (deleted): 90.0 MiB"), "{evidence}");
     assert!(step.contains("The largest file is /dev/shm/metrics"), "{step}");
 }
+
+/// "Pages of mapped files, most of them changed": they were in no file.
+#[test]
+fn variables_that_begin_as_zeros_are_no_pages_of_the_library() {
+    let mut report = report_of(Cause::FilePrivate);
+    let text = |report: &Report| words::verdict(report);
+    assert!(text(&report).summary.ends_with(" most of them changed by this process."));
+    let file = &mut report.files[0];
+    file.path = "/usr/lib/libopenblas.so.0".into();
+    (file.private_bytes, file.zeroed_bytes) = (90 << 20, 80 << 20);
+    let words = text(&report);
+    let end = "most of them variables of /usr/lib/libopenblas.so.0 that begin as zeros (.bss).";
+    assert!(words.summary.ends_with(end), "{words:?}");
+    assert!(words.check.contains(" at the mapping without a name "), "{words:?}");
+}

@@ -37,6 +37,7 @@ fn a_file_that_is_mapped_several_times_is_named_and_counted() {
     let expected = MappedFile {
         path: file.path.clone(),
         private_bytes,
+        zeroed_bytes: 0,
         shared_bytes: 64 * MIB - private_bytes,
         repeated_bytes: 48 * MIB - private_bytes,
         mappings: 8,

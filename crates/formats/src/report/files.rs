@@ -9,6 +9,9 @@ pub struct MappedFile {
     pub path: String,
     /// Pages that the process changed.
     pub private_bytes: u64,
+    /// The part of `private_bytes` that is in no file: variables of a library that begin as zeros (.bss). 0 in older documents.
+    #[serde(default)]
+    pub zeroed_bytes: u64,
     /// Pages of the kernel's cache.
     pub shared_bytes: u64,
     /// The part of `shared_bytes` that RSS counts again, because the same page of the file is mapped several times.
@@ -38,6 +41,7 @@ impl From<&FileAccount> for MappedFile {
         Self {
             path: file.path.clone(),
             private_bytes: file.private_bytes,
+            zeroed_bytes: file.zeroed_bytes,
             shared_bytes: file.shared_bytes,
             repeated_bytes: file.repeated_bytes,
             mappings: file.mappings,

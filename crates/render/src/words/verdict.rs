@@ -209,9 +209,15 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
         ),
         Cause::FilePrivate | Cause::FileShared => (
             match cause {
-                Cause::FilePrivate => {
-                    format!("{size} are pages of mapped files, most of them changed by this process.")
-                }
+                Cause::FilePrivate => match library_of_variables(report) {
+                    Some(file) => format!(
+                        "{size} are pages of mapped files and libraries, most of them variables of {} that begin as zeros (.bss).",
+                        file.path
+                    ),
+                    None => {
+                        format!("{size} are pages of mapped files, most of them changed by this process.")
+                    }
+                },
                 _ => {
                     let locked = report.process.locked_file_bytes;
                     let on_disk = report.files.iter().filter(|file| !file.is_in_memory);
@@ -234,6 +240,9 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             },
             file_evidence(report),
             match cause {
+                Cause::FilePrivate if library_of_variables(report).is_some() => {
+                    "Private_Dirty in /proc/PID/smaps should have these pages, at the mapping without a name behind those of the library."
+                }
                 Cause::FilePrivate => {
                     "Private_Dirty and Anonymous in /proc/PID/smaps should have these pages, at the mappings of these files."
                 }
@@ -379,6 +388,11 @@ fn shmem_evidence(report: &Report) -> Vec<String> {
         ),
     };
     largest.map(describe).into_iter().collect()
+}
+
+/// The library whose variables without a place in its file are most of the verdict's memory.
+fn library_of_variables(report: &Report) -> Option<&MappedFile> {
+    report.files.iter().find(|file| file.zeroed_bytes > report.verdict.bytes / 2)
 }
 
 fn file_evidence(report: &Report) -> Vec<String> {
