@@ -306,9 +306,7 @@ impl Ledger {
             files: booking.files.accounts(),
             spare,
             waste,
-            unknown: booking
-                .unknown
-                .accounts(&state.mappings, |mapping| owners.owner_of_mapping(mapping)),
+            unknown: booking.unknown.accounts(&state.mappings, owners.owners_of_mappings()),
             threads,
             kept_stacks,
             interpreter,

@@ -1,5 +1,5 @@
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use allocator::HeapMap;
@@ -9,6 +9,7 @@ use ruby::{Class, ClassKind, CodePaths, ImemoType, NamedRoot, ObjectSpace, Slot}
 
 use crate::Cause;
 use crate::ownership::bits::Bits;
+use crate::ownership::edges::Edge;
 use crate::ownership::graph::PointerGraph;
 use crate::ownership::names::ObjectCode;
 use crate::ownership::object_graph::{
@@ -234,20 +235,51 @@ impl<'a> Owners<'a> {
         Some(sizes.tree())
     }
 
-    /// The name of the class whose objects refer to the largest part of a mapping that is neither malloc's nor Ruby's; `None` if none
-    /// do.
-    pub(crate) fn owner_of_mapping(&self, mapping: &Range<Address>) -> Option<String> {
-        let graph = self.graph?;
-        let is_within =
-            |area: &Range<Address>| mapping.start <= area.start && area.end <= mapping.end;
-        let areas = graph.areas.iter().enumerate().filter(|(_, area)| is_within(area));
-        let (index, _) = areas.max_by_key(|(_, area)| length(area))?;
-        match self.trace.owner_of(self.heap.block_count() + index) {
-            owner @ (Owner::Class(class) | Owner::Data(class)) if self.table.is_visible(class) => {
-                Some(self.table.new_account(owner).name)
+    /// A function that returns the name of the class whose objects have most pointers to the largest part of a mapping that is neither
+    /// malloc's nor Ruby's; `None` if they have less than half. One mapping may have the memory of thousands of objects, and an old word
+    /// of another owner may be the first that leads to it.
+    pub(crate) fn owners_of_mappings(&self) -> impl Fn(&Range<Address>) -> Option<String> {
+        let areas = self.graph.map_or(&[][..], |graph| &graph.areas);
+        let pointers = self.graph.map(|graph| self.pointers_to_areas(graph)).unwrap_or_default();
+        move |mapping| {
+            let is_within =
+                |area: &Range<Address>| mapping.start <= area.start && area.end <= mapping.end;
+            let areas = areas.iter().enumerate().filter(|(_, area)| is_within(area));
+            let (index, _) = areas.max_by_key(|(_, area)| length(area))?;
+            let by_code = pointers.get(&(index as u32))?;
+            let all: u64 = by_code.values().sum();
+            let (&code, &most) = by_code.iter().max_by_key(|&(code, count)| (count, code))?;
+            match self.trace.owner(code) {
+                owner @ (Owner::Class(class) | Owner::Data(class))
+                    if 2 * most >= all && self.table.is_visible(class) =>
+                {
+                    Some(self.table.new_account(owner).name)
+                }
+                _ => None,
             }
-            _ => None,
         }
+    }
+
+    /// The number of nodes and slots with a pointer to each area, by its index and the code of their owner.
+    fn pointers_to_areas(&self, graph: &PointerGraph) -> HashMap<u32, BTreeMap<u32, u64>> {
+        let first = self.heap.block_count() as u32;
+        let areas = first..first + graph.areas.len() as u32;
+        let mut pointers = HashMap::<u32, BTreeMap<u32, u64>>::new();
+        let mut count = |edges: &[Edge], code: u32| {
+            for edge in edges.iter().filter(|edge| areas.contains(&edge.to())) {
+                *pointers.entry(edge.to() - first).or_default().entry(code).or_default() += 1;
+            }
+        };
+        for node in (0..graph.len() as u32).filter(|node| !areas.contains(node)) {
+            count(graph.edges(node), self.trace.code_of(node as usize));
+        }
+        for (slot, edges) in graph.of_slots.iter() {
+            let slot = self.table.space.slots.get(slot as usize);
+            if let Some(code) = slot.and_then(|slot| self.trace.code_of_slot(*slot)) {
+                count(edges, code);
+            }
+        }
+        pointers
     }
 
     /// The memory of which objects use a small part, and all that they do not use.

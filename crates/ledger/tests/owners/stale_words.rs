@@ -1,6 +1,7 @@
 //! Words of earlier owners in the memory of objects whose layout is known.
 
 use ledger::{Ledger, OwnerKind};
+use linux::{Address, Mapping};
 use testkit::{RubyRelease, Word};
 
 use super::{Draft, NOWHERE, bytes, held};
@@ -145,4 +146,25 @@ fn stale_words_behind_an_environment_are_not_read() {
     let held: Vec<_> = owners.map(|it| (it.exclusive_bytes, it.shared_bytes)).collect();
     assert!(held.contains(&(bytes(50), 0)), "{held:?}");
     assert_eq!(path(&ledger, "InUse").as_deref(), Some("(stacks) → InUse"));
+}
+
+/// Memory of many objects in one mapping had no owner, or a wrong one, if an old word of another object led to it first.
+#[test]
+fn a_mapping_is_of_the_class_with_most_pointers_to_it() {
+    const MAPPED: u64 = 0x5556_0000_0000;
+    let mut draft = Draft::new();
+    let old = draft.chunk(20);
+    draft.point(old, 3, MAPPED + 5 * 4096 + 8);
+    draft.object("Old", old);
+    for page in 0..200 {
+        let buffer = draft.chunk(6);
+        draft.point(buffer, 0, MAPPED + page * 4096);
+        draft.object("Buffer", buffer);
+        draft.memory.write_u64(MAPPED + page * 4096, 1);
+    }
+    let range = Address(MAPPED)..Address(MAPPED + (1 << 20));
+    draft.memory.mappings.push(Mapping::anonymous(range));
+    let ledger = draft.draw_up(&[]);
+    let row = &ledger.unknown[0];
+    assert_eq!(row.owner.as_deref(), Some("Buffer"), "{row:?}");
 }
