@@ -13,7 +13,7 @@ use ledger::{ArenaAccount, Cause, Ledger, OwnerAccount};
 
 use interpreter::against_interpreter;
 use objects::{
-    garbage_bytes, release, release_beside_garbage, retaining_most_bytes, share_strings,
+    garbage_bytes, release, release_besides, retaining_most_bytes, share_strings,
     unset_malloc_limits, use_less_room,
 };
 use slots::against_free_slots;
@@ -64,7 +64,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
                     share_strings(ledger),
                     unset_malloc_limits(ledger),
                     release(ledger),
-                    release_beside_garbage(ledger),
+                    release_besides(ledger),
                 ])
                 .collect(),
         ),

@@ -52,7 +52,8 @@ pub use variables::VARIABLES;
 pub use verdict::{
     FREE, MIN_BYTES, MIN_SHARE, Majority, NativeHolder, Part, are_kept_by_extensions,
     is_of_extensions, judge, large_in_parts, large_root, large_table, managed, mapper,
-    native_holder, retaining_few, root, uncollected_garbage, useless, was_garbage_alive,
+    native_holder, retainer_of_mapper, retaining_few, root, uncollected_garbage, useless,
+    user_of_interpreter, was_garbage_alive,
 };
 pub use who::who;
 

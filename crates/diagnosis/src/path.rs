@@ -5,6 +5,9 @@ use ledger::{ANONYMOUS_CLASS, CONTAINERS};
 /// The separator of the steps of a path.
 pub(crate) const ARROW: &str = " → ";
 
+/// The classes of maps whose entries go with their keys: their tables grow with objects that others retain.
+pub(crate) const WEAK_MAPS: [&str; 2] = ["ObjectSpace::WeakMap", "ObjectSpace::WeakKeyMap"];
+
 /// The root of a path: its first step.
 pub(crate) fn root_of(path: &str) -> &str {
     path.split(ARROW).next().unwrap_or(path)

@@ -370,13 +370,39 @@ pub fn mapper(report: &Report) -> Option<(&UnknownRow, &str)> {
     (report.malloc.is_some() && report.ruby.is_some()).then_some((row, class))
 }
 
-/// The root that retains more than half of the bytes of a class, if these are those of few of its objects.
+/// The class whose objects refer to most of the unknown memory, and the path with its number of objects that retains most of them.
+#[must_use]
+pub fn retainer_of_mapper(report: &Report) -> Option<(&Owner, &str, u64)> {
+    let (_, class) = mapper(report)?;
+    let owner = report.owners.iter().flatten().find(|owner| owner.owner == class)?;
+    let kept = owner.kept_by.iter().max_by_key(|kept| kept.objects)?;
+    Some((owner, kept.path.as_deref()?, kept.objects))
+}
+
+/// The path to objects of programs that have more than half of the memory of a verdict on the interpreter as hidden parts, the class of these
+/// objects, and their bytes: nodes keep their syntax tree.
+#[must_use]
+pub fn user_of_interpreter(report: &Report) -> Option<(&str, &str, u64)> {
+    let hidden = report.owners.iter().flatten().filter(|owner| {
+        owner.cause == Some(Cause::RubyVm) && is_hidden(&owner.owner) && owner.kind == "internal"
+    });
+    let kept = hidden.flat_map(|owner| owner.kept_by.iter().map(move |kept| (owner, kept)));
+    let (most, bytes) = kept
+        .map(|(owner, kept)| (kept, resident(owner, kept)))
+        .find(|&(_, bytes)| bytes > report.verdict.bytes / 2)?;
+    let path = most.path.as_deref()?;
+    let class = class_of_hidden(path).filter(|class| *class != "Class")?;
+    Some((path, class, bytes))
+}
+
+/// The root that retains more than half of the bytes of a class, if these are those of few of its objects, or of one.
 #[must_use]
 pub fn retaining_few(owner: &Owner) -> Option<&KeptBy> {
     /// Few objects are less than one in this many.
     const FEW: u64 = 10;
     let most = owner.kept_by.first()?;
-    let is_it = resident(owner, most) > owner.bytes() / 2 && most.objects < owner.objects / FEW;
+    let are_few = most.objects == 1 || most.objects < owner.objects / FEW;
+    let is_it = resident(owner, most) > owner.bytes() / 2 && are_few;
     is_it.then_some(most)
 }
 

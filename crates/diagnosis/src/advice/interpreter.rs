@@ -3,7 +3,7 @@
 use formats::{Action, Advice, LargeGem};
 use ledger::{Cause, InterpreterKind, Ledger, OwnerAccount, OwnerKind, Retainer, percent};
 
-use super::objects::{release, release_objects, retaining_most};
+use super::objects::{release, release_objects, retaining_most, retaining_most_bytes};
 use super::stacks::{recurse_less, vm_stack_is_larger};
 use super::worth::{is_main, is_worth, step};
 use crate::path::{ARROW, class_of, class_of_hidden, root_of};
@@ -137,7 +137,7 @@ fn release_users(ledger: &Ledger) -> Option<Advice> {
             && !owner.retainers.is_empty()
     });
     let hidden = hidden.max_by_key(|owner| owner.weight_bytes())?;
-    let most = retaining_most(hidden)?;
+    let most = retaining_most_bytes(hidden)?;
     let is_of_program =
         class_of_hidden(most.path.as_deref()?).is_some_and(|class| class != "Class");
     (is_of_program && is_main(ledger, most.bytes))

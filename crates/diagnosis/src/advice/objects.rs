@@ -9,7 +9,7 @@ use ledger::{
 };
 
 use super::worth::{is_main, is_worth, step};
-use crate::path::{class_of_hidden, is_hidden, root_of};
+use crate::path::{WEAK_MAPS, class_of_hidden, is_hidden, root_of};
 use crate::verdict::{LARGE_ROOT_BYTES, is_of_extensions};
 
 /// The variables that set how many bytes the program allocates between two collections, with the largest number that Ruby lets
@@ -43,7 +43,7 @@ fn garbage_of(class: &OwnerAccount) -> u64 {
 
 pub(super) fn release(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.sum(&[Cause::RubyLiveSlots, Cause::RubyMalloc]);
-    let class = ledger.managed().max_by_key(|class| {
+    let class = ledger.managed().filter(is_strong).max_by_key(|class| {
         // The first one of several.
         (class.bytes_with_singleton_classes(), Reverse(&class.name))
     })?;
@@ -54,6 +54,11 @@ pub(super) fn release(ledger: &Ledger) -> Option<Advice> {
     // Most slots may be those of classes and methods.
     let is_part = is_main(ledger, bytes.max(own)) && own >= bytes / MIN_PART;
     release_of(ledger, class, most).filter(|_| is_part || is_large)
+}
+
+/// Returns false for maps of which a program cannot release the entries: they go with their keys.
+fn is_strong(class: &&OwnerAccount) -> bool {
+    !WEAK_MAPS.contains(&class.name.as_str())
 }
 
 /// The step against the objects of a class, of which `most` retains most.
@@ -76,19 +81,23 @@ fn release_of(ledger: &Ledger, class: &OwnerAccount, most: Option<&Retainer>) ->
     (!has_spare && !is_shared).then(|| step(release_objects(class, most)))
 }
 
-/// The step against the class with most live objects, if most of the memory of the largest class is garbage.
-pub(super) fn release_beside_garbage(ledger: &Ledger) -> Option<Advice> {
-    let is_garbage = release(ledger)
-        .is_some_and(|it| matches!(it.action, Action::ReleaseObjects { are_garbage: true, .. }));
+/// The step against the class with most live objects, if most of the memory of the largest class is garbage, or entries of a table of the
+/// interpreter, which go with these objects.
+pub(super) fn release_besides(ledger: &Ledger) -> Option<Advice> {
+    let is_beside = release(ledger).is_some_and(|it| match it.action {
+        Action::ReleaseObjects { are_garbage, .. } => are_garbage,
+        Action::LimitTable { .. } => true,
+        _ => false,
+    });
     let live = |class: &OwnerAccount| {
         class.bytes_with_singleton_classes().saturating_sub(garbage_of(class))
     };
-    let retained = ledger.managed().filter_map(|class| {
+    let retained = ledger.managed().filter(is_strong).filter_map(|class| {
         let most = retaining_most_bytes(class).filter(|it| it.path.is_some())?;
-        Some((class, most))
+        table_of(ledger, class, Some(most)).is_none().then_some((class, most))
     });
     let (class, most) = retained.max_by_key(|(class, _)| (live(class), Reverse(&class.name)))?;
-    let is_large = is_garbage && is_worth(ledger, live(class));
+    let is_large = is_beside && is_worth(ledger, live(class));
     release_of(ledger, class, Some(most)).filter(|_| is_large)
 }
 

@@ -1,6 +1,6 @@
 use diagnosis::{
     BACKGROUND_THREAD, JEMALLOC, NativeHolder, TWO_ARENAS, Variable, are_kept_by_extensions,
-    is_of_extensions, mapper, native_holder, retaining_few, was_garbage_alive,
+    is_of_extensions, mapper, native_holder, retainer_of_mapper, retaining_few, was_garbage_alive,
 };
 use formats::{Action, Advice, CaptureMethod, LargeGem, Maker, ProcessSummary, Report};
 use ledger::{Cause, Count, Size};
@@ -323,7 +323,11 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "a change of the program.",
         ),
         Action::FindMapper => match mapper(report) {
-            Some((_, class)) => release_mappings(&process, class),
+            Some((_, class)) => {
+                let most = retainer_of_mapper(report);
+                let most = most.filter(|(owner, _, objects)| *objects > owner.objects / 2);
+                release_mappings(&process, class, most.map(|(_, path, _)| path))
+            }
             None => (
                 "Find the code that maps this memory: it is neither malloc's nor Ruby's. While it grows, `rbloat who` names the code that \
                  touches it for the first time."
@@ -346,7 +350,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
         Action::LimitTable { table, bytes, is_room } => {
             let (action, command) = match is_room {
                 true => have_fewer_symbols(Size(*bytes)),
-                false => limit_table(*table, Size(*bytes)),
+                false => limit_table(*table, Size(*bytes), report),
             };
             (action, command.into(), "a change of the program.")
         }
@@ -579,17 +583,25 @@ pub(crate) fn process(report: &Report) -> String {
 }
 
 /// The step against mappings to which objects of this class refer.
-fn release_mappings(process: &str, class: &str) -> (String, String, &'static str) {
+fn release_mappings(
+    process: &str,
+    class: &str,
+    path: Option<&str>,
+) -> (String, String, &'static str) {
     let way = match class {
         "IO::Buffer" => {
             "IO::Buffer#free unmaps it, and so does the GC when nothing refers to the object"
         }
         _ => "A method such as free or close may unmap it",
     };
+    let what = match path {
+        Some(path) => format!(" are retained by {path} and"),
+        None => String::new(),
+    };
+    let retains = if path.is_none() { " The command shows what retains them." } else { "" };
     (
         format!(
-            "Release the objects of class {class} that are no longer needed: they refer to most of this memory. {way}. The command shows what \
-             retains them."
+            "Release the objects of class {class} that{what} are no longer needed: they refer to most of this memory. {way}.{retains}"
         ),
         format!("rbloat why {process} {}", quoted(class)),
         "a change of the program.",

@@ -1,3 +1,4 @@
+use diagnosis::{root, user_of_interpreter};
 use formats::Report;
 use ledger::{Cause, InterpreterKind, Size};
 
@@ -22,7 +23,14 @@ pub const fn interpreter_kind(kind: InterpreterKind) -> &'static str {
 }
 
 /// The step against a table of the interpreter, and the calls to use instead.
-pub(super) fn limit_table(table: InterpreterKind, size: Size) -> (String, &'static str) {
+pub(super) fn limit_table(
+    table: InterpreterKind,
+    size: Size,
+    report: &Report,
+) -> (String, &'static str) {
+    // Up to Ruby 3.2, maps of weak references define them to learn that an object is gone (wmap_aset of gc.c).
+    let version = report.process.ruby_version.as_deref();
+    let has_weak_finalizers = version.is_some_and(|version| version < "3.3");
     match table {
         InterpreterKind::ObjectIds => (
             format!(
@@ -45,7 +53,12 @@ pub(super) fn limit_table(table: InterpreterKind, size: Size) -> (String, &'stat
         ),
         InterpreterKind::Finalizers => (
             format!(
-                "Define fewer finalizers: the table with one entry for each object, and its entries, take {size}."
+                "Define fewer finalizers{}: the table with one entry for each object, and its entries, take {size}.",
+                if has_weak_finalizers {
+                    ", or keep fewer WeakRefs and fewer entries of ObjectSpace::WeakMap, which have some in this Ruby"
+                } else {
+                    ""
+                }
             ),
             "a method that closes, and ObjectSpace.undefine_finalizer in it",
         ),
@@ -84,6 +97,15 @@ pub(crate) fn largest_part(report: &Report) -> String {
     let Some(largest) = kinds.max_by_key(|part| part.resident_bytes) else {
         return ": classes, methods, bytecode and its tables".into();
     };
+    if largest.kind == InterpreterKind::Other
+        && let Some((path, class, bytes)) = user_of_interpreter(report)
+    {
+        let size = Size(bytes);
+        return format!(
+            ", most of them ({size}) parts of objects of class {class}, which {} retains",
+            root(path)
+        );
+    }
     let row = report.causes.iter().find(|row| row.cause == Cause::RubyVm);
     let size = Size(largest.resident_bytes);
     let kind = match largest.kind {

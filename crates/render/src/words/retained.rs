@@ -92,8 +92,8 @@ pub(super) fn release(
 }
 
 /// Classes of streams, whose buffers `close` frees.
-const STREAMS: [&str; 7] =
-    ["File", "IO", "TCPSocket", "UNIXSocket", "UDPSocket", "TCPServer", "UNIXServer"];
+const STREAMS: [&str; 8] =
+    ["Dir", "File", "IO", "TCPSocket", "UNIXSocket", "UDPSocket", "TCPServer", "UNIXServer"];
 /// The greatest number of objects that are too large each, rather than too many.
 const MAX_LARGE: u64 = 64;
 /// The greatest number of roots that a step names together.

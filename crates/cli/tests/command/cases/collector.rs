@@ -387,3 +387,61 @@ fn fibers_that_nothing_resumes_are_garbage() {
     }
     assert!(target.finish());
 }
+
+/// "Define fewer finalizers", of a program that defines none: up to Ruby 3.2, weak references have them. And the map was to be released.
+#[test]
+fn finalizers_of_weak_references_are_named() {
+    let target = Target::bare_ruby(
+        "module Identity; MAP = ObjectSpace::WeakMap.new; LIVE = []; end
+         400_000.times do
+           key, value = Object.new, Object.new
+           Identity::LIVE << key << value
+           Identity::MAP[key] = value
+         end
+         GC.start; puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let report = report(target.pid());
+    let words = advice(&report, |it| matches!(it, Action::ReleaseObjects { .. }));
+    assert!(words.action.contains(" retained by Identity::LIVE → Array → Object."), "{words:?}");
+    let is_map = |it: &formats::Advice| matches!(&it.action, Action::ReleaseObjects { class, .. } if class.starts_with("ObjectSpace::"));
+    assert!(!report.advice.iter().any(is_map), "{:?}", report.advice);
+    if report.process.ruby_version.as_deref().is_some_and(|version| version < "3.3") {
+        let words = advice(&report, |it| matches!(it, Action::LimitTable { .. }));
+        assert!(
+            words.action.contains(", or keep fewer WeakRefs and fewer entries of "),
+            "{words:?}"
+        );
+    }
+    assert!(target.finish());
+}
+
+/// "26.1 MiB of it are the table of finalizers", of which the table had 14.6 MiB.
+#[test]
+fn the_table_of_finalizers_is_told_from_its_entries() {
+    let target = Target::bare_ruby(
+        "require 'weakref'
+         REFERENCES = Array.new(300_000) { WeakRef.new(Object.new) }
+         4.times { GC.start }; puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let report = report(target.pid());
+    if report.process.ruby_version.as_deref().is_none_or(|version| version >= "3.3") {
+        return testkit::skip("weak references of this Ruby have no finalizers");
+    }
+    let words = verdict(&report);
+    assert!(words.ends_with(" MiB of it are the table of finalizers with its entries."), "{words}");
+    assert!(target.finish());
+}
+
+/// "Release the objects of class Integer": its size is what grows.
+#[test]
+fn one_large_object_of_few_is_named_by_itself() {
+    let target = Target::bare_ruby(
+        "module Primes; PRODUCT = 1 << 600_000_000; end
+         GC.start; puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let report = report(target.pid());
+    let words = advice(&report, |it| matches!(it, Action::ReleaseObjects { .. }));
+    let start = "Release the large Integer that is retained by Primes::PRODUCT → Integer, or ";
+    assert!(words.action.starts_with(start), "{words:?}");
+    assert!(target.finish());
+}

@@ -10,7 +10,7 @@ use ledger::{CONTAINERS, Cause};
 
 use super::changes::{Changes, Part, Sums, largest};
 use crate::growth::course::{Course, course, rates, slows_down};
-use crate::path::{ARROW, class_of, is_hidden, leads_through_method};
+use crate::path::{ARROW, WEAK_MAPS, class_of, is_hidden, leads_through_method};
 
 /// A buffer grows as fast as before if its last rate is at least this part of its first one.
 const EVEN: f64 = 0.8;
@@ -29,8 +29,6 @@ pub(super) const ISEQS: &str = "(imemo_iseq)";
 /// The class whose one object wraps the virtual machine: its memory are tables of the interpreter, whose growth follows from the
 /// growth of what is in them.
 const VM: &str = "RubyVM";
-/// The classes of maps whose tables grow with objects that they do not retain.
-const WEAK_MAPS: [&str; 2] = ["ObjectSpace::WeakMap", "ObjectSpace::WeakKeyMap"];
 /// The number of additional threads that is an accumulation of threads.
 const MANY_THREADS: u64 = 8;
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use diagnosis::{FREE, MIN_BYTES, MIN_SHARE, is_of_extensions};
 use formats::{Action, Report};
-use ledger::{CauseGroup, Size, percent};
+use ledger::{CauseGroup, InterpreterKind, Size, percent};
 
 use super::figures::{IN_USE, MIN_PART_BYTES, behind_extensions, by_cause, room};
 use super::objects::uncollected;
@@ -56,10 +56,11 @@ pub(super) fn healthy(report: &Report) -> (String, Vec<String>, String) {
                 .unwrap_or(IN_USE.into())
         ),
         (None, .., Some((table, bytes))) => format!(
-            "{} resident. No cause exceeds {bound} of RSS, but {} of it are {}.",
+            "{} resident. No cause exceeds {bound} of RSS, but {} of it are {}{}.",
             Size(rss),
             Size(bytes),
-            interpreter_kind(table)
+            interpreter_kind(table),
+            if has_entries(report, table, bytes) { " with its entries" } else { "" }
         ),
         (None, ..) => format!(
             "{}: {} resident. Nothing stands out: no cause exceeds {bound} of RSS.",
@@ -69,6 +70,12 @@ pub(super) fn healthy(report: &Report) -> (String, Vec<String>, String) {
     };
     let check = "report again later, and see that no cause has grown beyond these bounds.";
     (summary, composition(report), check.into())
+}
+
+/// Returns true if the bytes of a table include objects that are its entries.
+fn has_entries(report: &Report, table: InterpreterKind, bytes: u64) -> bool {
+    let kinds = report.interpreter.iter().flat_map(|it| &it.kinds);
+    kinds.filter(|part| part.kind == table).any(|part| part.resident_bytes < bytes)
 }
 
 /// The parts of a process, each with the groups of causes that it sums up.

@@ -57,8 +57,10 @@ pub(super) fn of_objects(report: &Report, size: Size) -> String {
         (few.bytes.min(owner.bytes()) > report.verdict.bytes / 2).then_some(few.objects)
     };
     let of_owner = |owner: &Owner| match few_with_most(owner) {
-        Some(few) => format!("{} of {} {}", Count(few), Count(owner.objects), owner.owner),
-        None => format!("{} {}", Count(owner.objects), owner.owner),
+        Some(few) if few < owner.objects => {
+            format!("{} of {} {}", Count(few), Count(owner.objects), owner.owner)
+        }
+        _ => format!("{} {}", Count(owner.objects), owner.owner),
     };
     let by = match (majority.owner, majority.class) {
         (Some(owner), _) => Some(of_owner(owner)),

@@ -1,6 +1,6 @@
 //! The verdict on memory that cannot be accounted for, in words.
 
-use diagnosis::mapper;
+use diagnosis::retainer_of_mapper;
 use formats::{FindingKind, Report, UnknownRow};
 use ledger::{Count, Size};
 
@@ -29,12 +29,9 @@ pub(super) fn unknown(row: &UnknownRow) -> String {
 
 /// The path that retains most objects of the class that refers to most of the unknown memory.
 pub(super) fn retainer_of_mappings(report: &Report) -> Option<String> {
-    let (_, class) = mapper(report)?;
-    let owner = report.owners.iter().flatten().find(|owner| owner.owner == class)?;
-    let kept = owner.kept_by.iter().max_by_key(|kept| kept.objects)?;
-    let path = kept.path.as_deref()?;
-    let (some, all) = (Count(kept.objects), Count(owner.objects));
-    Some(format!("{some} of {all} {class} are retained by {path}"))
+    let (owner, path, objects) = retainer_of_mapper(report)?;
+    let (some, all) = (Count(objects), Count(owner.objects));
+    Some(format!("{some} of {all} {} are retained by {path}", owner.owner))
 }
 
 /// The reason for which memory could not be accounted for.
