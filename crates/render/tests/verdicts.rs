@@ -123,16 +123,23 @@ fn the_library_with_most_of_the_memory_is_named() {
 #[test]
 fn what_keeps_a_document_is_its_nodes() {
     let report = report_of(Cause::NativeHeld);
-    let command = |class: &str| {
+    let command_for = |class: &str, path: Option<&str>| {
         let action = formats::Action::FreeNative {
             class: class.into(),
             objects: 240,
-            path: None,
+            path: path.map(Into::into),
             garbage_objects: 0,
         };
         words::advice(&formats::Advice { action, saves_bytes: None }, &report).command
     };
+    let command = |class: &str| command_for(class, None);
     assert!(command("Nokogiri::XML::Element").starts_with("node.text or the like"));
+    // The same was the step for documents that a Hash keeps.
+    let document = "Nokogiri::XML::Document";
+    let kept = |path: &str| command_for(document, Some(path));
+    assert!(kept(&format!("FEEDS → Hash → {document}")).starts_with("document.at(...).text "));
+    let by_node = kept(&format!("LINKS → Array → Nokogiri::XML::Element → {document}"));
+    assert!(by_node.starts_with("node.text or the like"));
     assert_eq!(command("PG::Result"), "result.clear");
     // Nobody knows which methods other classes have.
     assert!(command("Other").starts_with("rbloat why "));

@@ -55,7 +55,10 @@ const FREEING_METHODS: [(&str, &str); 16] = [
         "context.flush_sessions(Time.now + 86_400), or a smaller context.session_cache_size",
     ),
     ("FFI::MemoryPointer", "pointer.free"),
-    ("Fiddle::Pointer", "pointer.call_free"),
+    (
+        "Fiddle::Pointer",
+        "pointer.call_free, or Fiddle.free(pointer.to_i) if it has no function that frees it",
+    ),
     ("Magick::Image", "image.destroy!"),
     (
         TRACER,
@@ -71,11 +74,19 @@ fn has_libvips(report: &Report) -> bool {
         .any(|it| it.owner.starts_with("libvips."))
 }
 
-/// The call that frees the memory of a class of an extension, if it is known to have one.
-fn freeing_method(class: &str) -> Option<&'static str> {
+/// The call that frees the memory of a class of an extension, if it is known to have one. `path` leads to its objects.
+fn freeing_method(class: &str, path: Option<&str>) -> Option<&'static str> {
+    const OF_NOKOGIRI: &str = "Nokogiri::";
     match FREEING_METHODS.iter().find(|(name, _)| *name == class) {
         Some((_, method)) => Some(method),
-        None => class.starts_with("Nokogiri::").then_some(
+        None if class.ends_with("::Document")
+            && path.is_some_and(|path| path.matches(OF_NOKOGIRI).count() == 1) =>
+        {
+            class.starts_with(OF_NOKOGIRI).then_some(
+                "document.at(...).text or the like, and keep the results in place of the document",
+            )
+        }
+        None => class.starts_with(OF_NOKOGIRI).then_some(
             "node.text or the like, and keep the result in place of the node: each node keeps its whole document",
         ),
     }
@@ -259,7 +270,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "a restart, and the time of the collections.",
         ),
         Action::FreeNative { class, objects, path, garbage_objects } => {
-            let method = freeing_method(class);
+            let method = freeing_method(class, path.as_deref());
             let owner = report.owners.iter().flatten().find(|owner| owner.owner == *class);
             let roots = path.as_deref().map(|path| with_other(path, owner));
             let all = owner.map_or(*objects, |owner| owner.objects);
