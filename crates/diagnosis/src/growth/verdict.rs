@@ -24,7 +24,9 @@ use largest::{
     new_threads, times,
 };
 pub use roots::{MIN_LISTED, kept_besides, root_of_most};
-use roots::{PART_OF_LARGEST, kept, least_kept, root_is_uneven, root_slows_down, slow_root};
+use roots::{
+    PART_OF_LARGEST, kept, kept_shortly, least_kept, root_is_uneven, root_slows_down, slow_root,
+};
 
 /// Returns the verdict on `diff`. `hours` is the time between its first and last snapshot, `None`
 /// for different processes.
@@ -74,7 +76,9 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
         (None, DiffKind::Retention) => 2 * kept.bytes >= verdict.bytes,
         _ => false,
     };
-    let verdict = kept.filter(is_better).unwrap_or(verdict);
+    let is_gone = matches!(verdict.doubt, Some(Doubt::Garbage | Doubt::Turnover));
+    let shortly = || kept_shortly(diff).filter(|_| is_gone);
+    let verdict = kept.filter(is_better).or_else(shortly).unwrap_or(verdict);
     // What roots keep might have another verdict, and so might the snapshots that were left out.
     let has_aged = diff.points.iter().filter(|point| point.has_ages()).count() >= MIN_SNAPSHOTS;
     // Blocks may stay that lie among others of the same sizes, which become fewer. And what a root keeps may become much in time.

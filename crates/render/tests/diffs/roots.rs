@@ -590,3 +590,28 @@ fn what_comes_and_goes_is_not_kept() {
     looks.iter_mut().for_each(|(_, it)| it.memory_map.columns.uses.fill(YOUNG_SLOT));
     assert_eq!(growth(&looks).kept, Some(Vec::new()));
 }
+
+/// "Nothing retains most of it", and "they come and go", of Strings behind a root that kept as many more in each interval: 10 s had
+/// been 9.99 s.
+#[test]
+fn what_a_root_keeps_does_not_come_and_go_within_seconds() {
+    let diff = |interval_ms: u64| {
+        let look = |number: u64| {
+            let (name, mut snapshot) = look_behind(number, number * 4_000, number * 9_000);
+            let report = &mut snapshot.report;
+            report.owners.as_mut().unwrap().last_mut().unwrap().kept_by[1].path = None;
+            report.capture.unix_ms = 1_700_000_000_000 + number * interval_ms;
+            report.process.uptime_ms = Some(number * interval_ms);
+            (name, snapshot)
+        };
+        growth(&(1..5).map(look).collect::<Vec<_>>())
+    };
+    let short = diff(3_000);
+    let verdict = &short.verdict;
+    let found = (verdict.kind, verdict.doubt, verdict.root.as_deref());
+    let expected = (DiffKind::Growth, Some(Doubt::FewSnapshots), Some("Cache::STORE"));
+    assert_eq!(found, expected, "{:?}", diff_verdict(&short));
+    let summary = diff_verdict(&short).summary;
+    assert!(summary.starts_with("Too early to tell: memory retained by Cache::STORE"), "{summary}");
+    assert_eq!(diff(4_997).verdict.kind, DiffKind::ManagedLeak);
+}

@@ -38,6 +38,28 @@ pub(super) fn kept(diff: Changes<'_>) -> Option<DiffVerdict> {
     verdicts().find(|it| it.kind == DiffKind::ManagedLeak).or_else(|| verdicts().next())
 }
 
+/// The growth of the root that keeps more and more, however short the time is: these objects do not come and go.
+pub(super) fn kept_shortly(diff: Changes<'_>) -> Option<DiffVerdict> {
+    let times = times_of_ages(diff);
+    let least = least_kept(diff).max(diff.rss_bytes.change / EXPLAINS);
+    let is_steady = |row: &&KeptChange| {
+        let times = &times[..row.objects.at.len().min(times.len())];
+        !is_in_use(row) && course(&row.objects, times) == Course::Steady
+    };
+    let row = growing_roots(diff, least).find(is_steady)?;
+    let hours = diff.seconds / 3600.0;
+    let growth = verdict(diff, Some(hours), DiffKind::Growth, Subject::Objects, row.bytes);
+    Some(DiffVerdict {
+        cause: largest(diff, Part::Managed),
+        class: row.class.clone(),
+        root: Some(row.root.clone()),
+        bytes_per_hour: row.bytes_per_hour.map_or(growth.bytes_per_hour, |rate| Some(rate.mean)),
+        doubt: Some(Doubt::FewSnapshots),
+        confidence: Confidence::Low,
+        ..growth
+    })
+}
+
 /// Returns true if the root of a class keeps its objects more and more slowly, and other roots do not: it may be a cache that fills beside
 /// a leak.
 pub(super) fn root_slows_down(diff: Changes<'_>, class: &ClassChange) -> bool {
@@ -95,13 +117,14 @@ fn verdict_on_root(diff: Changes<'_>, row: &KeptChange) -> Option<DiffVerdict> {
     let all_times = times_of_ages(diff);
     let times = &all_times[..row.objects.at.len().min(all_times.len())];
     let seconds = times.last()?.saturating_sub(*times.first()?) as f64 / 1e3;
-    if seconds < MIN_SECONDS {
+    // The intervals are not exact.
+    if seconds.round() < MIN_SECONDS {
         return None;
     }
-    // Variables of running methods are released when the methods return.
-    let is_in_use = row.root == THREADS || row.path.as_deref().is_some_and(leads_through_method);
     let (kind, doubt, confidence) = match course(&row.objects, times) {
-        Course::Steady if is_in_use => (DiffKind::Growth, Some(Doubt::Unproven), Confidence::Low),
+        Course::Steady if is_in_use(row) => {
+            (DiffKind::Growth, Some(Doubt::Unproven), Confidence::Low)
+        }
         // Which of the last objects will stay is not known yet, but if there are hardly more of them, the growth has ended.
         Course::Steady if has_ended(row, &all_times) || may_be_chance(row) => {
             (DiffKind::Growth, Some(Doubt::Uneven), Confidence::Low)
@@ -127,6 +150,11 @@ fn verdict_on_root(diff: Changes<'_>, row: &KeptChange) -> Option<DiffVerdict> {
         confidence,
         ..verdict
     })
+}
+
+/// Returns true for variables of running methods, which are released when the methods return.
+fn is_in_use(row: &KeptChange) -> bool {
+    row.root == THREADS || row.path.as_deref().is_some_and(leads_through_method)
 }
 
 /// Returns true if the interval of the rate of what a root keeps begins with nearly nothing.
