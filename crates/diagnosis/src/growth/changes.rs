@@ -108,7 +108,11 @@ impl<'a> ByClass<'a> {
 }
 
 /// Returns the classes by the size of their change, the largest first. `hours` is the time between the snapshots.
-pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChange> {
+pub(crate) fn classes(
+    reports: &[&Report],
+    hours: Option<f64>,
+    mapper: Option<&str>,
+) -> Vec<ClassChange> {
     let rows = by_key(
         reports,
         |report| {
@@ -121,14 +125,14 @@ pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChang
         },
         2,
     );
-    // The verdict on native memory asks for the objects that hold it.
+    // The verdict on native memory asks for the objects that hold it, and that on mappings for those that refer to them.
     let native: BTreeSet<&str> = reports
         .iter()
         .flat_map(|report| report.owners.iter().flatten())
         .filter(|owner| owner.cause == Some(Cause::NativeHeld))
         .map(|owner| owner.owner.as_str())
         .collect();
-    let has_native = |name: &str| native.contains(name);
+    let has_native = |name: &str| native.contains(name) || mapper == Some(name);
     let reports: Vec<ByClass<'_>> = reports.iter().map(|report| ByClass::of(report)).collect();
     let reports = reports.as_slice();
     let mut classes: Vec<_> = rows

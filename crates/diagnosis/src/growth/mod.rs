@@ -75,11 +75,11 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
     let hours = (same_process && seconds > 0.0).then_some(seconds / 3600.0);
     let rss_bytes = Trajectory::new(reports.iter().map(|report| report.process.rss_bytes));
     let causes = changes::causes(&reports);
-    let mut classes = changes::classes(&reports, hours);
+    let mapper = changes::growing_mapper(&reports);
+    let mut classes = changes::classes(&reports, hours, mapper.as_deref());
     let owners = changes::owners(&reports);
     let code = changes::code(&reports);
     let interpreter = changes::interpreter(&reports);
-    let mapper = changes::growing_mapper(&reports);
     let all: Vec<&Snapshot> = snapshots.iter().map(|(_, snapshot)| snapshot).collect();
     let kept = if same_process { cohorts::count(&all, &mut classes) } else { None };
     let kept_native = if same_process { blocks::count(&all, &owners) } else { None };

@@ -215,7 +215,7 @@ fn leak(diff: Changes<'_>, sums: &Sums, hours: Option<f64>, least: i64) -> Optio
         grown.push(Largest::native(diff, sums));
         grown.retain(is_large);
     }
-    grown.extend(Largest::mapped(diff).filter(is_large));
+    grown.extend(Largest::mapped_by_more(diff).filter(is_large));
     if is_code_defined_again(diff, sums) {
         grown.push(Largest::code(diff, sums));
         grown.retain(is_large);

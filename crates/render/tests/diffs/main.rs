@@ -8,7 +8,8 @@ mod words;
 
 use diagnosis::growth;
 use formats::{
-    CaptureMethod, Class, Confidence, Diff, DiffKind, Doubt, KeptBy, Report, Snapshot, Unread,
+    CaptureMethod, Class, Confidence, Diff, DiffKind, Doubt, KeptBy, Report, Snapshot, UnknownRow,
+    Unread,
 };
 use ledger::{Area, AreaKind, Cause, Columns, MapRoot, MapRoots, MemoryMap};
 use linux::Address;
@@ -645,4 +646,30 @@ fn a_diff_is_linear_in_the_number_of_classes() {
     let diff = growth(&[many(1), many(2)]);
     assert_eq!(diff.classes.len(), 100);
     assert_eq!(diff.classes[0].name, format!("C{}", CLASSES - 1));
+}
+
+/// "rbloat cannot tell whose it is", of a buffer that was mapped again and again as it grew: the report named it.
+#[test]
+fn mapped_memory_of_one_object_that_grows_has_its_name() {
+    let look = |(hour, mebibytes): (u64, u64)| {
+        look(hour, |report| {
+            grow(report, "unknown", mebibytes * MIB);
+            sessions(report, 1, Some("LOG"));
+            report.unknown = vec![UnknownRow {
+                permissions: "rw-".into(),
+                mappings: 1,
+                mapped_bytes: mebibytes * MIB,
+                resident_bytes: mebibytes * MIB,
+                huge_bytes: 0,
+                largest: "0x7f0000000000".into(),
+                beside: None,
+                owner: Some("Session".into()),
+                owner_bytes: mebibytes * MIB,
+            }];
+        })
+    };
+    let diff = growth(&[(1, 64), (2, 64), (3, 128)].map(look));
+    let summary = diff_verdict(&diff).summary;
+    let start = "Growth: Session retained by LOG grew by 64.0 MiB, at an uneven rate.";
+    assert!(summary.starts_with(start), "{summary}");
 }

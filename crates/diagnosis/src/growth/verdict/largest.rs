@@ -80,17 +80,21 @@ impl<'a> Largest<'a> {
         Self { subject, cause: owner.cause, class, bytes: owner.bytes.clone() }
     }
 
-    /// Unknown memory to which more and more objects of one class refer.
+    /// Unknown memory to which the objects of one class refer.
     pub(super) fn mapped(diff: Changes<'a>) -> Option<Self> {
         let class = diff.classes.iter().find(|class| Some(&class.name[..]) == diff.mapper)?;
         let row = diff.causes.iter().find(|row| row.cause == Cause::Unknown)?;
-        let mapped = Self {
+        Some(Self {
             subject: Subject::Objects,
             cause: Some(Cause::Unknown),
             class: Some(class),
             bytes: row.bytes.clone(),
-        };
-        has_more_objects(class).then_some(mapped)
+        })
+    }
+
+    /// The same if there are more and more of these objects.
+    pub(super) fn mapped_by_more(diff: Changes<'a>) -> Option<Self> {
+        Self::mapped(diff).filter(|it| it.class.is_some_and(has_more_objects))
     }
 
     /// The cause of native memory that grew most, whoever owns it.
