@@ -292,6 +292,10 @@ fn growth(diff: Changes<'_>, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
         {
             (DiffKind::Growth, Doubt::Uneven, Confidence::Low)
         }
+        // So does memory that a library maps.
+        Course::LevelsOff if class.is_none() && largest.cause == Some(Cause::Unknown) => {
+            (DiffKind::Growth, Doubt::OwnersUnknown, Confidence::Low)
+        }
         Course::LevelsOff => (DiffKind::WarmUp, Doubt::LevelsOff, Confidence::Medium),
         _ if are_owners_unknown => (DiffKind::Growth, Doubt::OwnersUnknown, Confidence::Low),
         Course::Steady if largest.subject == Subject::Code && is_of_code(diff, sums) => {

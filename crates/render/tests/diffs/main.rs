@@ -673,3 +673,15 @@ fn mapped_memory_of_one_object_that_grows_has_its_name() {
     let start = "Growth: Session retained by LOG grew by 64.0 MiB, at an uneven rate.";
     assert!(summary.starts_with(start), "{summary}");
 }
+
+/// "Warm-up: … more and more slowly. This is no leak", of a heap of a library that doubles when it is full.
+#[test]
+fn mapped_memory_that_grows_in_jumps_is_no_warm_up() {
+    let look = |(hour, mebibytes)| look(hour, |report| grow(report, "unknown", mebibytes * MIB));
+    let diff = growth(&[(1, 64), (2, 128), (3, 128), (4, 128)].map(look));
+    let summary = diff_verdict(&diff).summary;
+    assert!(
+        summary.ends_with(" rbloat cannot tell whose it is, or if this is a leak."),
+        "{summary}"
+    );
+}
