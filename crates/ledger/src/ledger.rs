@@ -306,7 +306,9 @@ impl Ledger {
             files: booking.files.accounts(),
             spare,
             waste,
-            unknown: booking.unknown.accounts(&state.mappings, owners.owners_of_mappings()),
+            unknown: booking
+                .unknown
+                .accounts(&state.mappings, owners.owners_of_mappings(paths.as_ref())),
             threads,
             kept_stacks,
             interpreter,

@@ -34,6 +34,14 @@ const MUCH_NATIVE: u64 = 64;
 const MAX_RETAINERS: usize = 8;
 const _: () = assert!(MAX_RETAINED_CLASSES <= MAX_GROUPS);
 
+/// What has a pointer.
+#[derive(Clone, Copy)]
+enum Pointing {
+    Slot(u32),
+    /// A node of the pointer graph.
+    Memory(u32),
+}
+
 /// The index of each owner's account.
 pub(crate) struct AccountIndex<'a> {
     trace: &'a Trace,
@@ -237,10 +245,28 @@ impl<'a> Owners<'a> {
 
     /// A function that returns the name of the class whose objects have most pointers to the largest part of a mapping that is neither
     /// malloc's nor Ruby's; `None` if they have less than half. One mapping may have the memory of thousands of objects, and an old word
-    /// of another owner may be the first that leads to it.
-    pub(crate) fn owners_of_mappings(&self) -> impl Fn(&Range<Address>) -> Option<String> {
+    /// of another owner may be the first that leads to it. Garbage counts only if nothing else leads there.
+    pub(crate) fn owners_of_mappings(
+        &self,
+        paths: Option<&(ObjectGraph<'_>, Paths)>,
+    ) -> impl Fn(&Range<Address>) -> Option<String> {
         let areas = self.graph.map_or(&[][..], |graph| &graph.areas);
-        let pointers = self.graph.map(|graph| self.pointers_to_areas(graph)).unwrap_or_default();
+        let pointers = |graph| {
+            let all = self.pointers_to_areas(graph, |_| true);
+            let Some((objects, paths)) = paths else { return all };
+            let is_reached = |node: Pointing| {
+                paths.is_reached(match node {
+                    Pointing::Slot(slot) => objects.slot(slot),
+                    Pointing::Memory(node) => objects.memory(node),
+                })
+            };
+            let mut pointers = self.pointers_to_areas(graph, is_reached);
+            for (area, by_code) in all {
+                pointers.entry(area).or_insert(by_code);
+            }
+            pointers
+        };
+        let pointers = self.graph.map(pointers).unwrap_or_default();
         move |mapping| {
             let is_within =
                 |area: &Range<Address>| mapping.start <= area.start && area.end <= mapping.end;
@@ -260,23 +286,28 @@ impl<'a> Owners<'a> {
         }
     }
 
-    /// The number of nodes and slots with a pointer to each area, by its index and the code of their owner.
-    fn pointers_to_areas(&self, graph: &PointerGraph) -> HashMap<u32, BTreeMap<u32, u64>> {
+    /// The number of some nodes and slots with a pointer to each area, by its index and the code of their owner.
+    fn pointers_to_areas(
+        &self,
+        graph: &PointerGraph,
+        counts: impl Fn(Pointing) -> bool,
+    ) -> HashMap<u32, BTreeMap<u32, u64>> {
         let first = self.heap.block_count() as u32;
         let areas = first..first + graph.areas.len() as u32;
         let mut pointers = HashMap::<u32, BTreeMap<u32, u64>>::new();
-        let mut count = |edges: &[Edge], code: u32| {
-            for edge in edges.iter().filter(|edge| areas.contains(&edge.to())) {
+        let mut count = |edges: &[Edge], code: u32, from: Pointing| {
+            let to_areas = edges.iter().filter(|edge| areas.contains(&edge.to()));
+            for edge in to_areas.filter(|_| counts(from)) {
                 *pointers.entry(edge.to() - first).or_default().entry(code).or_default() += 1;
             }
         };
         for node in (0..graph.len() as u32).filter(|node| !areas.contains(node)) {
-            count(graph.edges(node), self.trace.code_of(node as usize));
+            count(graph.edges(node), self.trace.code_of(node as usize), Pointing::Memory(node));
         }
-        for (slot, edges) in graph.of_slots.iter() {
-            let slot = self.table.space.slots.get(slot as usize);
+        for (number, edges) in graph.of_slots.iter() {
+            let slot = self.table.space.slots.get(number as usize);
             if let Some(code) = slot.and_then(|slot| self.trace.code_of_slot(*slot)) {
-                count(edges, code);
+                count(edges, code, Pointing::Slot(number));
             }
         }
         pointers

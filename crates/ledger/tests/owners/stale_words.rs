@@ -167,4 +167,11 @@ fn a_mapping_is_of_the_class_with_most_pointers_to_it() {
     let ledger = draft.draw_up(&[]);
     let row = &ledger.unknown[0];
     assert_eq!(row.owner.as_deref(), Some("Buffer"), "{row:?}");
+    // Objects that are used once refer to it, too.
+    let kept = draft.chunk(6);
+    draft.point(kept, 0, MAPPED);
+    let kept = draft.object("Kept", kept);
+    let ledger = draft.draw_up(&[kept]);
+    let row = &ledger.unknown[0];
+    assert_eq!(row.owner.as_deref(), Some("Kept"), "{row:?}");
 }

@@ -121,6 +121,11 @@ impl Paths {
         (number != EVERYTHING && is_reached).then(|| self.parents[place])
     }
 
+    /// Returns true if a path leads to a node.
+    pub(crate) fn is_reached(&self, number: u32) -> bool {
+        self.level(number) != Level::Unreached
+    }
+
     /// The root that the path to a node begins with; `None` for nodes that are not reached.
     pub(crate) fn root(&self, number: u32) -> Option<u32> {
         let place = self.numbers.place(number)?;
