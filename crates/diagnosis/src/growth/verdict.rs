@@ -224,7 +224,8 @@ fn leak(diff: Changes<'_>, sums: &Sums, hours: Option<f64>, least: i64) -> Optio
     leaks.sort_by_key(|it| it.bytes.change);
     let leak = leaks.pop().filter(|_| diff.points.len() >= MIN_SNAPSHOTS)?;
     let unknown = diff.causes.iter().find(|row| row.cause == Cause::Unknown);
-    if unknown.is_some_and(|row| row.bytes.change > leak.bytes.change) {
+    let is_of_it = leak.cause == Some(Cause::Unknown);
+    if !is_of_it && unknown.is_some_and(|row| row.bytes.change > leak.bytes.change) {
         return None;
     }
     let kind = match leak.subject {

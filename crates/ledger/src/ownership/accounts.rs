@@ -245,28 +245,22 @@ impl<'a> Owners<'a> {
 
     /// A function that returns the name of the class whose objects have most pointers to the largest part of a mapping that is neither
     /// malloc's nor Ruby's; `None` if they have less than half. One mapping may have the memory of thousands of objects, and an old word
-    /// of another owner may be the first that leads to it. Garbage counts only if nothing else leads there.
+    /// of another owner may be the first that leads to it. Garbage does not count: it may be objects that were used to write there.
     pub(crate) fn owners_of_mappings(
         &self,
         paths: Option<&(ObjectGraph<'_>, Paths)>,
     ) -> impl Fn(&Range<Address>) -> Option<String> {
         let areas = self.graph.map_or(&[][..], |graph| &graph.areas);
-        let pointers = |graph| {
-            let all = self.pointers_to_areas(graph, |_| true);
-            let Some((objects, paths)) = paths else { return all };
-            let is_reached = |node: Pointing| {
+        let is_reached = |node: Pointing| {
+            paths.is_none_or(|(objects, paths)| {
                 paths.is_reached(match node {
                     Pointing::Slot(slot) => objects.slot(slot),
                     Pointing::Memory(node) => objects.memory(node),
                 })
-            };
-            let mut pointers = self.pointers_to_areas(graph, is_reached);
-            for (area, by_code) in all {
-                pointers.entry(area).or_insert(by_code);
-            }
-            pointers
+            })
         };
-        let pointers = self.graph.map(pointers).unwrap_or_default();
+        let pointers = self.graph.map(|graph| self.pointers_to_areas(graph, is_reached));
+        let pointers = pointers.unwrap_or_default();
         move |mapping| {
             let is_within =
                 |area: &Range<Address>| mapping.start <= area.start && area.end <= mapping.end;

@@ -648,30 +648,56 @@ fn a_diff_is_linear_in_the_number_of_classes() {
     assert_eq!(diff.classes[0].name, format!("C{}", CLASSES - 1));
 }
 
+/// Sets the memory of mappings to which `Session`s refer.
+fn map(report: &mut Report, mebibytes: u64) {
+    grow(report, "unknown", mebibytes * MIB);
+    report.unknown = vec![UnknownRow {
+        permissions: "rw-".into(),
+        mappings: 1,
+        mapped_bytes: mebibytes * MIB,
+        resident_bytes: mebibytes * MIB,
+        huge_bytes: 0,
+        largest: "0x7f0000000000".into(),
+        beside: None,
+        owner: Some("Session".into()),
+        owner_bytes: mebibytes * MIB,
+    }];
+}
+
 /// "rbloat cannot tell whose it is", of a buffer that was mapped again and again as it grew: the report named it.
 #[test]
 fn mapped_memory_of_one_object_that_grows_has_its_name() {
     let look = |(hour, mebibytes): (u64, u64)| {
         look(hour, |report| {
-            grow(report, "unknown", mebibytes * MIB);
             sessions(report, 1, Some("LOG"));
-            report.unknown = vec![UnknownRow {
-                permissions: "rw-".into(),
-                mappings: 1,
-                mapped_bytes: mebibytes * MIB,
-                resident_bytes: mebibytes * MIB,
-                huge_bytes: 0,
-                largest: "0x7f0000000000".into(),
-                beside: None,
-                owner: Some("Session".into()),
-                owner_bytes: mebibytes * MIB,
-            }];
+            map(report, mebibytes);
         })
     };
     let diff = growth(&[(1, 64), (2, 64), (3, 128)].map(look));
-    let summary = diff_verdict(&diff).summary;
+    let words = diff_verdict(&diff);
     let start = "Growth: Session retained by LOG grew by 64.0 MiB, at an uneven rate.";
-    assert!(summary.starts_with(start), "{summary}");
+    assert!(words.summary.starts_with(start), "{words:?}");
+    assert!(words.evidence[1].starts_with("Session: 1 object (+0);"), "{words:?}");
+    // "+0 B in 3600 s", of the object's own memory.
+    let steps = "between snapshots: +0 B in 3600 s, +64.0 MiB in 3600 s";
+    assert!(words.evidence.iter().any(|it| it == steps), "{words:?}");
+}
+
+/// The rate of a leak was that of the garbage, too.
+#[test]
+fn garbage_has_its_part_of_mapped_memory() {
+    let look = |hour: u64| {
+        look(hour, |report| {
+            sessions(report, 20 * hour, Some("LOG"));
+            let kept = &mut report.owners.as_mut().unwrap().last_mut().unwrap().kept_by;
+            kept[0].objects /= 2;
+            kept.push(KeptBy { path: None, ..kept[0].clone() });
+            map(report, 64 * hour);
+        })
+    };
+    let verdict = growth(&[1, 2, 3, 4].map(look)).verdict;
+    assert_eq!((verdict.kind, verdict.class.as_deref()), (DiffKind::ManagedLeak, Some("Session")));
+    assert!(verdict.bytes.unsigned_abs().abs_diff(96 * MIB) < MIB, "{verdict:?}");
 }
 
 /// "Warm-up: … more and more slowly. This is no leak", of a heap of a library that doubles when it is full.

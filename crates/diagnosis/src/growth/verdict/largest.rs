@@ -84,11 +84,17 @@ impl<'a> Largest<'a> {
     pub(super) fn mapped(diff: Changes<'a>) -> Option<Self> {
         let class = diff.classes.iter().find(|class| Some(&class.name[..]) == diff.mapper)?;
         let row = diff.causes.iter().find(|row| row.cause == Cause::Unknown)?;
+        // Garbage refers to a part of it.
+        let live = class.growing_objects().at.iter().zip(&class.objects.at);
+        let bytes = row.bytes.at.iter().zip(live).map(|(&bytes, (&live, &all))| {
+            let part = u128::from(bytes) * u128::from(live) / u128::from(all.max(1));
+            u64::try_from(part).unwrap_or(bytes).min(bytes)
+        });
         Some(Self {
             subject: Subject::Objects,
             cause: Some(Cause::Unknown),
             class: Some(class),
-            bytes: row.bytes.clone(),
+            bytes: Trajectory::new(bytes),
         })
     }
 

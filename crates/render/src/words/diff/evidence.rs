@@ -10,7 +10,7 @@ use formats::{
 };
 use ledger::{Cause, Count, Size};
 
-use super::subject::{kept, kept_native, largest_code, of_verdict};
+use super::subject::{is_unknown, kept, kept_native, largest_code, of_verdict};
 use super::{MIN_CHANGE, longer, signed, signed_count, unread};
 use crate::words::counted;
 
@@ -223,7 +223,7 @@ fn sums(diff: &Diff) -> String {
 fn objects(diff: &Diff, class: &ClassChange) -> String {
     let text = |objects: &Trajectory| {
         let change = signed_count(objects.change);
-        format!("{}: {} objects ({change})", class.name, Count(objects.last()))
+        format!("{}: {} ({change})", class.name, counted(objects.last(), "object"))
     };
     if !diff.same_process {
         return format!("{}, {}", text(&class.objects), signed(class.bytes.change));
@@ -259,6 +259,11 @@ fn values<'a>(diff: &'a Diff, class: Option<&'a ClassChange>) -> Option<(&'a Tra
     match (diff.verdict.subject, class) {
         (Subject::Objects, Some(class)) if has_more_objects(class) => {
             Some((of_verdict(diff, class).0, true))
+        }
+        // The memory to which the objects refer, and not their own.
+        (Subject::Objects, Some(_)) if is_unknown(diff) => {
+            let unknown = diff.causes.iter().find(|row| row.cause == Cause::Unknown);
+            unknown.map(|row| (&row.bytes, false))
         }
         (Subject::Objects, class) => class.map(|class| (of_verdict(diff, class).1, false)),
         (Subject::Native | Subject::Unreachable, _) => {
