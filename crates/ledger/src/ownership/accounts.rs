@@ -270,9 +270,8 @@ impl<'a> Owners<'a> {
             let all: u64 = by_code.values().sum();
             let (&code, &most) = by_code.iter().max_by_key(|&(code, count)| (count, code))?;
             match self.trace.owner(code) {
-                owner @ (Owner::Class(class) | Owner::Data(class))
-                    if 2 * most >= all && self.table.is_visible(class) =>
-                {
+                // Only the structures of extensions have pointers to mappings. In other objects they are old words.
+                owner @ Owner::Data(class) if 2 * most >= all && self.table.is_visible(class) => {
                     Some(self.table.new_account(owner).name)
                 }
                 _ => None,

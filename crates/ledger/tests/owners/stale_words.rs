@@ -166,6 +166,11 @@ fn a_mapping_is_of_the_class_with_most_pointers_to_it() {
     draft.memory.mappings.push(Mapping::anonymous(range));
     let owner = |live: &[u64]| draft.draw_up(live).unknown[0].owner.clone();
     assert_eq!(owner(&live).as_deref(), Some("Buffer"));
-    // Objects that were used to write there are garbage.
+    // Objects that were used to write there are garbage, and only those of extensions have pointers to mappings.
     assert_eq!(owner(&[]), None);
+    let class = draft.ruby.class("Match", draft.ruby.object_class());
+    let old = draft.chunk(20);
+    draft.point(old, 3, MAPPED + 8);
+    let live = [draft.ruby.object(class, &[Word::Pointer(old)])];
+    assert_eq!(draft.draw_up(&live).unknown[0].owner, None);
 }
