@@ -287,7 +287,7 @@ fn tables_of_the_interpreter_are_told_apart() {
     let finalizers = "Array.new(600_000) { Object.new.tap { |it| ObjectSpace.define_finalizer(it, FINALIZER) } }";
     for (objects, table, words) in [
         (variables, InterpreterKind::GenericVariables, "Set fewer instance variables on strings"),
-        (finalizers, InterpreterKind::Finalizers, "Define fewer finalizers: "),
+        (finalizers, InterpreterKind::Finalizers, "Define fewer finalizers"),
     ] {
         let target = Target::bare_ruby(&format!(
             "FINALIZER = proc {{}}; KEPT = {objects}; 3.times {{ GC.start }}
