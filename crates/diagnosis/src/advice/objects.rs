@@ -9,7 +9,7 @@ use ledger::{
 };
 
 use super::worth::{is_main, is_worth, step};
-use crate::path::{WEAK_MAPS, class_of_hidden, is_hidden, root_of};
+use crate::path::{ARROW, WEAK_MAPS, class_of_hidden, root_of};
 use crate::verdict::{LARGE_ROOT_BYTES, is_of_extensions};
 
 /// The variables that set how many bytes the program allocates between two collections, with the largest number that Ruby lets
@@ -104,10 +104,13 @@ pub(super) fn release_besides(ledger: &Ledger) -> Option<Advice> {
 /// The step against a table of the interpreter if most objects of a class are its entries, which programs cannot release.
 fn table_of(ledger: &Ledger, class: &OwnerAccount, most: Option<&Retainer>) -> Option<Advice> {
     let most = most?;
-    let table = match root_of(most.path.as_deref()?) {
+    let path = most.path.as_deref()?;
+    // The entries are hidden arrays, or plain ones in Ruby 2.7.
+    let is_entry = || path.split(ARROW).count() == 2 && path.ends_with(class.name.as_str());
+    let table = match root_of(path) {
         COVERAGE => return Some(step(Action::StopCoverage { bytes: coverage_bytes(ledger) })),
         "(symbols)" => InterpreterKind::Symbols,
-        "(finalizers)" if is_hidden(&class.name) => InterpreterKind::Finalizers,
+        "(finalizers)" if is_entry() => InterpreterKind::Finalizers,
         _ => return None,
     };
     let own = ledger.interpreter.as_ref().map_or(0, |it| it.resident_bytes(table));
