@@ -13,15 +13,16 @@ use examine::{CaptureOptions, End, Id, KeptRecording, KeptWatch, Watch, isolated
 use formats::{
     Alarm, FindingKind, FindingRow, KeptUnknown, Place, Snapshot, SnapshotOutcome, Who, to_json,
 };
-use linux::proc::{self, ControlGroup, GroupMemory};
+use linux::proc::{self, ControlGroup, GroupMemory, GroupUsage};
 use render::Stacks;
 use supervise::{Pace, SHARE_OF_LIMITS, unix_ms};
 
 use crate::autopsies::Ended;
 use crate::log::Log;
 use crate::push::Pusher;
+use crate::rush::{self, Rush};
 use crate::snapshot_folder::{self, SnapshotFolder};
-use crate::trigger::Trigger;
+use crate::trigger::{NEAR, Trigger};
 
 /// The time between two readings of the limits.
 const READ_EVERY: Duration = Duration::from_secs(1);
@@ -41,6 +42,8 @@ pub(crate) struct Limits {
     pushers: Vec<Pusher>,
     log: Log,
     pace: Pace,
+    /// The pace of looks at the use of the groups alone.
+    looks: Pace,
     groups: Vec<Group>,
     observation: Option<Observation>,
     observes_kept: bool,
@@ -54,6 +57,10 @@ struct Group {
     group: ControlGroup,
     members: Vec<Id>,
     trigger: Trigger,
+    /// Its memory at the latest reading, and its use, which is read more often.
+    memory: GroupMemory,
+    usage: Option<GroupUsage>,
+    rush: Rush,
     kills: Option<u64>,
     /// The file of the latest snapshot.
     latest: Option<PathBuf>,
@@ -63,6 +70,8 @@ struct Group {
 pub(crate) struct Alarmed {
     at: usize,
     pub(crate) alarm: Alarm,
+    /// True if the group may be full before a forked copy is read.
+    pub(crate) has_no_time: bool,
     pub(crate) members: Vec<Id>,
     memory: GroupMemory,
 }
@@ -112,6 +121,7 @@ impl Limits {
             pushers,
             log,
             pace: Pace::new(READ_EVERY, SHARE_OF_LIMITS),
+            looks: Pace::new(rush::AT_LEAST, 2.0 * SHARE_OF_LIMITS),
             groups: Vec::new(),
             observation: None,
             observes_kept,
@@ -129,9 +139,12 @@ impl Limits {
                 known.members.push(id);
             } else if let Some(memory) = group.memory().filter(|it| it.limit_bytes.is_some()) {
                 self.groups.push(Group {
-                    group,
                     members: vec![id],
                     trigger: Trigger::default(),
+                    memory,
+                    usage: group.usage(),
+                    rush: Rush::default(),
+                    group,
                     kills: memory.oom_kills,
                     latest: None,
                 });
@@ -147,16 +160,62 @@ impl Limits {
         }
         let before = proc::own_thread_cpu_time();
         let mut alarmed = None;
-        for (at, group) in self.groups.iter_mut().enumerate() {
-            let Some(memory) = group.group.memory() else { continue };
-            group.report_kills(memory, self.log);
-            let alarm = group.trigger.read(now, memory).filter(|_| !group.members.is_empty());
-            if let (Some(alarm), None) = (alarm, &alarmed) {
-                alarmed = Some(Alarmed { at, alarm, members: group.members.clone(), memory });
-            }
+        for at in 0..self.groups.len() {
+            let found = self.read_group(at, now);
+            alarmed = alarmed.or(found);
         }
         self.pace.done(now, proc::own_thread_cpu_time().saturating_sub(before));
         alarmed
+    }
+
+    fn read_group(&mut self, at: usize, now: Duration) -> Option<Alarmed> {
+        let group = self.groups.get_mut(at)?;
+        let memory = group.group.memory()?;
+        group.memory = memory;
+        group.report_kills(memory, self.log);
+        let limit = memory.limit_bytes.unwrap_or(u64::MAX);
+        let rushes = group.rush.read_again(now, memory.used_bytes(), limit);
+        let alarm = group.trigger.read(now, memory, rushes);
+        let alarm = alarm.filter(|_| !group.members.is_empty())?;
+        let has_no_time = rushes || group.rush.has_no_time(limit);
+        Some(Alarmed { at, alarm, has_no_time, members: group.members.clone(), memory })
+    }
+
+    /// Waits for this time, and looks meanwhile at the use of the groups: a fast program fills one in a tenth of a second. Returns a
+    /// group whose memory may soon be used up.
+    pub(crate) fn wait(&mut self, started: Instant, longest: Duration) -> Option<Alarmed> {
+        let end = started.elapsed() + longest;
+        loop {
+            let now = started.elapsed();
+            let before = proc::own_thread_cpu_time();
+            let (sudden, wait) = self.look(now);
+            let alarmed = sudden.and_then(|at| self.read_group(at, now));
+            self.looks.done(now, proc::own_thread_cpu_time().saturating_sub(before));
+            if alarmed.is_some() || now >= end {
+                return alarmed;
+            }
+            let wait = wait.max(self.looks.due().saturating_sub(now));
+            std::thread::sleep(wait.min(end.saturating_sub(now)));
+        }
+    }
+
+    /// Returns a group that grows suddenly, and the time after which the groups should be looked at again.
+    fn look(&mut self, now: Duration) -> (Option<usize>, Duration) {
+        let (mut sudden, mut wait) = (None, READ_EVERY);
+        for (at, group) in self.groups.iter_mut().enumerate() {
+            let (Some(usage), Some(limit)) = (&group.usage, group.memory.limit_bytes) else {
+                continue;
+            };
+            let Some(usage) = usage.bytes() else { continue };
+            let used = usage.saturating_sub(group.memory.cache_bytes);
+            let near = (NEAR * limit as f64) as u64;
+            let comes_near = (group.memory.used_bytes()..used).contains(&near);
+            if group.rush.read(now, used, limit) || comes_near {
+                sudden = Some(at);
+            }
+            wait = wait.min(rush::wait(used, limit));
+        }
+        (sudden, wait)
     }
 
     /// Keeps a snapshot of a process of the group, or notes why there is none. Then begins to observe its growth.
@@ -187,7 +246,11 @@ impl Limits {
         };
         *self.attempts.entry((alarmed.alarm, outcome)).or_default() += 1;
         let is_taken = outcome == SnapshotOutcome::Written;
-        self.groups[alarmed.at].trigger.done(now, alarmed.memory, is_taken);
+        let group = &mut self.groups[alarmed.at];
+        group.trigger.done(now, alarmed.memory, is_taken);
+        if alarmed.has_no_time {
+            group.rush.done(now);
+        }
     }
 
     /// Keeps the latest report on a process that was killed, as a page, unless there is a snapshot of it.

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use archive::Look;
 use examine::{
-    AllocatorCall, CaptureOptions, Containers, Detail, Id, Intervals, Listed, Rubies, isolated,
-    own_bytes, panic_if_requested, snapshot_of,
+    AllocatorCall, CaptureMode, CaptureOptions, Containers, Detail, Id, Intervals, Listed, Rubies,
+    isolated, own_bytes, panic_if_requested, snapshot_of,
 };
 use formats::{
-    CaptureMethod, CaptureOutcome, Captured, Container, Node, NodeGroup, NodeMemory, NodeProcess,
-    Owned, Place, Report, Snapshot, SnapshotOutcome, Treatment, TreatmentOutcome,
+    CaptureMethod, CaptureOutcome, Captured, Container, Node, NodeGroup, Owned, Place, Report,
+    Snapshot, SnapshotOutcome, Treatment, TreatmentOutcome,
 };
 use ledger::{Analyses, Size};
 use linux::proc::{self, ControlGroup, GroupMemory};
@@ -19,6 +19,7 @@ use supervise::Allowance;
 use crate::archive_writer::ArchiveWriter;
 use crate::autopsies::{Autopsies, Ended};
 use crate::kills::Kills;
+use crate::known::Known;
 use crate::limits::{Alarmed, Limits};
 use crate::log::Log;
 use crate::node_name::node_name;
@@ -53,6 +54,8 @@ pub(crate) struct Observer {
     owners_every: Duration,
     /// The memory that captures with owners may take.
     max_memory: u64,
+    /// The longest pause for a snapshot near a limit.
+    hold: Option<Duration>,
     /// True if processes are trimmed.
     treats: bool,
     /// The time from which on a process may be trimmed.
@@ -83,22 +86,6 @@ pub(crate) struct Outputs {
     pub(crate) pushers: Vec<Pusher>,
 }
 
-/// A process.
-struct Known {
-    listed: Listed,
-    place: Place,
-    /// The time of the next capture of causes.
-    due: Duration,
-    /// The time of the next capture with owners, after the first one of causes.
-    owners_due: Duration,
-    captured: Option<Captured>,
-    owned: Option<Owned>,
-    /// The report that is kept if the process is killed.
-    report: Option<Report>,
-    /// The time from which on it may be trimmed.
-    trim_at: Duration,
-}
-
 impl Observer {
     pub(crate) fn new(
         options: &Options,
@@ -107,7 +94,7 @@ impl Observer {
         shared: Shared,
         log: Log,
     ) -> Self {
-        let Options { every, causes_every, owners_every, max_memory, capture, treat, .. } =
+        let Options { every, causes_every, owners_every, max_memory, capture, treat, hold, .. } =
             *options;
         let complain =
             move |pid, error| (log.complain)(&examine::about(pid, &(log.explain)(&error)));
@@ -120,6 +107,7 @@ impl Observer {
             causes_every,
             owners_every,
             max_memory,
+            hold,
             treats: treat,
             trim_at: Duration::ZERO,
             outputs,
@@ -141,7 +129,15 @@ impl Observer {
 
     pub(crate) fn run(mut self, mut wait: Duration) {
         loop {
-            std::thread::sleep(wait.min(BETWEEN_CAPTURES));
+            let wait_for = wait.min(BETWEEN_CAPTURES);
+            match &mut self.outputs.limits {
+                Some(limits) => {
+                    if let Some(alarmed) = limits.wait(self.started, wait_for) {
+                        self.save_one_of(&alarmed);
+                    }
+                }
+                None => std::thread::sleep(wait_for),
+            }
             wait = self.read();
             self.watch_limits();
             self.capture_one();
@@ -356,11 +352,17 @@ impl Observer {
                 pusher.push_profile(&observed.place, &observed.profile);
             }
         }
-        let Some(alarmed) = limits.read(now) else { return };
-        let Some(id) = self.fastest(&alarmed) else { return };
+        if let Some(alarmed) = limits.read(now) {
+            self.save_one_of(&alarmed);
+        }
+    }
+
+    /// Saves a snapshot of a process of this group.
+    fn save_one_of(&mut self, alarmed: &Alarmed) {
+        let Some(id) = self.fastest(alarmed) else { return };
         let cpu = proc::own_cpu_time();
-        if self.about(id, |it| it.keep_snapshot(&alarmed, id)).is_none() {
-            self.keep(&alarmed, id, Err(SnapshotOutcome::Failed));
+        if self.about(id, |it| it.keep_snapshot(alarmed, id)).is_none() {
+            self.keep(alarmed, id, Err(SnapshotOutcome::Failed));
         }
         self.allowance.spend(proc::own_cpu_time().saturating_sub(cpu));
         self.publish();
@@ -371,9 +373,13 @@ impl Observer {
         let analyses = Analyses { memory_map: true, ..Analyses::default() };
         let detail = Detail { owners: true, analyses, family: false };
         let owners = self.known.get(&id).is_some_and(|known| self.has_memory_for(known, detail));
-        // There may be no room for a copy. A pause is better than a kill without an answer.
-        let max_pause = self.capture.max_pause.or(Some(examine::LARGEST_MAX_PAUSE));
-        let how = CaptureOptions { max_pause, ..self.capture };
+        // There may be no room for a copy, or no time: what is paused fills nothing. A pause is better than a kill without an answer.
+        let max_pause = self.hold.or(self.capture.max_pause).or(Some(examine::LARGEST_MAX_PAUSE));
+        let mode = match self.capture.mode {
+            CaptureMode::Auto if alarmed.has_no_time => CaptureMode::Freeze,
+            mode => mode,
+        };
+        let how = CaptureOptions { mode, max_pause, ..self.capture };
         let taken = match self.capture_by(how, id, Detail { owners, ..detail }) {
             Ok(snapshot) => Ok(snapshot),
             Err(Some(CaptureOutcome::NoRoom)) => Err(SnapshotOutcome::NoRoom),
@@ -527,27 +533,6 @@ fn tighter(a: GroupMemory, b: GroupMemory) -> GroupMemory {
     // One without a limit has more room than any other.
     let room = |it: &GroupMemory| it.room_bytes().unwrap_or(u64::MAX);
     if room(&b) < room(&a) { b } else { a }
-}
-
-impl Known {
-    fn next_due(&self) -> Duration {
-        if self.captured.is_some() { self.due.min(self.owners_due) } else { self.due }
-    }
-
-    fn process(&self) -> NodeProcess {
-        let exact = self.listed.exact.map(|it| NodeMemory {
-            pss_bytes: it.pss_bytes,
-            uss_bytes: it.uss_bytes,
-            swap_bytes: it.swap_bytes,
-        });
-        NodeProcess {
-            place: self.place.clone(),
-            rss_bytes: self.listed.rss_bytes,
-            exact,
-            captured: self.captured.clone(),
-            owned: self.owned.clone(),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -23,6 +23,8 @@ pub struct Options {
     pub share: f64,
     /// The folder for snapshots of processes near a memory limit.
     pub snapshots: Option<PathBuf>,
+    /// The longest pause for a snapshot near a limit, if it is not that of other captures.
+    pub hold: Option<Duration>,
     /// True if the lines that allocate what stays are recorded after a snapshot.
     pub kept: bool,
     /// The number of these snapshots to keep.

@@ -7,12 +7,12 @@ use formats::Alarm;
 use linux::proc::GroupMemory;
 
 /// A group is near its limit from this part of it on.
-const NEAR: f64 = 0.85;
+pub(crate) const NEAR: f64 = 0.85;
 /// It grows if it uses more than its least use so far by this part of the limit.
 const RISE: f64 = 0.01;
 /// Growth is fast if the limit would be met within this time. It counts from half of the limit on: programs that start grow fast, too.
 const SOON: f64 = 30.0;
-const HALF: f64 = 0.5;
+pub(crate) const HALF: f64 = 0.5;
 /// The time over which growth is measured, and the shortest one.
 const WINDOW: f64 = 10.0;
 const MIN_WINDOW: f64 = 2.0;
@@ -38,8 +38,14 @@ pub(crate) struct Trigger {
 }
 
 impl Trigger {
-    /// Returns the reason why a snapshot should be taken at `now`, if there is one.
-    pub(crate) fn read(&mut self, now: Duration, memory: GroupMemory) -> Option<Alarm> {
+    /// Returns the reason why a snapshot should be taken at `now`, if there is one. `rushes` is true if the limit may be met within a
+    /// second.
+    pub(crate) fn read(
+        &mut self,
+        now: Duration,
+        memory: GroupMemory,
+        rushes: bool,
+    ) -> Option<Alarm> {
         let limit = memory.limit_bytes? as f64;
         let (used, seconds) = (memory.used_bytes() as f64, now.as_secs_f64());
         self.readings.push_back((seconds, used));
@@ -57,11 +63,13 @@ impl Trigger {
             Some((then, of)) => used > then + PART_OF_ROOM * (of - then),
             None => true,
         };
-        if !is_due || now < self.not_before {
+        if !is_due || now < self.not_before && !rushes {
             return None;
         }
         let is_hit = hits_before.zip(memory.limit_hits).is_some_and(|(before, now)| now > before);
-        if used >= NEAR * limit && used > least + RISE * limit {
+        if rushes {
+            Some(Alarm::FastGrowth)
+        } else if used >= NEAR * limit && used > least + RISE * limit {
             Some(Alarm::NearLimit)
         } else if is_hit && memory.used_bytes() > memory.cache_bytes {
             // A group that is full of caches meets its limit all the time.
@@ -118,7 +126,7 @@ mod tests {
         let mut alarms = Vec::new();
         for (number, memory) in readings.into_iter().enumerate() {
             let now = 10 * SECOND * u32::try_from(number).unwrap();
-            if let Some(alarm) = trigger.read(now, memory) {
+            if let Some(alarm) = trigger.read(now, memory, false) {
                 trigger.done(now, memory, true);
                 alarms.push((memory.used_bytes(), alarm));
             }
@@ -167,12 +175,16 @@ mod tests {
     fn a_failed_attempt_is_repeated_some_seconds_later() {
         let mut trigger = Trigger::default();
         let full = memory(900, 0, 0);
-        assert_eq!(trigger.read(Duration::ZERO, memory(500, 0, 0)), None);
-        assert_eq!(trigger.read(SECOND, full), Some(Alarm::NearLimit));
+        assert_eq!(trigger.read(Duration::ZERO, memory(500, 0, 0), false), None);
+        assert_eq!(trigger.read(SECOND, full, false), Some(Alarm::NearLimit));
         trigger.done(SECOND, full, false);
-        assert_eq!(trigger.read(2 * SECOND, full), None);
-        assert_eq!(trigger.read(7 * SECOND, full), Some(Alarm::NearLimit));
+        assert_eq!(trigger.read(2 * SECOND, full, false), None);
+        // There may be no later.
+        assert_eq!(trigger.read(3 * SECOND, full, true), Some(Alarm::FastGrowth));
+        assert_eq!(trigger.read(7 * SECOND, full, false), Some(Alarm::NearLimit));
         trigger.done(7 * SECOND, full, true);
-        assert_eq!(trigger.read(60 * SECOND, full), None);
+        assert_eq!(trigger.read(60 * SECOND, full, true), None);
+        // Half of the room that was left is gone, and the rest will be at once.
+        assert_eq!(trigger.read(61 * SECOND, memory(960, 0, 0), true), Some(Alarm::FastGrowth));
     }
 }

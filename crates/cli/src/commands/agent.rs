@@ -48,6 +48,11 @@ pub(crate) struct AgentArguments {
     /// It is taken when the control group uses 85 % of its limit and grows, meets its limit, or would meet it within 30 s
     #[arg(long, value_name = "DIR")]
     snapshots: Option<PathBuf>,
+    /// The longest pause for such a snapshot, in place of 500 ms or --max-pause
+    ///
+    /// A process that is paused does not fill its group. The kernel lets it go if the agent is killed meanwhile
+    #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "snapshots", hide_short_help = true)]
+    hold: Option<Duration>,
     /// After such a snapshot, also record which lines allocate what stays, as `rbloat who --kept`
     ///
     /// Until the process ends, for an hour at most. The result so far is saved each minute. It needs CAP_BPF and CAP_PERFMON
@@ -132,6 +137,7 @@ impl AgentArguments {
             owners_every: self.owners_every,
             share: self.cpu_percent / 100.0,
             snapshots: self.snapshots.clone(),
+            hold: self.hold,
             kept: self.kept,
             max_snapshots: self.max_snapshots as usize,
             max_snapshot_bytes: self.max_snapshot_bytes,

@@ -26,8 +26,8 @@ use crate::{Error, Mappings, Sysroot, is_shared_memory};
 
 pub use crate::obstacle::Obstacle;
 pub use cgroup::{
-    ControlGroup, GroupEvents, GroupMemory, GroupNames, KernelMemory, control_groups, group_memory,
-    memory_of_groups,
+    ControlGroup, GroupEvents, GroupMemory, GroupNames, GroupUsage, KernelMemory, control_groups,
+    group_memory, memory_of_groups,
 };
 pub use environment::WantedVariables;
 pub use identity::Identity;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use testkit::{ControlGroup, Target};
 
-use formats::{FindingKind, FindingRow};
+use formats::{CaptureMethod, FindingKind, FindingRow};
 
 use super::{Agent, TakingServer, wait_until};
 use crate::rbloat;
@@ -146,6 +146,34 @@ fn the_lines_that_keep_memory_are_saved_before_the_kernel_kills_a_process() {
     let growing = kept.growing.iter().map(|it| it.root.as_str());
     assert!(roots.chain(growing).any(|it| it == "Leaks::ALL"), "{kept:#?}");
     agent.end();
+}
+
+/// A copy of a process that fills its group at once came too late. While it is paused, it fills nothing.
+#[test]
+fn a_process_that_rushes_to_its_limit_is_paused_for_a_snapshot() {
+    let Some(group) = ControlGroup::make() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let agent = Agent::start(&group, &["--causes-every", "1h", "--snapshots", path]);
+    group.limit(400 << 20);
+    let code = "Process.setproctitle('agentrush ')
+                module Work; DONE = 'x' * 210_000_000; end
+                GC.start; puts 'ready {}'; $stdout.flush
+                Thread.new { $stdin.read; exit }
+                loop { more = 'x' * 120_000_000; sleep 0.1; more = nil; GC.start; sleep 0.3 }";
+    let target =
+        Target::start(&mut group.command(testkit::ruby().args(["--disable-gems", "-e", code])));
+    // A slower look may have found that it grows, too.
+    wait_until("it is paused", || {
+        files(folder.path(), ["agentrush", ".rbloat"]).iter().any(|snapshot| {
+            let output = rbloat().args(["report", "--json"]).arg(snapshot).output().unwrap();
+            let report = crate::report_of(&output);
+            report.capture.method == CaptureMethod::Freeze && report.owners.is_some()
+        })
+    });
+    agent.end();
+    assert!(target.finish(), "it lives on");
+    assert_eq!(group.kills(), 0);
 }
 
 /// A process that filled its group at once left nothing.

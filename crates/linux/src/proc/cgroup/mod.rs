@@ -4,6 +4,7 @@ mod events;
 mod find;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::collections::HashSet;
 use std::fs;
@@ -22,6 +23,7 @@ use crate::text::one_line;
 use crate::{Error, Sysroot};
 pub use events::GroupEvents;
 use find::{GroupPath, Mount};
+pub use usage::GroupUsage;
 
 /// The memory of one control group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,43 @@
+use std::time::Duration;
+
+use examine::Listed;
+use formats::{Captured, NodeMemory, NodeProcess, Owned, Place, Report};
+
+/// A process.
+pub(crate) struct Known {
+    pub(crate) listed: Listed,
+    pub(crate) place: Place,
+    /// The time of the next capture of causes.
+    pub(crate) due: Duration,
+    /// The time of the next capture with owners, after the first one of causes.
+    pub(crate) owners_due: Duration,
+    pub(crate) captured: Option<Captured>,
+    pub(crate) owned: Option<Owned>,
+    /// The report that is kept if the process is killed.
+    pub(crate) report: Option<Report>,
+    /// The time from which on it may be trimmed.
+    pub(crate) trim_at: Duration,
+}
+
+impl Known {
+    /// The time of the next capture.
+    pub(crate) fn next_due(&self) -> Duration {
+        if self.captured.is_some() { self.due.min(self.owners_due) } else { self.due }
+    }
+
+    /// The process as the metrics show it.
+    pub(crate) fn process(&self) -> NodeProcess {
+        let exact = self.listed.exact.map(|it| NodeMemory {
+            pss_bytes: it.pss_bytes,
+            uss_bytes: it.uss_bytes,
+            swap_bytes: it.swap_bytes,
+        });
+        NodeProcess {
+            place: self.place.clone(),
+            rss_bytes: self.listed.rss_bytes,
+            exact,
+            captured: self.captured.clone(),
+            owned: self.owned.clone(),
+        }
+    }
+}
