@@ -12,18 +12,18 @@ const WINDOW: Duration = Duration::from_secs(30);
 
 /// A process that has ended, and what is kept of it.
 #[derive(Debug, Clone)]
-pub(crate) struct Ended<T = Report> {
+pub(crate) struct Ended<T = Option<Report>> {
     pub(crate) id: Id,
     pub(crate) place: Place,
     /// Its memory, and that of its control group, when they were read last.
     pub(crate) rss_bytes: u64,
     pub(crate) group: Option<GroupMemory>,
-    /// Its latest capture.
+    /// Its latest capture, if there is one.
     pub(crate) report: T,
 }
 
 /// Finds the processes that were killed among those that have ended.
-pub(crate) struct Autopsies<T = Report> {
+pub(crate) struct Autopsies<T = Option<Report>> {
     ended: Vec<(Duration, Ended<T>)>,
     kills: BTreeMap<Container, u64>,
     /// The kills of each container for which no process was found yet, and the time of the last one.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use formats::Container;
 use linux::proc::{self, ControlGroup, GroupEvents};
-use supervise::{Pace, SHARE_OF_LIMITS};
+use supervise::{Pace, SHARE_OF_LIMITS, unix_ms};
 
 use crate::log::Log;
 
@@ -41,6 +41,8 @@ struct Group {
 #[derive(Default)]
 struct Count {
     kills: u64,
+    /// The time of the latest one, in milliseconds since 1970.
+    latest_ms: Option<u64>,
     /// The time at which the container had a process.
     seen: Duration,
 }
@@ -79,6 +81,11 @@ impl Kills {
         let mut followed = lock(&self.followed);
         followed.counts.retain(|_, count| now < count.seen + KEPT);
         followed.counts.iter().map(|(container, count)| (container.clone(), count.kills)).collect()
+    }
+
+    /// The time of the latest kill in a container, in milliseconds since 1970.
+    pub(crate) fn latest_ms(&self, container: &Container) -> Option<u64> {
+        lock(&self.followed).counts.get(container)?.latest_ms
     }
 }
 
@@ -120,7 +127,9 @@ impl Followed {
             let new = kills.saturating_sub(group.kills);
             group.kills = kills;
             if new > 0 {
-                counts.entry(group.container.clone()).or_default().kills += new;
+                let count = counts.entry(group.container.clone()).or_default();
+                count.kills += new;
+                count.latest_ms = Some(unix_ms());
                 killed.push(group.container.clone());
             }
             true

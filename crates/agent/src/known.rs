@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use examine::Listed;
 use formats::{Captured, NodeMemory, NodeProcess, Owned, Place, Report};
+use linux::proc::GroupMemory;
 
 /// A process.
 pub(crate) struct Known {
@@ -13,6 +14,8 @@ pub(crate) struct Known {
     pub(crate) owners_due: Duration,
     pub(crate) captured: Option<Captured>,
     pub(crate) owned: Option<Owned>,
+    /// Its memory, and that of its control group, when it was not ending yet: an autopsy needs them.
+    pub(crate) had: (u64, Option<GroupMemory>),
     /// The report that is kept if the process is killed.
     pub(crate) report: Option<Report>,
     /// The time from which on it may be trimmed.

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use diagnosis::KeptSampling;
 use examine::{CaptureOptions, End, Id, KeptRecording, KeptWatch, Watch, isolated};
 use formats::{
-    Alarm, FindingKind, FindingRow, KeptUnknown, Place, Snapshot, SnapshotOutcome, Who, to_json,
+    Alarm, FindingKind, FindingRow, GroupMember, KeptUnknown, Place, Report, Snapshot,
+    SnapshotOutcome, Who, to_json,
 };
 use linux::proc::{self, ControlGroup, GroupMemory, GroupUsage};
 use render::Stacks;
@@ -34,6 +35,11 @@ const WITHOUT_GROWTH: Duration = Duration::from_secs(30);
 const KEPT: KeptSampling = KeptSampling { rate: 100, older_than: Duration::from_secs(30) };
 const KEPT_EVERY: Duration = Duration::from_secs(60);
 const MAX_KEPT: Duration = Duration::from_secs(3600);
+
+/// The processes of a group that are looked at, those that are kept, and the characters of their command lines.
+const MAX_PROCESSES: usize = 256;
+const MAX_OTHERS: usize = 5;
+const MAX_COMMAND: usize = 200;
 
 /// The control groups with Ruby processes, and the folder for their snapshots.
 pub(crate) struct Limits {
@@ -230,7 +236,8 @@ impl Limits {
     ) {
         let outcome = match taken {
             Ok(mut snapshot) => {
-                let reason = FindingRow::from(finding(alarmed.alarm, Some(alarmed.memory)));
+                let others = others(&self.groups[alarmed.at].group, id.0);
+                let reason = finding(alarmed.alarm, Some(alarmed.memory), others, None);
                 snapshot.report.findings.push(reason.clone());
                 let stem = snapshot_folder::stem(unix_ms() / 1000, place, id.0);
                 let name = format!("{stem}{}", snapshot_folder::SNAPSHOT);
@@ -253,17 +260,33 @@ impl Limits {
         }
     }
 
-    /// Keeps the latest report on a process that was killed, as a page, unless there is a snapshot of it.
-    pub(crate) fn keep_killed(&mut self, mut killed: Ended) {
+    /// Adds a kill to the latest snapshot of the process. If there is none, keeps the latest report on it, as a page.
+    pub(crate) fn keep_killed(&mut self, killed: Ended, killed_ms: Option<u64>) {
         let stem = snapshot_folder::stem(unix_ms() / 1000, &killed.place, killed.id.0);
-        if self.folder.has(&stem) {
-            return;
-        }
-        let reason = FindingRow::from(finding(Alarm::Killed, killed.group));
-        killed.report.findings.push(reason.clone());
-        let page = render::report_html(&killed.report);
-        let name = format!("{stem}{}", snapshot_folder::KILLED);
-        let outcome = self.save(killed.id, &killed.place, &name, page.as_bytes(), &reason);
+        let reason = |report: &Report| {
+            let after = killed_ms.and_then(|at| at.checked_sub(report.capture.unix_ms));
+            finding(Alarm::Killed, killed.group, vec![], after)
+        };
+        let latest = self.folder.latest(&stem).map(str::to_owned);
+        let (name, bytes, reason) = match (latest, killed.report) {
+            (Some(name), _) => {
+                let bytes = self.folder.read(&name);
+                let read = bytes.and_then(|bytes| Snapshot::from_bytes(&bytes).ok());
+                // Another program may have changed the file.
+                let Some(mut snapshot) = read else { return };
+                let reason = reason(&snapshot.report);
+                snapshot.report.findings.push(reason.clone());
+                (name, snapshot.to_bytes(), reason)
+            }
+            (None, Some(mut report)) => {
+                let reason = reason(&report);
+                report.findings.push(reason.clone());
+                let page = render::report_html(&report).into_bytes();
+                (format!("{stem}{}", snapshot_folder::KILLED), page, reason)
+            }
+            (None, None) => return,
+        };
+        let outcome = self.save(killed.id, &killed.place, &name, &bytes, &reason);
         *self.attempts.entry((Alarm::Killed, outcome)).or_default() += 1;
     }
 
@@ -412,11 +435,32 @@ impl Group {
     }
 }
 
+/// The other processes of a group with most memory.
+fn others(group: &ControlGroup, pid: i32) -> Vec<GroupMember> {
+    let pids = group.processes().into_iter().filter(|it| *it != pid).take(MAX_PROCESSES);
+    let mut sizes: Vec<(u64, i32)> =
+        pids.filter_map(|pid| Some((proc::resident_bytes(pid).ok()?, pid))).collect();
+    sizes.sort_unstable_by(|a, b| b.cmp(a));
+    let member = |(rss_bytes, pid)| {
+        let command = proc::command_line(pid).ok()?.chars().take(MAX_COMMAND).collect();
+        Some(GroupMember { pid, command, rss_bytes })
+    };
+    sizes.into_iter().take(MAX_OTHERS).filter_map(member).collect()
+}
+
 /// The reason for a snapshot.
-fn finding(alarm: Alarm, memory: Option<GroupMemory>) -> FindingKind {
-    FindingKind::GroupAlarm {
+fn finding(
+    alarm: Alarm,
+    memory: Option<GroupMemory>,
+    others: Vec<GroupMember>,
+    after_ms: Option<u64>,
+) -> FindingRow {
+    FindingRow::from(FindingKind::GroupAlarm {
         alarm,
         used_bytes: memory.map_or(0, |it| it.used_bytes()),
         limit_bytes: memory.and_then(|it| it.limit_bytes).unwrap_or(0),
-    }
+        shmem_bytes: memory.map_or(0, |it| it.shmem_bytes),
+        others,
+        after_ms,
+    })
 }

@@ -161,10 +161,16 @@ impl Observer {
         let mut before = std::mem::take(&mut self.known);
         for listed in self.rubies.listed() {
             let id = listed.id;
+            // A process that is ending has neither memory nor a command line any more.
+            let is_ending = listed.rss_bytes == 0;
+            let had = (listed.rss_bytes, listed.group);
             let known = match before.remove(&id) {
+                Some(known) if is_ending => Known { listed, ..known },
                 // A server gives its processes titles when they are ready.
-                Some(known) if known.listed.command == listed.command => Known { listed, ..known },
-                Some(known) => Known { place: self.place(&listed), listed, ..known },
+                Some(known) if known.listed.command == listed.command => {
+                    Known { listed, had, ..known }
+                }
+                Some(known) => Known { place: self.place(&listed), listed, had, ..known },
                 None => {
                     let (place, due) = (self.place(&listed), now + YOUNG.min(self.causes_every));
                     Known {
@@ -174,6 +180,7 @@ impl Observer {
                         owners_due: due,
                         captured: None,
                         owned: None,
+                        had,
                         report: None,
                         trim_at: now,
                     }
@@ -190,15 +197,16 @@ impl Observer {
 
     /// Keeps the latest captures of processes that were killed, of those that have ended.
     fn look_for_kills(&mut self, now: Duration, ended: BTreeMap<Id, Known>) {
-        let ended = ended.into_iter().filter_map(|(id, known)| {
-            let Listed { rss_bytes, group, .. } = known.listed;
-            Some(Ended { id, place: known.place, rss_bytes, group, report: known.report? })
+        let ended = ended.into_iter().map(|(id, known)| {
+            let (rss_bytes, group) = known.had;
+            Ended { id, place: known.place, rss_bytes, group, report: known.report }
         });
         let killed = self.autopsies.killed(now, ended, self.kills.counts());
         for killed in killed {
             self.about(killed.id, |it| {
+                let killed_ms = it.kills.latest_ms(&killed.place.container);
                 if let Some(limits) = &mut it.outputs.limits {
-                    limits.keep_killed(killed);
+                    limits.keep_killed(killed, killed_ms);
                 }
             });
         }
@@ -371,7 +379,7 @@ impl Observer {
     /// Captures a process of a group whose memory may soon be used up, and keeps the snapshot.
     fn keep_snapshot(&mut self, alarmed: &Alarmed, id: Id) {
         let analyses = Analyses { memory_map: true, ..Analyses::default() };
-        let detail = Detail { owners: true, analyses, family: false };
+        let detail = Detail { owners: true, analyses, family: true };
         let owners = self.known.get(&id).is_some_and(|known| self.has_memory_for(known, detail));
         // There may be no room for a copy, or no time: what is paused fills nothing. A pause is better than a kill without an answer.
         let max_pause = self.hold.or(self.capture.max_pause).or(Some(examine::LARGEST_MAX_PAUSE));

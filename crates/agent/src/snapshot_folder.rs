@@ -7,6 +7,7 @@ use formats::Place;
 use output::Folder;
 
 use crate::error::Error;
+use crate::token::read_file;
 
 /// The endings of a snapshot, of growth by code, of the lines that allocate what stays, and of the report on a process that was killed without a snapshot.
 pub(crate) const SNAPSHOT: &str = ".rbloat";
@@ -56,6 +57,9 @@ impl SnapshotFolder {
             let source = std::io::ErrorKind::FileTooLarge.into();
             return Err(output::Error { path: self.folder.path_of(name), source }.into());
         }
+        // A later result takes the place of an earlier one.
+        let at = self.files.iter().position(|(other, _)| other == name);
+        let before = at.and_then(|at| self.files.remove(at));
         while self.bytes() + size > self.max_bytes
             || is_snapshot(name) && self.snapshots() >= self.max_files
         {
@@ -63,11 +67,12 @@ impl SnapshotFolder {
             // The user may have removed it.
             let _ = self.folder.remove(&surplus.0);
         }
-        self.folder.output(name)?.write(bytes)?;
-        // A later result takes the place of an earlier one.
-        self.files.retain(|(other, _)| other != name);
-        self.files.push_back((name.to_owned(), size));
-        Ok(())
+        let written = self.folder.output(name).and_then(|output| output.write(bytes));
+        self.files.extend(match &written {
+            Ok(()) => Some((name.to_owned(), size)),
+            Err(_) => before,
+        });
+        Ok(written?)
     }
 
     /// The oldest file of the place that has most of them; of several such places, the oldest of all.
@@ -84,11 +89,18 @@ impl SnapshotFolder {
         self.folder.path_of(name)
     }
 
-    /// Returns true if there is a snapshot of a process, whose files have this stem.
-    pub(crate) fn has(&self, stem: &str) -> bool {
+    /// The latest snapshot of a process, whose files have this stem.
+    pub(crate) fn latest(&self, stem: &str) -> Option<&str> {
         let of_process = |name: &str| name.split_once('-').map_or("", |(_, rest)| rest).to_owned();
         let wanted = format!("{}{SNAPSHOT}", of_process(stem));
-        self.files.iter().any(|(name, _)| of_process(name) == wanted)
+        let mut names = self.files.iter().rev().map(|(name, _)| name.as_str());
+        names.find(|name| of_process(name) == wanted)
+    }
+
+    /// The bytes of a file, unless it has become larger than all files may be.
+    pub(crate) fn read(&self, name: &str) -> Option<Vec<u8>> {
+        let (_, bytes) = read_file(&self.folder.path_of(name), self.max_bytes).ok()?;
+        Some(bytes)
     }
 
     /// The number of snapshots and reports.
@@ -187,7 +199,12 @@ mod tests {
             names(outer.path()).into_iter().filter(|name| name.contains(place)).count()
         };
         assert_eq!((of("web-1"), of("jobs"), of("loop")), (2, 2, 5));
-        assert!(folder.has("8-jobs-2") && !folder.has("8-jobs-3") && !folder.has("8-web-1"));
+        assert_eq!(folder.latest("8-jobs-2"), Some("2-jobs-2.rbloat"));
+        assert_eq!([folder.latest("8-jobs-3"), folder.latest("8-web-1")], [None, None]);
+        // A snapshot that is written again takes no other's place.
+        folder.store("2-jobs-2.rbloat", &[1; 200]).unwrap();
+        assert_eq!((of("web-1"), of("jobs"), of("loop")), (2, 2, 5));
+        assert_eq!(folder.read("2-jobs-2.rbloat").as_deref(), Some(&[1; 200][..]));
         // A third place takes its share from the loop, and the newest snapshot stays.
         folder.store("9-cron-9.rbloat", &[0; 100]).unwrap();
         assert_eq!((of("web-1"), of("jobs"), of("cron")), (2, 2, 1));

@@ -71,8 +71,8 @@ impl Trigger {
             Some(Alarm::FastGrowth)
         } else if used >= NEAR * limit && used > least + RISE * limit {
             Some(Alarm::NearLimit)
-        } else if is_hit && memory.used_bytes() > memory.cache_bytes {
-            // A group that is full of caches meets its limit all the time.
+        } else if is_hit && used >= HALF * limit {
+            // A group that is full of caches meets its limit all the time, and one in which a process was killed met it before.
             Some(Alarm::LimitHit)
         } else if used >= HALF * limit && self.meets_limit_within(limit) < SOON {
             Some(Alarm::FastGrowth)
@@ -169,6 +169,8 @@ mod tests {
         let hit = |used, cache| alarms([memory(used, cache, 3), memory(used, cache, 5)]);
         assert_eq!(hit(600, 300), [(600, Alarm::LimitHit)]);
         assert_eq!(hit(300, 600), []);
+        // The process that filled the group was killed.
+        assert_eq!(hit(300, 0), []);
     }
 
     #[test]

@@ -448,9 +448,14 @@ pub fn report_of(id: Id, how: CaptureOptions, detail: Detail) -> Result<Report, 
 pub fn snapshot_of(id: Id, how: CaptureOptions, detail: Detail) -> Result<Snapshot, Error> {
     let started = Instant::now();
     isolated(id.0, || {
-        let captured = attempts::take(&target(id)?, how, detail)?;
+        let target = target(id)?;
+        let captured = attempts::take(&target, how, detail)?;
         captured.check_read(id.0)?;
-        Ok(Sandbox::of_analyses(how.sandbox).run(|| account(captured, detail, started)))
+        let group = if detail.family { group(&target) } else { None };
+        let mut snapshot =
+            Sandbox::of_analyses(how.sandbox).run(|| account(captured, detail, started));
+        diagnosis::add_group(&mut snapshot.report, group);
+        Ok(snapshot)
     })
 }
 

@@ -27,3 +27,16 @@ impl Alarm {
     /// All alarms.
     pub const ALL: [Self; 4] = [Self::NearLimit, Self::LimitHit, Self::FastGrowth, Self::Killed];
 }
+
+/// A process of a control group.
+#[derive(
+    Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
+pub struct GroupMember {
+    /// The process.
+    pub pid: i32,
+    /// Its command line, or the beginning of it.
+    pub command: String,
+    /// Its RSS.
+    pub rss_bytes: u64,
+}

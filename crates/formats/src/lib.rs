@@ -35,7 +35,7 @@ pub use agent::{
     NodeProcess, Owned, Pauses, Place, PushOutcome, SnapshotOutcome, StoredSnapshots, Treatment,
     TreatmentOutcome,
 };
-pub use alarm::Alarm;
+pub use alarm::{Alarm, GroupMember};
 pub use comparison::{
     Comparison, Drawback, FailedRun, LoadResult, Medians, MissingSetting, PassedOver, Reason,
     Recommendation, Run, RunPoint, Spread, TriedSetting,

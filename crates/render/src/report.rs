@@ -3,7 +3,8 @@ use std::path::Path;
 
 use anstyle::Style;
 use formats::{
-    CaptureMethod, DominatorRow, FindingRow, FindingSeverity, KeptBy, Memsize, Owner, Report,
+    CaptureMethod, DominatorRow, FindingKind, FindingRow, FindingSeverity, KeptBy, Memsize, Owner,
+    Report,
 };
 use ledger::{Cause, Count, Size, percent};
 
@@ -102,6 +103,7 @@ fn write(report: &Report, out: &mut String, options: TextOptions) -> std::fmt::R
         && diagnosis::large_table(report).is_none()
         && diagnosis::uncollected_garbage(report).is_none();
     let style = if is_healthy { GREEN } else { RED };
+    write_alarms(report, out, options.width)?;
     write_verdict(out, style, &words::verdict(report), options.width)?;
     write_group(report, out, options.width)?;
     write_causes(report, out, options.width)?;
@@ -118,8 +120,27 @@ fn write(report: &Report, out: &mut String, options: TextOptions) -> std::fmt::R
     write_ractors(report, out, options.width)?;
     write_threads(report, out, options.width)?;
     write_advice(report, out, options.width)?;
-    write_findings(&report.findings, out, options.width)?;
+    let (_, findings) = alarms(report);
+    write_findings(&findings, out, options.width)?;
     write_paragraph(out, DIM, &foot(report), "", options.width)
+}
+
+/// The reasons for which the agent saved this snapshot, and the other findings.
+fn alarms(report: &Report) -> (Vec<FindingRow>, Vec<FindingRow>) {
+    let is_alarm = |it: &FindingRow| matches!(it.kind, FindingKind::GroupAlarm { .. });
+    report.findings.iter().cloned().partition(is_alarm)
+}
+
+/// Who reads about a kill asks first when and why.
+fn write_alarms(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
+    let (alarms, _) = alarms(report);
+    if alarms.is_empty() {
+        return Ok(());
+    }
+    let sentences: Vec<String> = alarms.iter().map(words::finding).collect();
+    let time = words::utc(report.capture.unix_ms);
+    write_wrapped(out, "", &format!("{time}: {}.", sentences.join("; ")), width)?;
+    writeln!(out)
 }
 
 fn write_head(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {

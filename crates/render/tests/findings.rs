@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use formats::{
     Alarm, ArenaProblem, CacheProblem, CacheUnit, CachesProblem, DifferentFile, FindingKind,
-    FindingKind as Kind, FindingRow, FindingSeverity, HeapPart, MissingFile, ResidencyEvidence,
-    RssCount, RubyPart,
+    FindingKind as Kind, FindingRow, FindingSeverity, GroupMember, HeapPart, MissingFile,
+    ResidencyEvidence, RssCount, RubyPart,
 };
 use ledger::Cause;
 use render::words;
@@ -132,7 +132,34 @@ fn of_the_account() -> Vec<FindingKind> {
 fn of_captures() -> Vec<FindingKind> {
     let error = || "process 42: permission denied".to_owned();
     let (used_bytes, limit_bytes) = (900 << 20, 1 << 30);
-    let group = |alarm| Kind::GroupAlarm { alarm, used_bytes, limit_bytes };
+    let group = |alarm| Kind::GroupAlarm {
+        alarm,
+        used_bytes,
+        limit_bytes,
+        shmem_bytes: 0,
+        others: vec![],
+        after_ms: None,
+    };
+    let member = |pid: i32, rss_bytes| {
+        let command = format!("convert {}", "page ".repeat(30));
+        GroupMember { pid, command, rss_bytes }
+    };
+    let with_others = Kind::GroupAlarm {
+        alarm: Alarm::FastGrowth,
+        used_bytes,
+        limit_bytes,
+        shmem_bytes: 300 << 20,
+        others: vec![member(7, 80 << 20), member(8, 2 << 20), member(9, 1 << 10)],
+        after_ms: None,
+    };
+    let killed = Kind::GroupAlarm {
+        alarm: Alarm::Killed,
+        used_bytes,
+        limit_bytes,
+        shmem_bytes: 0,
+        others: vec![],
+        after_ms: Some(2600),
+    };
     let other = |kind: Option<&str>, what: Option<&str>| Kind::Other {
         kind: kind.map(str::to_owned),
         what: what.map(str::to_owned),
@@ -143,6 +170,8 @@ fn of_captures() -> Vec<FindingKind> {
         group(Alarm::LimitHit),
         group(Alarm::FastGrowth),
         group(Alarm::Killed),
+        with_others,
+        killed,
         Kind::GroupLimitUnknown,
         Kind::ProcessEnded { pid: 42 },
         Kind::ProcessUnread { pid: 42, error: error() },

@@ -2,7 +2,7 @@ use ledger::Cause;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::alarm::Alarm;
+use crate::alarm::{Alarm, GroupMember};
 use crate::names;
 use crate::report::finding_figures::{
     ArenaProblem, CacheProblem, CacheUnit, CachesProblem, DifferentFile, HeapPart, MissingFile,
@@ -254,6 +254,15 @@ pub enum FindingKind {
         used_bytes: u64,
         /// The limit of the group.
         limit_bytes: u64,
+        /// The part of `used_bytes` in files in memory (tmpfs) and shared memory.
+        #[serde(default)]
+        shmem_bytes: u64,
+        /// The other processes of the group with most memory.
+        #[serde(default)]
+        others: Vec<GroupMember>,
+        /// The time from this capture to the kill, if the alarm is `killed`.
+        #[serde(default)]
+        after_ms: Option<u64>,
     },
     /// The control group of a family was not found.
     GroupLimitUnknown,

@@ -1,8 +1,10 @@
 use formats::{
-    Alarm, ArenaProblem, CacheProblem, CacheUnit, CachesProblem, DifferentFile, FindingKind,
-    FindingRow, HeapPart, MissingFile, ResidencyEvidence, RssCount, RubyPart,
+    ArenaProblem, CacheProblem, CacheUnit, CachesProblem, DifferentFile, FindingKind, FindingRow,
+    HeapPart, MissingFile, ResidencyEvidence, RssCount, RubyPart,
 };
 use ledger::{Count, Size};
+
+use super::alarm::GroupState;
 
 /// What a user can do about a Ruby without classes, as the rest of the sentence.
 pub const NOT_STARTED: &str = ": try again in a moment";
@@ -271,26 +273,10 @@ fn sentence(kind: &FindingKind) -> String {
             "the forked copy has ended, but is still in the process table as a zombie of {pid}: {error}. It takes no \
              memory. The next report removes it, as does the end of the process"
         ),
-        Kind::GroupAlarm { alarm, used_bytes, limit_bytes } => {
-            let (used, limit) = (Size(*used_bytes), Size(*limit_bytes));
-            match alarm {
-                Alarm::NearLimit => format!("its control group uses {used} of {limit}, and grows"),
-                Alarm::LimitHit => {
-                    format!("its control group met its limit: it uses {used} of {limit}")
-                }
-                Alarm::FastGrowth => {
-                    format!("its control group uses {used} of {limit}, and grows fast")
-                }
-                Alarm::Killed => {
-                    let last = match limit_bytes {
-                        0 => String::new(),
-                        _ => format!("; the group was last seen with {used} of {limit}"),
-                    };
-                    format!(
-                        "after this capture the kernel killed a process of its control group, and this process ended{last}"
-                    )
-                }
-            }
+        Kind::GroupAlarm { alarm, used_bytes, limit_bytes, shmem_bytes, others, after_ms } => {
+            let [used_bytes, limit_bytes, shmem_bytes] = [*used_bytes, *limit_bytes, *shmem_bytes];
+            let (alarm, after_ms) = (*alarm, *after_ms);
+            GroupState { alarm, used_bytes, limit_bytes, shmem_bytes, others, after_ms }.sentence()
         }
         Kind::GroupLimitUnknown => {
             "the control group of the family could not be found, so its memory limit is unknown".into()

@@ -1,6 +1,7 @@
 //! Verdicts and advice in words. All figures come from the document that they belong to.
 
 mod advice;
+mod alarm;
 mod cause;
 mod diff;
 mod dominator;
@@ -20,6 +21,7 @@ use formats::Report;
 
 pub(crate) use advice::process;
 pub use advice::{AdviceWords, advice};
+pub(crate) use alarm::utc;
 pub use cause::meaning;
 pub use diff::diff_verdict;
 pub(crate) use diff::{signed, signed_count};
