@@ -68,7 +68,7 @@ pub fn run(options: &Options, log: Log) -> Result<(), Error> {
     let scheme = if certificate.is_some() { "https" } else { "http" };
     let push_token = options.push_token_file.as_deref().map(Token::read).transpose()?;
     let start = |to| Pusher::start(to, push_token.as_ref(), options.push_ca.as_deref(), log);
-    if options.snapshots.is_none() && options.push.iter().any(Endpoint::takes_snapshots) {
+    if options.snapshots.is_none() && options.push.iter().any(Endpoint::needs_snapshots) {
         return Err(Error::NoSnapshots);
     }
     let pushers = options.push.iter().map(start).collect::<Result<Vec<_>, _>>()?;

@@ -305,6 +305,7 @@ impl Limits {
         let (what, path) = (render::words::finding(reason), self.folder.path_of(name));
         let (pid, role) = (id.0, &place.role);
         (self.log.say)(&format!("process {pid} ({role}): {what}: saved {}", path.display()));
+        self.pushers.iter().for_each(|pusher| pusher.push_log(place, pid, reason, &path));
         SnapshotOutcome::Written
     }
 

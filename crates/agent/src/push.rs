@@ -7,9 +7,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use formats::{Place, PushOutcome};
-use render::ProfileServer;
+use formats::{FindingRow, Place, PushOutcome};
+use render::{ProfileServer, SavedSnapshot, log_request};
 use rustls::crypto::ring::default_provider;
+use supervise::unix_ms;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::error::Error;
@@ -35,9 +36,18 @@ const MAX_WAITING_BYTES: usize = 64 << 20;
 /// A server and what it takes, as in `pyroscope=http://pyroscope:4040`.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
-    /// The server for profiles; `None` if it takes the files of snapshots.
-    profiles: Option<ProfileServer>,
+    takes: Takes,
     url: String,
+}
+
+/// What a server takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    Profiles(ProfileServer),
+    /// The files of snapshots.
+    Files,
+    /// A log record for each snapshot.
+    Logs,
 }
 
 /// Reads a server and its address from an argument.
@@ -46,33 +56,37 @@ pub struct Endpoint {
 /// If it is no known kind of server, or has no address.
 pub fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
     let (server, url) = text.split_once('=').unwrap_or_default();
-    let profiles = match server {
-        "pyroscope" => Some(ProfileServer::Pyroscope),
-        "parca" => Some(ProfileServer::Parca),
-        "snapshots" => None,
-        _ => return Err("must be pyroscope=URL, parca=URL or snapshots=URL".into()),
+    let takes = match server {
+        "pyroscope" => Takes::Profiles(ProfileServer::Pyroscope),
+        "parca" => Takes::Profiles(ProfileServer::Parca),
+        "snapshots" => Takes::Files,
+        "otlp" => Takes::Logs,
+        _ => return Err("must be pyroscope=URL, parca=URL, snapshots=URL or otlp=URL".into()),
     };
     if !url.starts_with("http://") && !url.starts_with("https://") {
         return Err("the address must begin with http:// or https://".into());
     }
-    let url = match profiles {
-        Some(server) => format!("{}{}", url.trim_end_matches('/'), server.path()),
-        None => url.to_owned(),
+    let base = url.trim_end_matches('/');
+    let url = match takes {
+        Takes::Profiles(server) => format!("{base}{}", server.path()),
+        Takes::Files => url.to_owned(),
+        Takes::Logs => format!("{base}/v1/logs"),
     };
-    Ok(Endpoint { profiles, url })
+    Ok(Endpoint { takes, url })
 }
 
 impl Endpoint {
-    /// True if it takes the files of snapshots.
-    pub(crate) fn takes_snapshots(&self) -> bool {
-        self.profiles.is_none()
+    /// True if it takes snapshots, or a record of each.
+    pub(crate) fn needs_snapshots(&self) -> bool {
+        matches!(self.takes, Takes::Files | Takes::Logs)
     }
 
     fn name(&self) -> &'static str {
-        match self.profiles {
-            Some(ProfileServer::Pyroscope) => "pyroscope",
-            Some(ProfileServer::Parca) => "parca",
-            None => "snapshots",
+        match self.takes {
+            Takes::Profiles(ProfileServer::Pyroscope) => "pyroscope",
+            Takes::Profiles(ProfileServer::Parca) => "parca",
+            Takes::Files => "snapshots",
+            Takes::Logs => "otlp",
         }
     }
 
@@ -157,7 +171,7 @@ impl Pusher {
 
     /// Hands a profile over, soon, if the server takes profiles.
     pub(crate) fn push_profile(&self, place: &Place, bytes: &[u8]) {
-        if let Some(server) = self.target.profiles {
+        if let Takes::Profiles(server) = self.target.takes {
             let body = server.request(&self.node, place, bytes);
             self.send(Request { url: self.target.url.clone(), body });
         }
@@ -165,8 +179,17 @@ impl Pusher {
 
     /// Hands a file over, soon, if the server takes snapshots.
     pub(crate) fn push_file(&self, name: &str, bytes: &[u8]) {
-        if self.target.takes_snapshots() {
+        if self.target.takes == Takes::Files {
             self.send(Request { url: self.target.url_of(name), body: bytes.to_owned() });
+        }
+    }
+
+    /// Hands a record of a snapshot over, soon, if the server takes log records.
+    pub(crate) fn push_log(&self, place: &Place, pid: i32, reason: &FindingRow, path: &Path) {
+        if self.target.takes == Takes::Logs {
+            let (node, path, unix_ms) = (&self.node, &path.to_string_lossy(), unix_ms());
+            let saved = SavedSnapshot { node, place, pid, reason, path, unix_ms };
+            self.send(Request { url: self.target.url.clone(), body: log_request(saved) });
         }
     }
 
@@ -245,7 +268,7 @@ impl Client {
 
     /// Makes a request once. Object stores and WebDAV take files by PUT.
     fn offer(&self, request: &Request) -> Result<(), PushError> {
-        let is_file = self.target.takes_snapshots();
+        let is_file = self.target.takes == Takes::Files;
         let (made, kind) = match is_file {
             true => (self.agent.put(&request.url), "application/octet-stream"),
             false => (self.agent.post(&request.url), "application/json"),
@@ -297,6 +320,7 @@ mod tests {
         let target = parse_endpoint("snapshots=https://store/rbloat/?sig=secret/x").unwrap();
         assert_eq!(target.url_of("1-a-2.rbloat"), "https://store/rbloat/1-a-2.rbloat?sig=secret/x");
         assert_eq!(target.shown(), "https://store/rbloat/");
+        assert_eq!(parse_endpoint("otlp=http://c:4318/").unwrap().url, "http://c:4318/v1/logs");
         for wrong in ["", "pyroscope", "tempo=http://a", "parca=", "parca=parca:7070"] {
             assert!(parse_endpoint(wrong).is_err(), "{wrong}");
         }

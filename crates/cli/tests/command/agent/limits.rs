@@ -48,8 +48,10 @@ fn a_snapshot_is_saved_before_the_kernel_kills_a_process() {
     let store = TakingServer::start("201 Created");
     let push = format!("snapshots=http://{}/shop?sig=1", store.address);
     let intervals = ["--every", "1s", "--causes-every", "1h"];
-    let outputs = ["--snapshots", folder.to_str().unwrap(), "--push", &push];
-    let agent = Agent::start(&group, &[intervals, outputs].concat());
+    let collector = TakingServer::start("200 OK");
+    let logs = format!("otlp=http://{}", collector.address);
+    let outputs = ["--snapshots", folder.to_str().unwrap(), "--push", &push, "--push", &logs];
+    let agent = Agent::start(&group, &[&intervals[..], &outputs].concat());
     let wait = "puts 'ready {}'; $stdout.flush; $stdin.read";
     let other =
         Target::start(&mut group.command(testkit::ruby().args(["--disable-gems", "-e", wait])));
@@ -99,6 +101,30 @@ fn a_snapshot_is_saved_before_the_kernel_kills_a_process() {
     });
     let written = agent.samples("rbloat_snapshots_total", "outcome=\"written\"");
     assert!(written.values().sum::<f64>() >= 1.0, "{written:?}");
+
+    // There is a log record for each snapshot, and for the kill.
+    let mut records = Vec::new();
+    wait_until("the kill is logged", || {
+        for (head, body) in collector.requests.try_iter() {
+            assert!(head.starts_with("POST /v1/logs HTTP/1.1"), "{head}");
+            assert!(head.to_lowercase().contains("content-type: application/json"), "{head}");
+            let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+            records.push(body["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0].clone());
+        }
+        let text = |record: &serde_json::Value| record["body"]["stringValue"].to_string();
+        records.iter().any(|it| text(it).contains("the kernel killed"))
+            && records.iter().any(|it| text(it).contains("its control group uses"))
+    });
+    for record in &records {
+        let attributes = record["attributes"].as_array().unwrap();
+        let attribute =
+            |key: &str| attributes.iter().find(|it| it["key"] == key).unwrap()["value"].clone();
+        let file = attribute("rbloat.file")["stringValue"].as_str().unwrap().to_owned();
+        assert!(Path::new(&file).exists() && file.contains("agentleak"), "{file}");
+        let text = record["body"]["stringValue"].as_str().unwrap();
+        let is_kill = text.contains("the kernel killed");
+        assert_eq!(record["severityText"], if is_kill { "ERROR" } else { "WARN" });
+    }
 
     // Each file of the folder is on the server, too.
     let mut pushed = BTreeMap::new();
