@@ -213,7 +213,9 @@ fn a_process_that_rushes_to_its_limit_is_paused_for_a_snapshot() {
         files(folder.path(), ["agentrush", ".rbloat"]).iter().any(|snapshot| {
             let output = rbloat().args(["report", "--json"]).arg(snapshot).output().unwrap();
             let report = crate::report_of(&output);
-            report.capture.method == CaptureMethod::Freeze && report.owners.is_some()
+            // No copy was tried before.
+            let is_paused = report.capture.method == CaptureMethod::Freeze;
+            is_paused && report.capture.reason == "as requested" && report.owners.is_some()
         })
     });
     agent.end();
