@@ -42,13 +42,23 @@ pub fn allocation_sites(
     space: &ObjectSpace,
     modules: &[Module],
 ) -> AllocationSites {
-    let module = modules.iter().find(|module| module.name.starts_with(LIBRARY));
-    let table = module.and_then(|module| table_of(image, space, module));
+    let table = table_of(image, space, modules);
     table.map(|table| read(image, space, table)).unwrap_or_default()
 }
 
+/// Where the entries of the table of traced objects are, which it does not retain; `None` if the process does not trace them.
+#[must_use]
+pub fn traced_objects(
+    image: &Image<'_>,
+    space: &ObjectSpace,
+    modules: &[Module],
+) -> Option<Address> {
+    table_of(image, space, modules).map(|table| table.entries)
+}
+
 /// The table that a variable of the library leads to.
-fn table_of(image: &Image<'_>, space: &ObjectSpace, module: &Module) -> Option<StTable> {
+fn table_of(image: &Image<'_>, space: &ObjectSpace, modules: &[Module]) -> Option<StTable> {
+    let module = modules.iter().find(|module| module.name.starts_with(LIBRARY))?;
     let layout = space.interpreter.table_layout();
     let of_structure = |at: Address| {
         let mut bytes = [0; STRUCTURE_BYTES];

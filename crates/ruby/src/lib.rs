@@ -49,7 +49,7 @@ pub use allocation::{
     Ages, CollectionCounts, Collections, CollectionsSearch, FreeListSearch, FreeLists, OLD_AGE,
     PageAges, Sighting, Tick, TickProgram, credit_callers,
 };
-pub use allocation_sites::allocation_sites;
+pub use allocation_sites::{allocation_sites, traced_objects};
 pub use areas::mn_stacks::MnStack;
 pub use backtrace::{
     ContextPath, CopiedStack, NoStack, RunningStack, RunningStacks, backtraces, closures,

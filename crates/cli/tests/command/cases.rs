@@ -296,6 +296,32 @@ fn structures_behind_the_class_object_are_named_by_their_type() {
     assert!(target.finish());
 }
 
+/// Threads, fibers and the memory of extensions retained all traced objects, so that none was garbage.
+#[test]
+fn traced_objects_are_not_retained_by_the_table_of_them() {
+    if lacks("objspace") {
+        return;
+    }
+    let target = Target::bare_ruby(
+        "require 'objspace'; ObjectSpace.trace_object_allocations_start
+         class Row < String; end; class Waste < String; end
+         Fiber.new { Fiber.yield }.tap { |it| $fiber = it }.resume
+         Thread.new { sleep }
+         KEPT = Array.new(2_000) { Row.new('x' * 100) }; GC.start; GC.disable
+         Array.new(2_000) { Waste.new('y' * 100) }.clear
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let report = crate::report(target.pid());
+    let (rows, garbage_of_rows) = garbage(&report, "Row");
+    assert_eq!((rows, garbage_of_rows), (2_000, 0));
+    let (waste, garbage_of_waste) = garbage(&report, "Waste");
+    assert!(
+        waste >= 1_990 && garbage_of_waste * 100 >= waste * 98,
+        "{garbage_of_waste} of {waste}"
+    );
+    assert!(target.finish());
+}
+
 /// The words of the advice that is of a kind.
 fn advice(report: &Report, is_it: impl Fn(&Action) -> bool) -> render::words::AdviceWords {
     let advice = report.advice.iter().find(|advice| is_it(&advice.action));

@@ -50,6 +50,8 @@ pub(crate) struct Lists {
     pub(crate) ractor_structures: Vec<(u32, u32)>,
     /// The slots of the Thread objects whose threads have ended.
     pub(crate) ended_threads: HashSet<u32>,
+    /// The block with the entries of the table of traced objects.
+    pub(crate) traced_objects: Option<u32>,
     /// The blocks of `at_exit` and of hooks.
     entries: Bits,
 }
@@ -86,6 +88,8 @@ impl Lists {
             ractors,
             ractor_structures: finder.ractor_structures(),
             ended_threads: space.ended_threads.iter().copied().chain(of_ended_ractors).collect(),
+            traced_objects: ruby::traced_objects(image, space, modules)
+                .and_then(|at| addresses.block_at(at)),
             entries,
         }
     }

@@ -12,6 +12,7 @@
 //! - the keys of WeakKeyMap, which are pointers to references. A value belongs to its key. But the GC marks all values, so one that
 //!   refers to its own key keeps both;
 //! - the list of all fibers' contexts;
+//! - the table of objects whose allocations objspace traces;
 //! - objects whose references are all weak ([`DataType::is_weak`], [`ruby::ImemoType::is_weak`]). Up to 3.2, method caches
 //!   retain their methods nevertheless (`ObjectGraph::cached_method`).
 
@@ -97,7 +98,9 @@ impl WeakReferences {
         let mut held_values: Vec<_> = held.collect();
         held_values.sort_unstable();
         let subclasses = subclass_entries(heap, graph, table, trace);
-        contexts_in_list(heap, graph, table, trace).for_each(|node| _ = tables.insert(node));
+        contexts_in_list(heap, graph, table, trace)
+            .chain(graph.lists.traced_objects)
+            .for_each(|node| _ = tables.insert(node));
         Self { tables, subclasses, values, held_values, finalizers }
     }
 

@@ -287,19 +287,55 @@ fn alternate_signal_stacks_retain_nothing() {
     assert!(target.finish());
 }
 
-/// "Held by live Ruby objects", with high confidence: records of the tracer of allocations refer to garbage, and mark nothing.
+/// A table of objects as C extensions have them: the type has a function that marks them, or none, and one that frees the table.
+const TABLE_OF_AN_EXTENSION: &str = "
+    require 'fiddle'
+    class Row; def initialize(at); @text = at.to_s.ljust(1000, 'x'); end; end
+    class Table; end
+    library = Fiddle::Handle::DEFAULT
+    begin
+      library['rb_data_object_wrap']
+    rescue Fiddle::DLError
+      puts 'ready {\"none\":true}'; $stdout.flush; $stdin.read; exit!(true)
+    end
+    call = ->(name, *types) { Fiddle::Function.new(library[name], types, Fiddle::TYPE_UINTPTR_T) }
+    word = Fiddle::TYPE_UINTPTR_T
+    table = call['rb_st_init_numtable'].call
+    insert, wrap = call['rb_st_insert', word, word, word], call['rb_data_object_wrap', word, word, word, word]
+    mark = ARGV[0] == 'marks' ? library['rb_mark_tbl'].to_i : 0
+    TABLE = Fiddle.dlunwrap(wrap.call(Fiddle.dlwrap(Table), table, mark, library['free'].to_i))
+    GC.disable
+    Thread.new { 60_000.times { |at| insert.call(table, at, Fiddle.dlwrap(Row.new(at))) } }.join
+    collect = -> { 3.times { GC.start }; puts 'ready {}'; $stdout.flush }
+    if mark == 0
+      puts 'ready {}'; $stdout.flush
+    else
+      GC.enable
+      collect.call
+    end
+    $stdin.gets
+    GC.enable
+    collect.call
+    $stdin.read; exit!(true)";
+
+/// A program with such a table; `None` if this Ruby cannot have it.
+fn table_of_an_extension(marks: &str) -> Option<Target> {
+    if lacks("fiddle") {
+        return None;
+    }
+    let mut ruby = testkit::ruby();
+    let target = Target::start(ruby.args(["--disable-gems", "-e", TABLE_OF_AN_EXTENSION, marks]));
+    if target.truth["none"] == true {
+        testkit::skip("4.1 exports no function for objects without a type");
+        return None;
+    }
+    Some(target)
+}
+
+/// "Held by live Ruby objects", with high confidence: memory of an extension refers to garbage, and marks nothing.
 #[test]
 fn objects_behind_memory_of_extensions_may_be_garbage() {
-    let mut target = Target::bare_ruby(
-        "require 'objspace'
-         GC.start
-         GC.disable
-         ObjectSpace.trace_object_allocations { Thread.new { 300_000.times { 'x' * 300 } }.join }
-         puts 'ready {}'; $stdout.flush
-         $stdin.gets
-         3.times { GC.enable; GC.start; GC.disable }
-         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(true)",
-    );
+    let Some(mut target) = table_of_an_extension("none") else { return };
     let report = crate::report(target.pid());
     let words = render::words::verdict(&report);
     let doubt = "The GC may not follow memory of C extensions: if the extension does not mark the objects, they are garbage.";
@@ -319,37 +355,7 @@ fn objects_behind_memory_of_extensions_may_be_garbage() {
 /// "Run the GC: they may be garbage", of live objects in trees and arrays of C extensions: these mark them.
 #[test]
 fn objects_that_extensions_mark_are_no_garbage() {
-    if lacks("fiddle") {
-        return;
-    }
-    let mut target = Target::bare_ruby(
-        "require 'fiddle'
-         class Row; def initialize(at); @text = at.to_s.ljust(1000, 'x'); end; end
-         class Table; end
-         # A table of objects as C extensions have them: the type has a function that marks, and one that frees.
-         library = Fiddle::Handle::DEFAULT
-         begin
-           library['rb_data_object_wrap']
-         rescue Fiddle::DLError
-           puts 'ready {\"none\":true}'; $stdout.flush; $stdin.read; exit!(true)
-         end
-         call = ->(name, *types) { Fiddle::Function.new(library[name], types, Fiddle::TYPE_UINTPTR_T) }
-         word = Fiddle::TYPE_UINTPTR_T
-         table = call['rb_st_init_numtable'].call
-         insert, wrap = call['rb_st_insert', word, word, word], call['rb_data_object_wrap', word, word, word, word]
-         TABLE = Fiddle.dlunwrap(wrap.call(Fiddle.dlwrap(Table), table, library['rb_mark_tbl'].to_i, library['free'].to_i))
-         GC.disable
-         60_000.times { |at| insert.call(table, at, Fiddle.dlwrap(Row.new(at))) }
-         GC.enable
-         collect = -> { 3.times { GC.start }; puts 'ready {}'; $stdout.flush }
-         collect.call
-         $stdin.gets
-         collect.call
-         $stdin.read; exit!(true)",
-    );
-    if target.truth["none"] == true {
-        return testkit::skip("4.1 exports no function for objects without a type");
-    }
+    let Some(mut target) = table_of_an_extension("marks") else { return };
     let report = crate::report(target.pid());
     let words = render::words::verdict(&report);
     assert!(words.summary.contains(" begin with (memory of C extensions)"), "{words:?}");

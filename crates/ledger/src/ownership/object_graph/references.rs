@@ -81,7 +81,8 @@ impl ObjectGraph<'_> {
     fn of_extension_memory(&self, paths: &Paths, mut each: impl FnMut(u32, Level)) {
         let areas = self.pointers.areas.len();
         for node in 0..(self.heap.block_count() + areas) as u32 {
-            if paths.level(self.memory(node)) < Level::Deep && self.is_behind_structure(node) {
+            let is_reached = paths.level(self.memory(node)) < Level::Deep;
+            if is_reached && self.is_behind_structure(node) && !self.weak.is_weak_table(node) {
                 let slots = self.pointers.slots(node);
                 slots.iter().for_each(|slot| each(self.slot(slot.to()), Level::Deep));
             }
