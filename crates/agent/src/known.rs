@@ -23,6 +23,13 @@ pub(crate) struct Known {
 }
 
 impl Known {
+    /// Returns true if a process as it is `now` is ending. It has no memory any more, or no command line but its name: these are read one
+    /// after the other, and the kernel takes the memory of a process that it kills before it ends.
+    pub(crate) fn is_ending(&self, now: &Listed) -> bool {
+        let has_name_only = |listed: &Listed| listed.command.starts_with('[');
+        now.rss_bytes == 0 || has_name_only(now) && !has_name_only(&self.listed)
+    }
+
     /// The time of the next capture.
     pub(crate) fn next_due(&self) -> Duration {
         if self.captured.is_some() { self.due.min(self.owners_due) } else { self.due }

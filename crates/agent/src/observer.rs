@@ -161,11 +161,12 @@ impl Observer {
         let mut before = std::mem::take(&mut self.known);
         for listed in self.rubies.listed() {
             let id = listed.id;
-            // A process that is ending has neither memory nor a command line any more.
-            let is_ending = listed.rss_bytes == 0;
             let had = (listed.rss_bytes, listed.group);
             let known = match before.remove(&id) {
-                Some(known) if is_ending => Known { listed, ..known },
+                Some(known) if known.is_ending(&listed) => {
+                    let command = known.listed.command;
+                    Known { listed: Listed { command, ..listed }, ..known }
+                }
                 // A server gives its processes titles when they are ready.
                 Some(known) if known.listed.command == listed.command => {
                     Known { listed, had, ..known }
