@@ -1,3 +1,5 @@
+use std::time::{Duration, UNIX_EPOCH};
+
 use formats::{Alarm, GroupMember};
 use ledger::Size;
 
@@ -8,7 +10,6 @@ const MAX_OTHERS: usize = 3;
 const MAX_COMMAND: usize = 60;
 /// The last second of the year 9999.
 const MAX_SECONDS: u64 = 253_402_300_799;
-const DAY: u64 = 86_400;
 
 /// The reason for a snapshot by the agent.
 pub(super) struct GroupState<'a> {
@@ -60,20 +61,11 @@ fn other(process: &GroupMember) -> String {
     format!("{command} (pid {}, {})", process.pid, Size(process.rss_bytes))
 }
 
-/// "2026-11-30 15:38:07 UTC", by Howard Hinnant's `civil_from_days`.
+/// "2026-11-30 15:38:07 UTC".
 pub(crate) fn utc(unix_ms: u64) -> String {
-    let seconds = (unix_ms / 1000).min(MAX_SECONDS);
-    let (days, of_day) = (seconds / DAY + 719_468, seconds % DAY);
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+    let since_1970 = Duration::from_secs((unix_ms / 1000).min(MAX_SECONDS));
+    let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + since_1970).to_string();
+    time.replace('T', " ").replace('Z', " UTC")
 }
 
 #[cfg(test)]
