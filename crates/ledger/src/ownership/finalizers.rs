@@ -10,9 +10,9 @@ use ruby::ObjectSpace;
 use crate::ownership::graph::PointerGraph;
 use crate::ownership::search::{Follow, Met, Search, search};
 
-/// Of a finalizer that leads to more references than this, it is kept what is behind the objects that it refers to ...
+/// If a finalizer leads to more references than this, the objects that it refers to are searched once and kept.
 const MANY_REFERENCES: usize = 64;
-/// ... if they lead to more references than this.
+/// An object that leads to no more references than this is not worth keeping.
 const SOME_REFERENCES: usize = 16;
 /// The number of references that one search follows.
 const MAX_REFERENCES: usize = 4096;
@@ -20,7 +20,7 @@ const MAX_REFERENCES: usize = 4096;
 const MAX_REFERENCES_TOGETHER: usize = 1 << 22;
 /// A finalizer refers to its code and its scope, and this to `self` and to the scope around it.
 const MAX_STEPS: usize = 4;
-/// Of so many references of an object it is asked whether they lead to many.
+/// The number of an object's references that are searched and kept.
 const MAX_ASKED: usize = 16;
 
 pub(crate) struct BehindFinalizers<'a> {

@@ -44,6 +44,15 @@ const RACTORS: &str =
     "Array.new(6) { |n| Ractor.new(names[n % 3]) { |name| Bursts.new.run(name, 6) } }
     .map { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take }";
 
+/// Watches the work of a target, and returns a file with the samples, and its folder.
+fn samples_of_work(target: &mut Target) -> (tempfile::TempDir, String) {
+    let (output, _) = watch_work(target);
+    let folder = tempfile::tempdir().unwrap();
+    let samples = folder.path().join("who.json").display().to_string();
+    fs::write(&samples, &output.stdout).unwrap();
+    (folder, samples)
+}
+
 /// The code is known for the memory that the ledger counts as free, and the code whose results are kept has none of it.
 #[test]
 fn the_code_that_left_free_memory_is_named() {
@@ -138,10 +147,7 @@ fn the_code_that_maps_memory_is_named() {
     if target.truth["none"] == true {
         return testkit::skip("this Ruby has no fiddle");
     }
-    let (output, _) = watch_work(&mut target);
-    let folder = tempfile::tempdir().unwrap();
-    let samples = folder.path().join("who.json").display().to_string();
-    fs::write(&samples, &output.stdout).unwrap();
+    let (_folder, samples) = samples_of_work(&mut target);
     let report = report_of(&run(target.pid(), &["--who", &samples, "--json"]));
     let rows = report.made_by.as_deref().unwrap();
     let unknown = rows.iter().find(|row| row.cause == Some(Cause::Unknown)).unwrap();
@@ -183,10 +189,7 @@ fn a_leak_in_memory_that_other_code_freed_is_not_blamed_on_that_code() {
     if target.truth["none"] == true {
         return testkit::skip("this Ruby has no fiddle");
     }
-    let (output, _) = watch_work(&mut target);
-    let folder = tempfile::tempdir().unwrap();
-    let samples = folder.path().join("who.json").display().to_string();
-    fs::write(&samples, &output.stdout).unwrap();
+    let (_folder, samples) = samples_of_work(&mut target);
     let report = report_of(&run(target.pid(), &["--who", &samples, "--json"]));
     let rows = report.made_by.as_deref().unwrap();
     let leak = rows.iter().find(|row| row.cause == Some(Cause::NativeUnreachable)).unwrap();
