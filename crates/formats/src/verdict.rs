@@ -275,9 +275,9 @@ pub enum Action {
     EndFibers {
         /// The number of those that have a stack.
         fibers: u64,
-        /// The path that retains more than half of them. `null` if there is none.
+        /// The path that retains more than half of their memory. `null` if there is none.
         path: Option<String>,
-        /// True if more than half of them are garbage.
+        /// True if more than half of it is garbage.
         are_garbage: bool,
     },
     /// Delete files in memory, or map less shared memory.

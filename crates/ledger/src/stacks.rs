@@ -9,7 +9,7 @@ use ruby::MnStack;
 
 use crate::cause::{Cause, Causes};
 use crate::facts::Facts;
-use crate::ownership::PointerGraph;
+use crate::ownership::{FiberStack, PointerGraph};
 use crate::pages::pages_of;
 use crate::threads::ThreadGroup;
 
@@ -68,16 +68,18 @@ impl KeptStacks {
         let knows_types = !space.data_types.is_empty();
         let graph = facts.graph.as_ref().filter(|_| knows_types);
         let of_fibers = graph.map(PointerGraph::fiber_stacks);
-        let resident = |stacks: &[Range<Address>]| -> u64 {
-            stacks.iter().map(|stack| pages.resident_bytes(stack)).sum()
-        };
+        let resident = kept.iter().map(|stack| pages.resident_bytes(stack)).sum::<u64>();
         let mn_threads = in_use.len() as u64;
         let of_ruby = |groups: &[ThreadGroup]| groups.iter().map(|it| it.threads).sum();
-        let kept_by_ruby = |stacks| causes[Cause::StackFibers].saturating_sub(resident(stacks));
+        let kept_by_ruby = |stacks: &[FiberStack]| {
+            let in_use =
+                stacks.iter().map(|stack| stack.resident_bytes).fold(0, u64::saturating_add);
+            causes[Cause::StackFibers].saturating_sub(in_use)
+        };
         Self {
             thread_bytes: kept.iter().map(|stack| stack.end - stack.start).sum(),
             // Stacks that overlap others are booked once.
-            resident_thread_bytes: resident(&kept).min(causes[Cause::StackThreads]),
+            resident_thread_bytes: resident.min(causes[Cause::StackThreads]),
             mn_threads,
             resident_mn_bytes: free.into_iter().map(of_mn).sum(),
             main_bytes: unused_main_stack(state).map_or(0, |unused| pages.resident_bytes(&unused)),

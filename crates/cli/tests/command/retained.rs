@@ -1,9 +1,9 @@
 //! Retained sizes: the memory that would be free if a constant, a thread, an object or all objects of a class went
 //! away. The target releases it, and rbloat compares the memory before and after.
 
-use crate::{complaint, document, rbloat, report_of, run};
+use crate::{bytes, complaint, document, rbloat, report_of, run};
 use assert_cmd::assert::OutputAssertExt;
-use formats::{Diff, DominatorRow, Report, Why, WhyKind};
+use formats::{Action, Diff, DominatorRow, Report, Why, WhyKind};
 use testkit::Target;
 
 /// The size of released memory may differ by this much from the retained size, in percent.
@@ -140,6 +140,27 @@ fn what_is_let_go_is_as_much_as_it_retained() {
         assert!(claimed.abs_diff(freed) <= near, "{subject}: {claimed} claimed, {freed} freed");
         before = after;
     }
+    assert!(target.finish());
+}
+
+/// Stacks of fibers counted for no root, and many fibers with little on theirs were named in place of a few with deep calls.
+#[test]
+fn stacks_of_fibers_belong_to_what_retains_the_fibers() {
+    let target = Target::bare_ruby(
+        "def deep(n) n > 0 ? deep(n - 1) : Fiber.yield end
+         def started(count, calls) Array.new(count) { Fiber.new { deep(calls) }.tap(&:resume) } end
+         FLAT = started(1_000, 0)
+         DEEP = started(300, 500)
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let report = report(target.pid());
+    let stacks = bytes(&report, "stack.fibers");
+    let of = |name: &str| dominator(&report, name).retained_bytes;
+    let [flat, deep] = ["FLAT", "DEEP"].map(of);
+    assert!(deep > stacks / 2 && flat > stacks / 4, "{stacks}: {flat} and {deep}");
+    let actions: Vec<_> = report.advice.iter().map(|it| &it.action).collect();
+    let is_named = |it: &&&Action| matches!(it, Action::EndFibers { path: Some(path), .. } if path == "DEEP → Array → Fiber");
+    assert!(actions.iter().any(|it| is_named(&it)), "{actions:?}");
     assert!(target.finish());
 }
 

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use formats::{Action, Advice, OtherThreads, ThreadStarter};
 use ledger::{Cause, Gem, InterpreterKind, Ledger, Libc};
 
-use super::objects::retaining_most;
 use super::worth::{is_main, is_worth, step};
 
 /// How the paths begin of objects that running threads retain.
@@ -148,12 +147,14 @@ pub(super) fn run_fewer_fibers(ledger: &Ledger) -> Option<Advice> {
 
 pub(super) fn end_fibers(ledger: &Ledger) -> Option<Advice> {
     let objects = ledger.owners.iter().find(|owner| owner.name == "Fiber")?;
-    let most = retaining_most(objects);
     let (fibers, kept) = (ledger.kept_stacks.fibers?, ledger.kept_stacks.resident_fiber_bytes?);
+    let in_use = ledger.causes[Cause::StackFibers].saturating_sub(kept);
+    // A few fibers with deep calls may have more memory than thousands of others.
+    let most = objects.retainers.first().filter(|retainer| retainer.bytes > in_use / 2);
     let action = Action::EndFibers {
         fibers,
         path: most.and_then(|retainer| retainer.path.clone()),
         are_garbage: most.is_some_and(|retainer| retainer.path.is_none()),
     };
-    is_main(ledger, ledger.causes[Cause::StackFibers].saturating_sub(kept)).then(|| step(action))
+    is_main(ledger, in_use).then(|| step(action))
 }

@@ -198,7 +198,7 @@ impl Explainer<'_> {
             (0..).zip(space.sized_slots()).filter(|&(slot, (it, _))| it.is_live() && is_it(slot));
         let (objects, bytes) =
             slots.fold((0, 0), |(objects, sum), (_, (_, bytes))| (objects + 1, sum + bytes));
-        let blocks = self.graph.bytes_of_blocks(self.paths, is_it);
+        let blocks = self.graph.bytes_beyond_slots(self.paths, is_it);
         // Objects may claim the same huge block.
         (objects, blocks.map(|(_, bytes)| bytes).fold(bytes, u64::saturating_add))
     }

@@ -72,14 +72,22 @@ pub(crate) struct PointerGraph {
     pub(crate) keyed_values: Vec<KeyedValue>,
     /// Lists of the interpreter.
     pub(crate) lists: Lists,
-    /// The stacks that fibers have.
-    fiber_stacks: Vec<Range<Address>>,
+    /// The stacks that fibers have, ascending by the slot of the Fiber.
+    fiber_stacks: Vec<FiberStack>,
     /// Memory that objects do not use.
     pub(crate) waste: Waste,
     /// The resident bytes of blocks that are not resident as a whole.
     pub(crate) partial: HashMap<u32, u64>,
     /// Pointers in slots that were not kept.
     dropped_references: u64,
+}
+
+/// The machine stack that a Fiber has until it ends.
+#[derive(Debug)]
+pub(crate) struct FiberStack {
+    /// The slot of the Fiber.
+    pub(crate) fiber: u32,
+    pub(crate) resident_bytes: u64,
 }
 
 impl PointerGraph {
@@ -127,8 +135,13 @@ impl PointerGraph {
         let addresses = AddressIndex::new(heap, space, &areas);
         let stack_owners = StackOwners::find(image, heap, space, references, &addresses);
         let root_objects = sources.iter().map(|source| source.object(&stack_owners)).collect();
-        let has_fiber = |stack: &&Range<Address>| stack_owners.of_stack(stack.start).is_some();
-        let fiber_stacks = space.fiber_stacks.iter().filter(has_fiber).cloned().collect();
+        let pages = pages_of(&image.state);
+        let fiber_stack = |stack: &Range<Address>| {
+            let fiber = stack_owners.of_stack(stack.start)?;
+            Some(FiberStack { fiber, resident_bytes: pages.resident_bytes(stack) })
+        };
+        let mut fiber_stacks: Vec<_> = space.fiber_stacks.iter().filter_map(fiber_stack).collect();
+        fiber_stacks.sort_unstable_by_key(|stack| stack.fiber);
         let blocks = heap.block_count() as u32;
         let concurrent_sets = concurrent_sets(heap, space, references, &addresses);
         let descriptors = page_descriptors(image, heap, space, &addresses);
@@ -258,8 +271,15 @@ impl PointerGraph {
     }
 
     /// The stacks that fibers have. Ruby keeps those of fibers that have ended.
-    pub(crate) fn fiber_stacks(&self) -> &[Range<Address>] {
+    pub(crate) fn fiber_stacks(&self) -> &[FiberStack] {
         &self.fiber_stacks
+    }
+
+    /// The resident bytes of the stack of the Fiber in a slot; 0 for other objects.
+    pub(crate) fn stack_bytes_of(&self, slot: u32) -> u64 {
+        let first = self.fiber_stacks.partition_point(|stack| stack.fiber < slot);
+        let its = self.fiber_stacks[first..].iter().take_while(|stack| stack.fiber == slot);
+        its.map(|stack| stack.resident_bytes).sum()
     }
 
     /// Returns true if a node is a block whose used part is known from its object.

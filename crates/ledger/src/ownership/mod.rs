@@ -37,7 +37,7 @@ pub(crate) use address_index::{AddressIndex, Referent};
 pub(crate) use bits::Bits;
 pub(crate) use edges::Edge;
 pub use explanation::{Explanation, NoExplanation, Referrer, Subject};
-pub(crate) use graph::PointerGraph;
+pub(crate) use graph::{FiberStack, PointerGraph};
 pub(crate) use names::ObjectCode;
 pub use object_graph::SingletonClasses;
 pub(crate) use object_graph::{Node, ObjectGraph, ObjectReferences, Paths, Reach, class_name};

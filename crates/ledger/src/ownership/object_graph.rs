@@ -94,7 +94,7 @@ pub(crate) struct ObjectGraph<'a> {
     pub(crate) space: &'a ObjectSpace,
     pub(crate) table: &'a OwnerTable<'a>,
     pub(crate) trace: &'a Trace,
-    pointers: &'a PointerGraph,
+    pub(crate) pointers: &'a PointerGraph,
     pub(crate) named_roots: &'a [NamedRoot],
     /// The named roots without a class. The application's roots come first.
     global_roots: Vec<u32>,
@@ -460,10 +460,13 @@ impl<'a> ObjectGraph<'a> {
         self.space.slots.get(slot as usize).map(|it| it.class())
     }
 
-    /// The bytes of the slot, or the resident ones of the block, at a node, headers included; 0 for roots.
+    /// The bytes of the slot with the stack of a Fiber, or the resident ones of the block, at a node, headers included; 0 for roots.
     fn own_bytes(&self, number: u32) -> u64 {
         match self.node(number) {
-            Node::Slot(slot) => self.space.slot_bytes(slot) + self.space.transient_bytes(slot),
+            Node::Slot(slot) => {
+                let own = self.space.slot_bytes(slot) + self.space.transient_bytes(slot);
+                own.saturating_add(self.pointers.stack_bytes_of(slot))
+            }
             Node::Memory(node) => self.block_bytes(node),
             _ => 0,
         }
@@ -497,7 +500,7 @@ impl<'a> ObjectGraph<'a> {
         };
         let slots = self.space.sized_slots().zip(0..).filter(|(_, slot)| is_behind(*slot));
         let bytes = slots.map(|((_, bytes), _)| bytes).fold(0, u64::saturating_add);
-        let blocks = self.bytes_of_blocks(paths, is_behind);
+        let blocks = self.bytes_beyond_slots(paths, is_behind);
         blocks.map(|(_, bytes)| bytes).fold(bytes, u64::saturating_add)
     }
 

@@ -39,7 +39,7 @@ pub struct Dominator {
     pub count: u64,
     /// The number of objects that would be freed, with these.
     pub objects: u64,
-    /// The bytes of the slots, and the resident bytes of the blocks, that would be freed, headers included.
+    /// The bytes of the slots, and the resident bytes of the blocks and of the stacks of fibers, that would be freed, headers included.
     pub retained_bytes: u64,
     /// The part of them that is room which these objects do not use.
     pub unused_bytes: u64,
@@ -453,6 +453,11 @@ fn own_sizes(graph: &ObjectGraph<'_>) -> Vec<(u64, u32)> {
     for &(slot, bytes) in &graph.space.transient {
         if let Some(size) = sizes.get_mut(graph.slot(slot) as usize) {
             size.0 += u64::from(bytes);
+        }
+    }
+    for stack in graph.pointers.fiber_stacks() {
+        if let Some(size) = sizes.get_mut(graph.slot(stack.fiber) as usize) {
+            size.0 = size.0.saturating_add(stack.resident_bytes);
         }
     }
     let is_counted =

@@ -262,7 +262,7 @@ impl<'a> Retainers<'a> {
             }
         });
         let is_in_group = |index: u32| group_of(space.slots[index as usize]).is_some();
-        for (index, bytes) in self.graph.bytes_of_blocks(self.paths, is_in_group) {
+        for (index, bytes) in self.graph.bytes_beyond_slots(self.paths, is_in_group) {
             let slot = space.slots[index as usize];
             if let Some(kept) = group_of(slot).and_then(|group| kept.get_mut(group)) {
                 let root = self.paths.root(self.graph.slot(index));

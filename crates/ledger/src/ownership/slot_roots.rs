@@ -33,7 +33,7 @@ impl SlotRoots {
                 add(slot, 1, bytes);
             }
         }
-        graph.bytes_of_blocks(paths, |_| true).for_each(|(slot, bytes)| add(slot, 0, bytes));
+        graph.bytes_beyond_slots(paths, |_| true).for_each(|(slot, bytes)| add(slot, 0, bytes));
         sums.retain(|_, (objects, _)| *objects >= MIN_OBJECTS);
         let map_root =
             |(name, (_, bytes)): (&str, (u64, u64))| MapRoot { name: name.into(), bytes };

@@ -79,7 +79,7 @@ pub(super) fn end_fibers(
     let effect = "Then later fibers use these stacks again, and RSS grows no further";
     let (step, command, costs) = match path {
         None if are_garbage => (
-            format!("Run the GC: {many}, and most of these objects are garbage."),
+            format!("Run the GC: {many}, and most of this memory is garbage."),
             "GC.start",
             "a pause of the program during the collection.",
         ),
@@ -90,7 +90,7 @@ pub(super) fn end_fibers(
         ),
         Some(path) => (
             format!(
-                "Release fibers that are no longer needed: {many}, and most of these objects are retained by {path}."
+                "Release fibers that are no longer needed: {many}, and most of this memory is retained by {path}."
             ),
             match path.contains("Enumerator") {
                 true => "Enumerator#rewind after the last next, or each instead of next",

@@ -12,9 +12,9 @@ use crate::ownership::edges::{Edge, certain_memory};
 use super::{ObjectGraph, Paths};
 
 impl ObjectGraph<'_> {
-    /// The resident bytes of the blocks that each of the `wanted` objects [owns](Self::own_blocks): the object's slot, and the bytes of one
-    /// block. Allocations of the transient heap count as blocks.
-    pub(crate) fn bytes_of_blocks(
+    /// The resident bytes that each of the `wanted` objects has beyond its slot: the object's slot, and the bytes of one block that it
+    /// [owns](Self::own_blocks), of an allocation on the transient heap, or of the stack of a Fiber.
+    pub(crate) fn bytes_beyond_slots(
         &self,
         paths: &Paths,
         wanted: impl Fn(u32) -> bool,
@@ -22,8 +22,10 @@ impl ObjectGraph<'_> {
         let transient = self.space.transient.iter();
         let transient = transient.filter(|it| wanted(it.0));
         let transient: Vec<_> = transient.map(|&(slot, bytes)| (slot, u64::from(bytes))).collect();
+        let stacks = self.pointers.fiber_stacks().iter().filter(|stack| wanted(stack.fiber));
+        let stacks: Vec<_> = stacks.map(|stack| (stack.fiber, stack.resident_bytes)).collect();
         let blocks = self.own_blocks(paths, wanted);
-        blocks.map(|(slot, block)| (slot, self.block_bytes(block))).chain(transient)
+        blocks.map(|(slot, block)| (slot, self.block_bytes(block))).chain(transient).chain(stacks)
     }
 
     /// The blocks that each of the `wanted` objects owns, each with the object's slot. Of two objects that refer to a block, both have it.
@@ -50,14 +52,15 @@ impl ObjectGraph<'_> {
         certain_memory(self.heap, self.pointers.of_slots.of(slot))
     }
 
-    /// The resident bytes of an object: its slot, its memory on the transient heap, and the blocks that it refers to and owns. `sizes`
-    /// finds the bytes of slots in their order.
+    /// The resident bytes of an object: its slot, its memory on the transient heap, its stack if it is a Fiber, and the blocks that it
+    /// refers to and owns. `sizes` finds the bytes of slots in their order.
     pub(crate) fn bytes_of(&self, slot: u32, sizes: &mut SlotSizes<'_>) -> u64 {
         let edges = self.pointers.of_slots.of(slot).iter();
         let own = edges.filter(|edge| !edge.is_uncertain() && self.is_own(slot, **edge));
         let blocks = own.filter(|edge| self.heap.block(edge.to() as usize).is_some());
         let bytes = blocks.map(|edge| self.block_bytes(edge.to())).fold(0, u64::saturating_add);
         let own = sizes.of(slot) + self.space.transient_bytes(slot);
+        let own = own.saturating_add(self.pointers.stack_bytes_of(slot));
         bytes.saturating_add(own)
     }
 
