@@ -51,8 +51,9 @@ struct File {
     writable_bytes: u64,
     /// The resident parts of the file, for each mapping.
     shared: Vec<Range<u64>>,
-    /// The offset of each mapping in the file.
-    offsets: Vec<u64>,
+    /// The part of each mapping: its offset in the file, and whether it may be written and executed. Small segments of a library may lie
+    /// in one page of the file.
+    parts: Vec<(u64, bool, bool)>,
     is_in_memory: bool,
 }
 
@@ -61,7 +62,7 @@ impl Files {
     pub(crate) fn map(&mut self, mapping: &Mapping) {
         if let Some(path) = mapping.file() {
             let file = self.of(path);
-            file.offsets.push(mapping.file_offset);
+            file.parts.push((mapping.file_offset, mapping.writable, mapping.executable));
             file.is_in_memory |= mapping.is_in_memory;
         }
     }
@@ -105,7 +106,7 @@ impl Files {
             file.shared_bytes += more.shared_bytes;
             file.writable_bytes += more.writable_bytes;
             file.shared.extend(more.shared);
-            file.offsets.extend(more.offsets);
+            file.parts.extend(more.parts);
             file.is_in_memory |= more.is_in_memory;
         }
     }
@@ -127,8 +128,8 @@ impl Files {
             shared_bytes: file.shared_bytes,
             repeated_bytes: file.shared_bytes - covered_bytes(file.shared.clone()),
             writable_bytes: file.writable_bytes,
-            mappings: file.offsets.len() as u64,
-            times: most_frequent(&file.offsets),
+            mappings: file.parts.len() as u64,
+            times: most_frequent(&file.parts),
             is_in_memory: file.is_in_memory,
         });
         let mut accounts: Vec<_> = accounts.filter(|file| file.resident_bytes() > 0).collect();
@@ -151,9 +152,9 @@ fn covered_bytes(mut ranges: Vec<Range<u64>>) -> u64 {
     covered
 }
 
-/// Returns the number of times that the most frequent number occurs.
-fn most_frequent(numbers: &[u64]) -> u64 {
-    let mut sorted = numbers.to_vec();
+/// Returns the number of times that the most frequent part occurs.
+fn most_frequent(parts: &[(u64, bool, bool)]) -> u64 {
+    let mut sorted = parts.to_vec();
     sorted.sort_unstable();
     sorted.chunk_by(|a, b| a == b).map(|same| same.len() as u64).max().unwrap_or(0)
 }
@@ -186,6 +187,8 @@ mod tests {
         let mut files = Files::default();
         let library = [0, 0x1000, 0x5000].map(|offset| mapping("/lib/libfoo.so", offset));
         library.iter().for_each(|mapping| files.map(mapping));
+        // The segment with its code ends in the page of the file in which that with its variables begins.
+        files.map(&Mapping { executable: true, ..library[2].clone() });
         let writable = Mapping { shared: true, ..library[0].clone() };
         book(&mut files, &writable, 0..1, Cause::FileShared);
         book(&mut files, &library[1], 0..2, Cause::FileShared);
@@ -221,7 +224,7 @@ mod tests {
                 shared_bytes: 3 * 4096,
                 repeated_bytes: 0,
                 writable_bytes: 4096,
-                mappings: 3,
+                mappings: 4,
                 times: 1,
                 is_in_memory: false,
             },
