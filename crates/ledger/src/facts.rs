@@ -6,8 +6,7 @@ use image::elf::{self, Module};
 use image::{Image, SparseRows};
 use linux::{Address, both};
 use ruby::{
-    AllocationSites, CodePaths, Collector, Depth, Details, NamedRoot, ObjectSpace, References,
-    Shapes,
+    AllocationSites, Collector, Depth, Details, NamedRoot, ObjectSpace, References, Shapes,
 };
 
 use crate::Finding;
@@ -44,8 +43,6 @@ pub struct Facts {
     pub(crate) trace: Trace,
     /// Objects that constants or variables of Ruby refer to; empty if owners are not wanted.
     pub(crate) named_roots: Vec<NamedRoot>,
-    /// The files of bytecode; `None` if owners are not wanted, or they could not be read.
-    pub(crate) code_paths: Option<CodePaths>,
     /// The methods of threads, and the code of Procs and Methods; empty if owners are not wanted, or they could not be read.
     pub(crate) object_code: ObjectCode,
     /// The fields of objects, the lines that allocated them, and shapes; `None` unless they are wanted.
@@ -104,10 +101,7 @@ impl Facts {
                     facts.findings.extend(findings.into_iter().map(Finding::from));
                     facts.graph = Some(graph);
                     match code {
-                        Ok((paths, object_code)) => {
-                            facts.code_paths = Some(paths);
-                            facts.object_code = object_code;
-                        }
+                        Ok(object_code) => facts.object_code = object_code,
                         Err(finding) => facts.findings.push(finding.into()),
                     }
                 }
@@ -171,7 +165,6 @@ impl Facts {
             slot_edges: SparseRows::default(),
             trace: Trace::default(),
             named_roots: Vec::new(),
-            code_paths: None,
             object_code: ObjectCode::default(),
             details: None,
             findings: Vec::new(),
@@ -219,7 +212,6 @@ impl Facts {
             slot_edges: SparseRows::default(),
             trace: Trace::default(),
             named_roots: Vec::new(),
-            code_paths: None,
             object_code: ObjectCode::default(),
             details: None,
             findings: finding.map(Finding::from).into_iter().collect(),
@@ -265,7 +257,6 @@ impl Facts {
             self.trace = self.follow();
         }
         self.named_roots = Vec::new();
-        self.code_paths = None;
         self.object_code = ObjectCode::default();
     }
 
@@ -283,19 +274,16 @@ fn collector(image: &Image<'_>, heap: &HeapMap, space: &ObjectSpace) -> Option<C
     Collector::read(image, space, heap.header.usable(block).start)
 }
 
-/// The files of bytecode, and the code of objects.
-type Code = (CodePaths, ObjectCode);
-
 /// The named roots with findings on them, and code, read at the same time.
 fn roots_and_code(
     image: &Image<'_>,
     space: &ObjectSpace,
-) -> ((Vec<NamedRoot>, Vec<ruby::Finding>), Result<Code, ruby::Finding>) {
+) -> ((Vec<NamedRoot>, Vec<ruby::Finding>), Result<ObjectCode, ruby::Finding>) {
     let read_code = || {
         let paths = ruby::code_paths(image, space)?;
         let current_frames = current_frames(image, space, &paths);
         let closures = ruby::closures(image, space, &paths);
-        Ok((paths, ObjectCode { current_frames, closures }))
+        Ok(ObjectCode { current_frames, closures, paths: Some(paths) })
     };
     both(|| ruby::named_roots(image, space), read_code)
 }

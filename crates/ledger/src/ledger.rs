@@ -247,7 +247,7 @@ impl Ledger {
         let sum_up_owners = || accounts.get_or_init(|| owners.accounts(pages));
         let ((booking, interpreter, pins), (ruby, paths)) = both(
             || {
-                let parts = owners.parts(facts.code_paths.as_ref());
+                let parts = owners.parts();
                 let booking = book_all(state, facts, owners, pages, parts.as_ref(), &mut findings);
                 let interpreter = parts.as_ref().map(|parts| parts.account(&booking.parts));
                 let accounts = sum_up_owners();
@@ -368,7 +368,7 @@ pub(crate) fn bytecode_of(
     owners: &Owners<'_>,
     pages: &Pages,
 ) -> Option<Vec<CodeFileAccount>> {
-    let parts = owners.parts(facts.code_paths.as_ref())?;
+    let parts = owners.parts()?;
     let booking = book_all(state, facts, owners, pages, Some(&parts), &mut Vec::new());
     parts.account(&booking.parts).files
 }

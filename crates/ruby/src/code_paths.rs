@@ -7,10 +7,10 @@ use linux::Address;
 
 use crate::finding::Finding;
 use crate::layout::class_names::{ClassNames, ObjectReader};
-use crate::layout::iseq_location::{self, BODY_BYTES, FirstLine, IseqLocation, LOCATION_BYTES};
+use crate::layout::iseq_location::{self, BODY_BYTES, FirstLine, IseqLocation, SOURCE_BYTES};
 use crate::layout::line_tables::{Instructions, LineTables};
 use crate::model::class::ClassKind;
-use crate::model::code_paths::CodePaths;
+use crate::model::code_paths::{CodePaths, IseqSource};
 use crate::model::content::{Content, Form};
 use crate::model::imemo::ImemoType;
 use crate::model::slot::{SlotState, SlotType};
@@ -95,10 +95,12 @@ fn read(image: &Image<'_>, space: &ObjectSpace, iseqs: &[Iseq]) -> Option<CodePa
     let mut window = Window::new(image, READ_BYTES);
     let (mut marked, mut misfits) = (0_usize, 0_usize);
     for iseq in iseqs {
-        let bytes = window.bytes(iseq.body.offset(location.0 as u64), LOCATION_BYTES);
-        let path = bytes.ok().and_then(|bytes| iseq_location::path(reader, bytes));
+        let bytes = window.bytes(iseq.body.offset(location.0 as u64), SOURCE_BYTES).ok();
+        let path = bytes.and_then(|bytes| iseq_location::path(reader, bytes));
         let path = path.and_then(|path| paths.index(path));
-        paths.all.iseqs.extend(path.map(|path| (iseq.slot, path)));
+        let first_line = paths.all.first_line;
+        let line = bytes.and_then(|bytes| first_line?.read(IseqLocation(0), bytes)).unwrap_or(0);
+        paths.all.iseqs.extend(path.map(|path| IseqSource { slot: iseq.slot, path, line }));
         let is_marked = is_marked(space, iseq);
         marked += usize::from(is_marked);
         misfits += usize::from(is_marked && path.is_none());

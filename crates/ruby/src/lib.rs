@@ -78,7 +78,7 @@ pub use model::allocation_sites::{AllocationSite, AllocationSites};
 pub use model::backtrace::{Backtrace, Frame};
 pub use model::class::{Class, ClassKind};
 pub use model::closures::{Closure, Closures};
-pub use model::code_paths::CodePaths;
+pub use model::code_paths::{CodePaths, IseqSource};
 pub use model::content::{Content, Form};
 pub use model::data_type::{DataObjects, DataType};
 pub use model::depth::Depth;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use allocator::HeapMap;
 use image::elf::Module;
 use linux::{Address, Pages, length};
-use ruby::{Class, ClassKind, CodePaths, ImemoType, NamedRoot, ObjectSpace, Slot};
+use ruby::{Class, ClassKind, ImemoType, NamedRoot, ObjectSpace, Slot};
 
 use crate::Cause;
 use crate::ownership::bits::Bits;
@@ -95,11 +95,10 @@ impl<'a> Owners<'a> {
         self.trace.cause_of(block)
     }
 
-    /// The parts of the interpreter's memory; `None` if owners were not traced. `paths` is `None` if the files of
-    /// bytecode are unknown.
-    pub(crate) fn parts<'p>(&'p self, paths: Option<&'p CodePaths>) -> Option<Parts<'p>> {
-        let Self { heap, table, trace, graph, .. } = self;
-        graph.map(|graph| Parts::find(heap, graph, table, trace, paths))
+    /// The parts of the interpreter's memory; `None` if owners were not traced.
+    pub(crate) fn parts(&self) -> Option<Parts<'_>> {
+        let Self { heap, table, trace, graph, code, .. } = self;
+        graph.map(|graph| Parts::find(heap, graph, table, trace, code.paths.as_ref()))
     }
 
     /// The positions of these owners in `accounts`.

@@ -1,8 +1,9 @@
-//! The names of single objects in paths: threads with their method, and Procs and Methods with the line of their code.
+//! The names of single objects in paths: threads with their method, and Procs, Methods and bytecode with the line of their code.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
-use ruby::{Closure, Closures, Frame};
+use ruby::{Closure, Closures, CodePaths, Frame};
 
 /// The code that objects are named by.
 #[derive(Debug, Default)]
@@ -11,6 +12,8 @@ pub(crate) struct ObjectCode {
     pub(crate) current_frames: HashMap<u32, Frame>,
     /// The code of Procs and Methods.
     pub(crate) closures: Closures,
+    /// The files and lines of bytecode; `None` if they are unknown.
+    pub(crate) paths: Option<CodePaths>,
 }
 
 /// The name of an object, in parts: one object stands for others in a path, which may differ in the later parts.
@@ -24,6 +27,8 @@ pub(crate) struct ObjectName {
 }
 
 pub(crate) const PARTS: usize = 3;
+/// The step of a path that is bytecode.
+pub(crate) const BYTECODE: &str = "bytecode";
 
 impl ObjectName {
     fn new(parts: [String; PARTS]) -> Self {
@@ -49,19 +54,22 @@ impl ObjectName {
 }
 
 /// The names of the objects that have more than the name of their class.
-pub(crate) struct ObjectNames {
+pub(crate) struct ObjectNames<'a> {
     threads: HashMap<u32, ObjectName>,
     /// The slots of Procs and Methods, ascending, and the index of each one's name.
     closures: Vec<(u32, u32)>,
     of_closures: Vec<ObjectName>,
+    paths: Option<&'a CodePaths>,
+    /// The names of bytecode, in the order of [`CodePaths::iseqs`]. Few of them are ever needed.
+    of_bytecode: Vec<OnceLock<Box<ObjectName>>>,
 }
 
-impl ObjectNames {
+impl<'a> ObjectNames<'a> {
     /// The names of threads that have a name of their own (`thread_names`) or a known method, and of objects with code.
     /// `class_of` returns the name of an object's class.
-    pub(crate) fn new<'a>(
+    pub(crate) fn new(
         thread_names: &HashMap<u32, String>,
-        code: &ObjectCode,
+        code: &'a ObjectCode,
         class_of: impl Fn(u32) -> &'a str,
     ) -> Self {
         let slots = thread_names.keys().chain(code.current_frames.keys());
@@ -89,7 +97,21 @@ impl ObjectNames {
             Some((slot, name))
         });
         let closures = closures.collect();
-        Self { threads, closures, of_closures }
+        let paths = code.paths.as_ref();
+        let iseqs = paths.map_or(0, |paths| paths.iseqs().len());
+        let of_bytecode = (0..iseqs).map(|_| OnceLock::new()).collect();
+        Self { threads, closures, of_closures, paths, of_bytecode }
+    }
+
+    /// The name of the bytecode in a slot, as of a step that leads to its literals; `None` for other objects.
+    pub(crate) fn of_bytecode(&self, slot: u32) -> Option<&ObjectName> {
+        let paths = self.paths?;
+        let number = paths.number(slot)?;
+        let source = paths.iseqs()[number];
+        let path = paths.paths.get(source.path as usize)?;
+        let line = Some(source.line).filter(|line| *line > 0);
+        let name = || ObjectName::new([BYTECODE.into(), String::new(), place(Some(path), line)]);
+        Some(self.of_bytecode[number].get_or_init(|| Box::new(name())))
     }
 
     /// The name of the object in a slot; `None` if it is that of its class.

@@ -139,7 +139,7 @@ pub(crate) struct ObjectGraph<'a> {
     with_others: Bits,
     /// The stacks and thread-local variables of threads and fibers, by the slot of these.
     roots_of_objects: Vec<(u32, usize)>,
-    names: ObjectNames,
+    names: ObjectNames<'a>,
 }
 
 impl<'a> ObjectGraph<'a> {
@@ -149,7 +149,7 @@ impl<'a> ObjectGraph<'a> {
         table: &'a OwnerTable<'a>,
         trace: &'a Trace,
         named_roots: &'a [NamedRoot],
-        code: &ObjectCode,
+        code: &'a ObjectCode,
     ) -> Self {
         let space = table.space;
         let slots = space.slots.len();
@@ -448,6 +448,11 @@ impl<'a> ObjectGraph<'a> {
     pub(crate) fn is_visible(&self, slot: u32) -> bool {
         let slot = self.space.slots.get(slot as usize);
         slot.is_some_and(|slot| self.table.is_visible(slot.class() as usize))
+    }
+
+    /// Returns true for classes and modules.
+    pub(crate) fn is_class(&self, slot: u32) -> bool {
+        self.space.slots.get(slot as usize).is_some_and(|it| is_class(*it))
     }
 
     /// The type of the object in a slot.

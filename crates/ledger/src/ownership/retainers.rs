@@ -14,6 +14,7 @@ use linux::both;
 use ruby::Slot;
 
 use crate::ownership::bits::Bits;
+use crate::ownership::names::PARTS;
 use crate::ownership::object_graph::{Family, Node, ObjectGraph, Paths};
 use crate::ownership::owner::Retainer;
 use path::{Alike, Path, Step, add_step, shown};
@@ -379,6 +380,8 @@ impl<'a> Retainers<'a> {
         let mut path = Path::new();
         let mut at = number;
         let root = self.paths.root(at);
+        // Bytecode is a step to what it refers to itself, such as its literals.
+        let mut refers_to_value = false;
         // No path is longer than the number of nodes.
         for _ in 0..self.graph.len() {
             *steps += 1;
@@ -389,7 +392,17 @@ impl<'a> Retainers<'a> {
             match self.graph.node(at) {
                 // Internal objects mean nothing to the authors of programs, and blocks belong to the objects before them.
                 Node::Slot(slot) if at == number || self.graph.is_visible(slot) => {
-                    add_step(&mut path, self.graph.parts_of_name(slot));
+                    let parts = self.graph.parts_of_name(slot);
+                    // A closure has the line of its code.
+                    path.pop_if(|step| step.is_bytecode() && !parts[PARTS - 1].is_empty());
+                    add_step(&mut path, parts);
+                    refers_to_value = !self.graph.is_class(slot);
+                }
+                Node::Slot(slot) => {
+                    let bytecode = self.graph.bytecode(slot).filter(|_| refers_to_value);
+                    let parts = bytecode.or_else(|| self.graph.parts_of_step(at));
+                    parts.into_iter().for_each(|parts| add_step(&mut path, parts));
+                    refers_to_value = false;
                 }
                 _ => {
                     if let Some(parts) = self.graph.parts_of_step(at) {

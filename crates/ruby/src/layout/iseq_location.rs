@@ -15,6 +15,8 @@ use crate::word::word;
 pub(crate) const BODY_BYTES: usize = 320;
 /// The bytes of a location that are read: the path and the labels.
 pub(crate) const LOCATION_BYTES: usize = 24;
+/// The bytes of a location and of the first lines behind it, which [`FirstLine::read`] reads.
+pub(crate) const SOURCE_BYTES: usize = 48;
 /// `RUBY_FL_FREEZE`, the same from 2.7 to 4.1. Ruby freezes all paths.
 const FROZEN: u64 = 1 << 11;
 

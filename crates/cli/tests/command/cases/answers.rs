@@ -299,3 +299,20 @@ fn exceptions_that_wait_for_a_thread_are_retained_by_it() {
     assert!(is_right && all == 500 && objects * 10 >= all * 9, "{path}: {objects} of {all}");
     assert!(target.finish());
 }
+
+/// The literals of generated code are retained by its class, and the path named neither its file nor its line.
+#[test]
+fn literals_are_retained_by_the_bytecode_of_a_line() {
+    let target = Target::bare_ruby(
+        "module Views; end
+         code = (1..500).map { |i| %(x = 'literal #{i} #{'y' * 200}') }.join(';')
+         9.times { |n| Views.module_eval(%(def self.page#{n}(x = nil) #{code} end), 'app/views/page.erb', 10) }
+         code = nil
+         3.times { GC.start }
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let (path, objects, _) = super::path_to(&target, "String");
+    assert_eq!(path, "Views → Module → Class → bytecode (app/views/page.erb:10) → String");
+    assert!(objects >= 500, "{objects}");
+    assert!(target.finish());
+}

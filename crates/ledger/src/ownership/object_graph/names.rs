@@ -74,6 +74,11 @@ impl ObjectGraph<'_> {
         self.own_name(slot).map_or_else(of_class, ObjectName::parts)
     }
 
+    /// The parts of the name of the bytecode in a slot; `None` for other objects.
+    pub(crate) fn bytecode(&self, slot: u32) -> Option<[&str; PARTS]> {
+        self.names.of_bytecode(slot).map(ObjectName::parts)
+    }
+
     fn own_name(&self, slot: u32) -> Option<&ObjectName> {
         let is_data = self.space.slots.get(slot as usize)?.kind() == SlotType::DATA;
         is_data.then(|| self.names.of(slot)).flatten()

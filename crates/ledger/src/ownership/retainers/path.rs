@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::ownership::names::PARTS;
+use crate::ownership::names::{BYTECODE, PARTS};
 use crate::size::Count;
 
 /// The number of steps of a path that are shown; those in the middle are left out.
@@ -42,7 +42,14 @@ impl<'a> Step<'a> {
     /// Returns true for an object of a class of the program, or of a library.
     fn is_owner(&self) -> bool {
         let class = self.class();
-        !class.starts_with(['(', '[', '.', '@']) && !CONTAINERS.contains(&class) && class != "Class"
+        !class.starts_with(['(', '[', '.', '@'])
+            && !self.is_bytecode()
+            && !CONTAINERS.contains(&class)
+            && class != "Class"
+    }
+
+    pub(super) fn is_bytecode(&self) -> bool {
+        self.class() == BYTECODE
     }
 
     /// Returns true if the name has the line of a closure.
