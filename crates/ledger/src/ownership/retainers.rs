@@ -396,7 +396,7 @@ impl<'a> Retainers<'a> {
                     // A closure has the line of its code.
                     path.pop_if(|step| step.is_bytecode() && !parts[PARTS - 1].is_empty());
                     add_step(&mut path, parts);
-                    refers_to_value = !self.graph.is_class(slot);
+                    refers_to_value = self.graph.is_visible(slot) && !self.graph.is_class(slot);
                 }
                 Node::Slot(slot) => {
                     let bytecode = self.graph.bytecode(slot).filter(|_| refers_to_value);
