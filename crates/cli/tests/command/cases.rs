@@ -101,7 +101,7 @@ fn lists_of_the_interpreter_have_names() {
     assert_path(&target, "Item::Handler", "(signal handlers) → Proc (PLACE) → Item::Handler");
     assert_path(&target, "Item::Hook", "(trace_var) → Proc (PLACE) → Item::Hook");
     let (path, objects, all) = path_to(&target, "Item::Local");
-    let is_right = path.starts_with("POOL → Array → Thread in block ")
+    let is_right = path.starts_with("(threads) → Thread in block ")
         && path.ends_with(" → [:last_request] → Hash → Item::Local");
     assert!(is_right && objects * 10 >= all * 9, "{path}: {objects} of {all}");
     let (path, objects, all) = path_to(&target, "Item::Variable");
@@ -110,7 +110,7 @@ fn lists_of_the_interpreter_have_names() {
     if target.truth["has_storage"] == true {
         let stored = " → [fiber storage :tenant] → Array → Item::";
         let (path, objects, all) = path_to(&target, "Item::Stored");
-        let is_right = path.starts_with("POOL → Array → Thread") && path.contains(stored);
+        let is_right = path.starts_with("(threads) → Thread") && path.contains(stored);
         assert!(is_right && objects * 10 >= all * 9, "{path}: {objects} of {all}");
         let parked = format!("WAITING → Array → Fiber{stored}Parked");
         assert_path(&target, "Item::Parked", &parked);

@@ -111,7 +111,7 @@ pub(crate) struct ObjectGraph<'a> {
     ractors: HashSet<u32>,
     /// The slot of the main Ractor, which is in a list of its own.
     main_ractor: Option<u32>,
-    /// The threads that have not ended.
+    /// The threads that have not ended, ascending by slot.
     threads: Vec<u32>,
     /// The structures of threads (`rb_thread_t`), their execution contexts and VM stacks. Other pointers to them retain
     /// nothing: threads and contexts are in lists, and fibers, mutexes and queues point to their threads, so that a path would
@@ -417,7 +417,7 @@ impl<'a> ObjectGraph<'a> {
     pub(crate) fn is_of_thread(&self, number: u32) -> bool {
         match self.node(number) {
             Node::Named(root) => self.is_local(root),
-            Node::Slot(slot) => self.with_others.contains(slot) && self.threads.contains(&slot),
+            Node::Slot(slot) => self.with_others.contains(slot) && self.threads.binary_search(&slot).is_ok(),
             _ => false,
         }
     }

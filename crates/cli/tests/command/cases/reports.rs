@@ -248,13 +248,13 @@ fn neither_finalizers_nor_a_list_of_threads_have_to_let_go() {
     assert_eq!(paths("Blob"), ("LIST → Array → Holder → Blob".into(), None));
     let (path, other) = paths("Row");
     assert!(
-        path.starts_with("THREADS → Array → Thread in Object#work") && other.is_none(),
+        path.starts_with("(threads) → Thread in Object#work") && other.is_none(),
         "{path}, {other:?}"
     );
     let (path, other) = paths("Item");
     assert!(path.ends_with(" → [:items] → Array → Item") && other.is_none(), "{path}, {other:?}");
     let (path, other) = paths("Unit");
-    assert!(path.starts_with("THREADS → ") && other.is_none(), "{path}, {other:?}");
+    assert!(path.starts_with("(threads) → ") && other.is_none(), "{path}, {other:?}");
     // The truth, and that of finalizers that refer to their own objects.
     for (class, list) in [("Loop", "LOOPS → "), ("Scope", "SCOPES → ")] {
         let (path, other) = paths(class);

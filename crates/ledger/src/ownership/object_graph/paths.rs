@@ -14,7 +14,7 @@ pub(super) enum Level {
     Named,
     /// Threads, and references of the structures of threads and fibers.
     Threads,
-    /// Lists of the interpreter, such as finalizers.
+    /// Lists of the interpreter, such as finalizers, and references to threads that have not ended.
     Lists,
     /// Variables of libraries, and thread-local ones.
     Variables,

@@ -37,7 +37,7 @@ impl ObjectGraph<'_> {
             }
             Node::Named(root) => {
                 if let Some(root) = self.named_roots.get(root as usize) {
-                    each(self.slot(root.value), Level::Named);
+                    each(self.slot(root.value), self.level_to(root.value));
                 }
             }
             Node::Slot(slot) => self.of_slot(slot, each),
@@ -132,7 +132,7 @@ impl ObjectGraph<'_> {
                 || is_interpreters && self.named_slots.contains(to)
                 || self.main_ractor == Some(to);
             if !is_left_out {
-                each(self.slot(to), Level::Named);
+                each(self.slot(to), self.level_to(to));
             }
         }
         for edge in self.pointers.of_slots.of(slot) {
@@ -179,7 +179,8 @@ impl ObjectGraph<'_> {
                     || is_interpreters
                         && (self.named_slots.contains(slot.to()) || self.is_ractor(slot.to()));
                 if !is_left_out {
-                    let level = if slot.is_uncertain() { Level::Uncertain } else { Level::Named };
+                    let certain = self.level_to(slot.to());
+                    let level = if slot.is_uncertain() { Level::Uncertain } else { certain };
                     each(self.slot(slot.to()), level);
                 }
             }
@@ -216,6 +217,13 @@ impl ObjectGraph<'_> {
             };
             each(self.memory(to), level);
         }
+    }
+
+    /// The level of a certain reference to an object. A thread that has not ended lives without the references to it, and only the thread
+    /// can let go of what is on its stack. So paths lead to it from the list of threads.
+    fn level_to(&self, slot: u32) -> Level {
+        let is_alive = self.with_others.contains(slot) && self.threads.binary_search(&slot).is_ok();
+        if is_alive { Level::Lists } else { Level::Named }
     }
 
     /// The method that the method cache in a slot retains; `None` for other objects, and for caches out of use, which have no class.
