@@ -168,7 +168,7 @@ fn closures_retain_the_variables_of_all_blocks_around_them() {
         let (objects, roots) = retained(&report, class);
         assert_eq!(objects, target.number("objects"), "{class}");
         let closure = match class {
-            "Text::InBinding" => "Kept::CLOSURES → Array → Binding → ",
+            "Text::InBinding" => "Kept::CLOSURES → Array → Binding (",
             "Text::InFiber" => "Kept::CLOSURES → Array → Fiber → ",
             "Text::InEnumerator" => "Kept::CLOSURES → Array → Enumerator → ",
             "Text::InMethod" => "Kept::Settings → ",

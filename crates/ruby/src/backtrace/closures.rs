@@ -1,7 +1,8 @@
-//! The code of Procs, Methods and UnboundMethods.
+//! The code of Procs, Bindings, Methods and UnboundMethods.
 //!
 //! A Proc (`rb_proc_t` in vm_core.h) begins with its block: `self`, the environment, the code, and the kind of block; the same
-//! from 2.7 to 4.1. A Method (`struct METHOD` in proc.c) has its method entry among its first words. The definition of a method
+//! from 2.7 to 4.1. So does a Binding (`rb_binding_t`), but its code is that of its last `eval`. Behind it are the path and the line of the
+//! call of `binding`. A Method (`struct METHOD` in proc.c) has its method entry among its first words. The definition of a method
 //! refers to its bytecode in its second word (`rb_method_definition_t` in method.h), or to the Proc of `define_method`.
 //! Nothing is accepted unless the code is bytecode, or the entry a method entry.
 
@@ -25,6 +26,10 @@ const DATA: u64 = 32;
 /// The words of a block, and its kind if it has bytecode (`block_type_iseq`).
 const BLOCK_BYTES: usize = 32;
 const ISEQ_BLOCK: u32 = 0;
+/// The words of a Binding behind its block.
+const PATH: usize = BLOCK_BYTES;
+const LINE: usize = PATH + 8;
+const BINDING_BYTES: usize = LINE + 8;
 /// The first words of a Method, among which is its entry.
 const METHOD_BYTES: usize = 48;
 /// The words of a method entry up to its definition.
@@ -34,7 +39,7 @@ const CODE: u64 = 8;
 /// More pieces of code than a program has; further ones are unknown.
 const MAX_CODES: usize = 1 << 20;
 
-/// Reads the code of all Procs, Methods and UnboundMethods; nothing if names or the places of paths could not be derived.
+/// Reads the code of all Procs, Bindings, Methods and UnboundMethods; nothing if names or the places of paths could not be derived.
 ///
 /// `image` is the one that `space` and `paths` were read from, of the same instant.
 #[must_use]
@@ -48,6 +53,7 @@ pub fn closures(image: &Image<'_>, space: &ObjectSpace, paths: &CodePaths) -> Cl
         let at = space.slot_address(slot as usize).filter(|_| is_live)?;
         let code = match data_type {
             it if it.is_proc() => found.of_proc(at),
+            it if it.is_binding() => found.of_binding(at),
             it if it.is_method() => found.of_method(at),
             _ => None,
         };
@@ -61,17 +67,29 @@ struct Finder<'a> {
     space: &'a ObjectSpace,
     reader: ObjectReader<'a>,
     code: CodeReader,
-    /// The index of the code of each iseq and method entry.
-    known: HashMap<Address, Option<u32>>,
+    /// The index of the code of each iseq and method entry, and of each path and line of a Binding.
+    known: HashMap<(Address, u32), Option<u32>>,
     all: Vec<Closure>,
 }
 
 impl Finder<'_> {
     fn of_proc(&mut self, object: Address) -> Option<u32> {
         let iseq = self.iseq_of_proc(object)?;
-        self.index(iseq, |finder| {
+        self.index((iseq, 0), |finder| {
             let (path, line) = finder.code.source(finder.reader, iseq)?;
             Some(Closure { method: None, path, line })
+        })
+    }
+
+    fn of_binding(&mut self, object: Address) -> Option<u32> {
+        let mut bytes = [0; BINDING_BYTES];
+        self.reader.image.read_exact(structure(self.reader.image, object)?, &mut bytes).ok()?;
+        let path = self.reader.current_place(Address(word(&bytes, PATH)));
+        let line = word(&bytes, LINE) as u32;
+        self.index((path, line), |finder| {
+            // That of the main program has no file.
+            let path = finder.code.path(finder.reader, path).filter(|it| !it.starts_with('<'))?;
+            Some(Closure { method: None, path: Some(path), line: Some(line).filter(|it| *it > 0) })
         })
     }
 
@@ -80,7 +98,7 @@ impl Finder<'_> {
         let at = structure(self.reader.image, object)?;
         self.reader.image.read_exact(at, &mut bytes).ok()?;
         let entry = words(&bytes).map(Address).find(|&it| self.is(it, ImemoType::Ment))?;
-        self.index(entry, |finder| {
+        self.index((entry, 0), |finder| {
             let number = finder.code.methods().number(finder.reader, entry);
             let method = finder.code.methods().get(number?)?.label()?;
             let (path, line) = finder.source_of_method(entry).unwrap_or_default();
@@ -112,13 +130,13 @@ impl Finder<'_> {
         self.space.imemo_types.and_then(|types| types.at(self.reader, at)) == Some(kind)
     }
 
-    /// The index of the code at `at`.
+    /// The index of the code with this key.
     fn index(
         &mut self,
-        at: Address,
+        key: (Address, u32),
         read: impl FnOnce(&mut Self) -> Option<Closure>,
     ) -> Option<u32> {
-        if let Some(known) = self.known.get(&at) {
+        if let Some(known) = self.known.get(&key) {
             return *known;
         }
         let closure = if self.all.len() < MAX_CODES { read(self) } else { None };
@@ -126,7 +144,7 @@ impl Finder<'_> {
             self.all.push(closure);
             self.all.len() as u32 - 1
         });
-        self.known.insert(at, index);
+        self.known.insert(key, index);
         index
     }
 }

@@ -119,6 +119,11 @@ impl CodeReader {
         Some((code.path, line.filter(|line| *line > 0)))
     }
 
+    /// The text of a path: a string, or an array as iseqs have it.
+    pub(crate) fn path(&self, reader: ObjectReader<'_>, path: Address) -> Option<String> {
+        iseq_location::path_text(reader, self.methods.names().class_names, path)
+    }
+
     /// The methods.
     pub(crate) fn methods(&mut self) -> &mut Methods {
         &mut self.methods

@@ -1,7 +1,7 @@
-/// The code of a Proc, Method or UnboundMethod.
+/// The code of a Proc, Binding, Method or UnboundMethod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Closure {
-    /// The name of a method: `Billing::Export#run`; `None` for Procs.
+    /// The name of a method: `Billing::Export#run`; `None` for Procs and Bindings.
     pub method: Option<String>,
     /// The path of its file, as [`CodePaths`](crate::CodePaths) has it; `None` for functions in C.
     pub path: Option<String>,
@@ -9,7 +9,7 @@ pub struct Closure {
     pub line: Option<u32>,
 }
 
-/// The code of the Procs, Methods and UnboundMethods of a process.
+/// The code of the Procs, Bindings, Methods and UnboundMethods of a process.
 #[derive(Debug, Clone, Default)]
 pub struct Closures {
     /// The slots of these objects, ascending, and the index of each one's code.

@@ -43,6 +43,12 @@ impl DataType {
         self.name.as_deref() == Some("proc")
     }
 
+    /// Returns true for Bindings (proc.c).
+    #[must_use]
+    pub fn is_binding(&self) -> bool {
+        self.name.as_deref() == Some("binding")
+    }
+
     /// Returns true for Methods and UnboundMethods (proc.c).
     #[must_use]
     pub fn is_method(&self) -> bool {
