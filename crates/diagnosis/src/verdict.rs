@@ -455,11 +455,14 @@ pub fn native_holder(report: &Report) -> NativeHolder<'_> {
 }
 
 /// The first step of a path. The next step is a part of it, without the number of its repetitions, if the first one is not a place in the
-/// program, such as "(threads)".
+/// program, such as "(threads)", and so is the variable of a thread.
 #[must_use]
 pub fn root(path: &str) -> &str {
     let mut steps = path.match_indices(ARROW);
-    let end = if path.starts_with('(') { steps.nth(1) } else { steps.next() };
+    let mut end = if path.starts_with('(') { steps.nth(1) } else { steps.next() };
+    while end.is_some_and(|(end, arrow)| path[end + arrow.len()..].starts_with('[')) {
+        end = steps.next();
+    }
     let root = end.map_or(path, |(end, _)| &path[..end]);
     let is_count = |it: &str| it.chars().all(|it| it.is_ascii_digit() || it == ',');
     root.rsplit_once(" × ").filter(|(_, count)| is_count(count)).map_or(root, |(root, _)| root)
@@ -478,6 +481,7 @@ mod tests {
             ),
             ("(variables of libruby.so.3.1) → Class", "(variables of libruby.so.3.1) → Class"),
             ("(threads) → Thread \"2 × 3a\" → Array × 2", "(threads) → Thread \"2 × 3a\""),
+            ("(threads) → Thread → [:rows] → Array → Row", "(threads) → Thread → [:rows]"),
             ("CONFIG → Hash × 2", "CONFIG"),
         ] {
             assert_eq!(root(path), expected);
