@@ -11,6 +11,7 @@ mod mimalloc;
 mod module_data;
 mod musl;
 mod structures;
+mod tcmalloc;
 mod threads;
 mod trim_call;
 mod walk;

@@ -3,7 +3,7 @@ use std::ops::Range;
 use image::Image;
 use linux::Address;
 
-use crate::{Allocator, HeapMap, ServingAllocator, glibc, jemalloc, mimalloc, musl};
+use crate::{Allocator, HeapMap, ServingAllocator, glibc, jemalloc, mimalloc, musl, tcmalloc};
 
 /// The reason why nothing is known of a process's heap.
 ///
@@ -28,6 +28,9 @@ pub enum Error {
     /// The heap of mimalloc could not be read.
     #[error(transparent)]
     Mimalloc(#[from] mimalloc::Error),
+    /// The heap of tcmalloc could not be read.
+    #[error(transparent)]
+    Tcmalloc(#[from] tcmalloc::Error),
 }
 
 /// Walks the heap of the allocator that [`find_allocator`](crate::find_allocator) found in `image`. `stacks` are the
@@ -47,6 +50,7 @@ pub fn walk(
         Allocator::Jemalloc => jemalloc::walk(image, module)?,
         Allocator::Musl => musl::walk(image, module)?,
         Allocator::Mimalloc => mimalloc::walk(image, module)?,
+        Allocator::Tcmalloc => tcmalloc::walk(image, module)?,
         other => return Err(Error::Unsupported(other.clone())),
     };
     if let Allocator::Glibc { version: Some(version) } = &found.allocator {

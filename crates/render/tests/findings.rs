@@ -49,7 +49,7 @@ fn of_malloc() -> Vec<FindingKind> {
     vec![
         Kind::MemoryUnread,
         Kind::MallocNotFound,
-        Kind::MallocUnsupported { allocator: "tcmalloc".into() },
+        Kind::MallocUnsupported { allocator: "libother.so".into() },
         Kind::MallocUnread { error: "the heap of musl was not found".into() },
         Kind::AllocatorUnknown { modules: vec!["a.so".into(), "libc.so.6".into()] },
         Kind::AllocatorAssumed { caller: "libruby.so".into(), module: "libc.so.6".into() },

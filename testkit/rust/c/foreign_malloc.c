@@ -1,4 +1,4 @@
-/* An allocator that rbloat cannot read, for LD_PRELOAD: it exports a function of tcmalloc's, and lets glibc do the work. */
+/* An allocator that rbloat cannot read, for LD_PRELOAD: it lets glibc do the work. */
 #include <errno.h>
 #include <stddef.h>
 
@@ -17,5 +17,3 @@ int posix_memalign(void **pointer, size_t alignment, size_t bytes) {
     *pointer = memalign(alignment, bytes);
     return *pointer ? 0 : ENOMEM;
 }
-
-void *tc_malloc(size_t bytes) { return malloc(bytes); }

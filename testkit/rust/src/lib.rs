@@ -31,7 +31,7 @@ pub use malloc_heap::{ChunkUse, GlibcRelease, MallocHeap, MallocTruth, Synthetic
 pub use object_space::{Held, RubyHeap, RubyRelease, RubyTruth, Shift, Word};
 pub use place::{
     captures, command, has_free_memory, jemalloc, jemalloc_archive, mimalloc, outside, preload,
-    root, ruby, scenario,
+    root, ruby, scenario, tcmalloc,
 };
 pub use process::{Target, compile, wait_until_asleep};
 pub use profile::{Profile, ProfileStack};

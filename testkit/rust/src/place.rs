@@ -85,17 +85,28 @@ fn debian_jemalloc() -> PathBuf {
 /// is reported as skipped, and the result is `None`.
 #[must_use]
 pub fn mimalloc() -> Option<PathBuf> {
-    let named = env::var_os("RBLOAT_TEST_MIMALLOC").filter(|path| !path.is_empty());
+    library("RBLOAT_TEST_MIMALLOC", &["libmimalloc.so.2", "libmimalloc.so.3"])
+}
+
+/// The path of tcmalloc's library where targets run, as [`mimalloc`]: the one that RBLOAT_TEST_TCMALLOC names, or Debian's.
+#[must_use]
+pub fn tcmalloc() -> Option<PathBuf> {
+    library("RBLOAT_TEST_TCMALLOC", &["libtcmalloc_minimal.so.4"])
+}
+
+/// The library that the variable names, or the first of these that Debian has installed.
+fn library(variable: &str, names: &[&str]) -> Option<PathBuf> {
+    let named = env::var_os(variable).filter(|path| !path.is_empty());
     let libraries = match named {
         Some(path) => vec![PathBuf::from(path)],
         None => {
             let folder = Path::new("/usr/lib").join(arch::LIBRARY_TRIPLET);
-            ["libmimalloc.so.2", "libmimalloc.so.3"].map(|name| folder.join(name)).into()
+            names.iter().map(|name| folder.join(name)).collect()
         }
     };
     let found = libraries.into_iter().find(|library| outside(library).exists());
     if found.is_none() {
-        skip("there is no mimalloc");
+        skip(&format!("there is no {}", names[0]));
     }
     found
 }

@@ -1,0 +1,76 @@
+//! Compares walks of tcmalloc's heap with tcmalloc's own statistics, and with a program's list of its live pointers.
+
+mod churn;
+
+use std::sync::LazyLock;
+
+use allocator::{Allocator, ExtentState, Finding, HeapMap};
+use linux::length;
+
+use crate::churn::{Churn, Still, assert_consistent, assert_live, compile};
+
+static TCMALLOC: Churn = Churn {
+    allocator: Allocator::Tcmalloc,
+    program: LazyLock::new(|| compile("tcmalloc")),
+    library: testkit::tcmalloc,
+};
+
+fn bytes_of(heap: &HeapMap, state: ExtentState) -> u64 {
+    let extents = heap.extents.iter().filter(|extent| extent.state == state);
+    extents.map(|extent| length(&extent.range)).sum()
+}
+
+/// The bytes of spans that no object has.
+fn rests(heap: &HeapMap) -> u64 {
+    let slabs = heap.extents.iter().filter(|extent| extent.region_bytes.is_some());
+    slabs
+        .map(|extent| {
+            length(&extent.range) - heap.blocks_of(extent).map(|it| it.1.bytes()).sum::<u64>()
+        })
+        .sum()
+}
+
+fn assert_statistics(still: &Still) {
+    let Still { heap, .. } = still;
+    assert_consistent(heap);
+    assert_live(still);
+    assert_eq!(heap.totals.in_use_bytes, still.truth("in_use"));
+    assert_eq!(heap.totals.system_bytes, still.truth("system"));
+    assert_eq!(heap.totals.tcache_bytes, still.truth("caches"));
+    assert_eq!(bytes_of(heap, ExtentState::Dirty), still.truth("normal"));
+    assert_eq!(bytes_of(heap, ExtentState::Retained), still.truth("returned"));
+    let free = bytes_of(heap, ExtentState::Dirty) + bytes_of(heap, ExtentState::Retained);
+    let central = heap.totals.free_bytes - free + rests(heap);
+    assert_eq!(central, still.truth("central") + still.truth("transfer"));
+    assert!(bytes_of(heap, ExtentState::Metadata) >= still.truth("metadata"));
+    assert!(still.truth("metadata") > 0);
+}
+
+#[test]
+fn the_blocks_of_a_thread_are_those_that_tcmalloc_counts() {
+    let Some(still) = TCMALLOC.still("still", 1, 100_000) else { return };
+    assert_statistics(&still);
+}
+
+#[test]
+fn many_threads_of_which_some_ended() {
+    let Some(still) = TCMALLOC.still("still", 9, 30_000) else { return };
+    assert_statistics(&still);
+}
+
+#[test]
+fn a_process_that_never_stands_still() {
+    let Some(target) = TCMALLOC.start(&["busy", "4"]) else { return };
+    for _ in 0..testkit::captures() {
+        let heap = TCMALLOC.walk(&target);
+        assert_consistent(&heap);
+        let is_known = |it: &Finding| {
+            matches!(
+                it,
+                Finding::ExtentsChanging { extents: 1..=4, .. }
+                    | Finding::ListsChanging { lists: 1..=4 }
+            )
+        };
+        assert!(heap.findings.iter().all(is_known), "{:?}", heap.findings);
+    }
+}
