@@ -160,7 +160,7 @@ pub enum BlockState {
     Free,
     /// Free in one of glibc's fastbins: not merged with its neighbours yet.
     Fastbin,
-    /// Free in a thread cache: available to that thread only, and never trimmed.
+    /// Free in a cache of a thread, or of tcmalloc's for all threads: never trimmed.
     Tcache,
     /// Free and no block yet, kept for growth: the top of one of glibc's arenas, or free slices of mimalloc.
     Top,

@@ -82,8 +82,10 @@ impl Central {
         for entry in words[ENTRIES..].chunks(2).take(used) {
             let first = Address(entry[0]);
             let most = length.unwrap_or(u64::MAX);
-            let list = objects.take(structures, first, class, BlockState::Free, most);
-            let is_whole = list.is_sane && *length.get_or_insert(list.objects) == list.objects;
+            let list = objects.take(structures, first, class, BlockState::Tcache, most);
+            let is_whole = list.is_sane
+                && list.last.0 == entry[1]
+                && *length.get_or_insert(list.objects) == list.objects;
             self.changing += u64::from(!is_whole);
         }
     }

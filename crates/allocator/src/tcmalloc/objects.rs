@@ -21,6 +21,8 @@ pub(super) struct Objects<'s> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct List {
     pub(super) objects: u64,
+    /// The last one.
+    pub(super) last: Address,
     /// True if it ended with a null pointer, and all its objects were in use by their spans.
     pub(super) is_sane: bool,
 }
@@ -66,15 +68,15 @@ impl<'s> Objects<'s> {
         state: BlockState,
         most: u64,
     ) -> List {
-        let (mut at, mut objects) = (first, 0);
+        let (mut at, mut objects, mut last) = (first, 0, Address(0));
         while at.0 != 0 {
             let is_sane = objects < most && self.mark(at, class, state);
             let next = structures.pointer(at).ok().filter(|_| is_sane);
-            let Some(next) = next else { return List { objects, is_sane: false } };
+            let Some(next) = next else { return List { objects, last, is_sane: false } };
             objects += 1;
-            at = next;
+            (last, at) = (at, next);
         }
-        List { objects, is_sane: true }
+        List { objects, last, is_sane: true }
     }
 
     /// Changes the state of an object that is in use. Returns false if it is none.

@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 
 use linux::{Address, Mapping};
 
-use super::span::Span;
+use super::span::{Span, Use};
 use crate::module_data::ModuleData;
 use crate::structures::{Structures, written_parts};
 
@@ -124,11 +124,7 @@ impl PageMap {
         if span.end() >> (ADDRESS_BITS - self.shift) > 0 {
             return None;
         }
-        let area = span.area(self.shift);
-        let mappings = &structures.image.state.mappings;
-        // A program may protect a part of its memory.
-        let around = mappings.contiguous(area.start, Mapping::is_private_anonymous);
-        (around.start <= area.start && area.end <= around.end).then_some(span)
+        is_memory(structures, &span.area(self.shift)).then_some(span)
     }
 
     /// Reads all spans. `None` if more than `max_contradictions` places contradict it.
@@ -155,31 +151,13 @@ impl PageMap {
             return None;
         }
         let image = structures.image;
-        // The last page at which the map was wrong: the pages behind it are of the same span.
-        let mut wrong = 0;
         for (leaf, number) in leaves {
             let range = leaf..leaf.offset(self.leaf_bytes());
             written_parts(image, &range, |at, bytes| {
                 for (index, element) in elements_of(at - leaf, bytes) {
                     let page = number << self.leaf_bits() | index;
-                    let last = all.spans.last_mut();
-                    if element.0 == 0 || last.as_ref().is_some_and(|it| page + 1 < it.end()) {
-                        continue;
-                    }
-                    match (last.filter(|last| page < last.end()), self.span(structures, element)) {
-                        (Some(last), _) if last.at == element => {}
-                        // A thread is splitting it, and has not shortened it yet.
-                        (Some(last), Some(span))
-                            if span.first > last.first && span.end() == last.end() =>
-                        {
-                            last.pages = span.first - last.first;
-                            all.spans.push(span);
-                        }
-                        (None, Some(span)) if span.first == page => all.spans.push(span),
-                        _ => {
-                            all.contradictions += usize::from(wrong + 1 != page);
-                            wrong = page;
-                        }
+                    if element.0 != 0 && all.spans.last().is_none_or(|it| page + 1 >= it.end()) {
+                        all.add(page, element, self.span(structures, element));
                     }
                     if all.contradictions > max_contradictions {
                         return ControlFlow::Break(());
@@ -189,8 +167,58 @@ impl PageMap {
             })
             .ok()?;
         }
-        (all.contradictions <= max_contradictions && !all.spans.is_empty()).then_some(all)
+        let is_sane = all.contradictions <= max_contradictions
+            && !all.spans.is_empty()
+            && all.spans.iter().all(|span| {
+                span.usage != Use::Changing || is_memory(structures, &span.area(self.shift))
+            });
+        is_sane.then_some(all)
     }
+}
+
+impl Spans {
+    /// Adds the element of a page that no span has yet, or of a span's last page. It leads to `span`, or to none. The structures of
+    /// a few spans may be halfway to a split, or to be merged with their neighbours.
+    fn add(&mut self, page: u64, element: Address, span: Option<Span>) {
+        let last = self.spans.last_mut();
+        let end = last.as_ref().map_or(0, |last| last.end());
+        match (last, span) {
+            (Some(last), _) if page < end && last.at == element => {}
+            // It was not shortened yet.
+            (Some(last), Some(span))
+                if page < end && last.first < span.first && span.end() == end =>
+            {
+                last.pages = span.first - last.first;
+                self.spans.push(span);
+            }
+            (_, Some(span)) if end <= page && span.first == page => self.spans.push(span),
+            // The element of its new first page is still that of its neighbour.
+            (Some(last), Some(span))
+                if last.usage == Use::Changing && last.first <= span.first && page < span.end() =>
+            {
+                last.pages = span.first - last.first;
+                if last.pages == 0 {
+                    self.spans.pop();
+                }
+                self.spans.push(span);
+            }
+            // The structure of a neighbour is gone already.
+            (Some(last), _) if last.usage == Use::Changing => last.pages = page + 1 - last.first,
+            _ => {
+                self.contradictions += 1;
+                if end <= page {
+                    self.spans.push(Span::changing(page));
+                }
+            }
+        }
+    }
+}
+
+/// Returns true if `area` is memory of a program, which may have protected a part of it.
+fn is_memory(structures: &Structures<'_>, area: &Range<Address>) -> bool {
+    let mappings = &structures.image.state.mappings;
+    let around = mappings.contiguous(area.start, Mapping::is_private_anonymous);
+    around.start <= area.start && area.end <= around.end
 }
 
 /// The elements of a part of a leaf, which begins `offset` bytes behind the leaf's beginning.

@@ -19,6 +19,8 @@ pub(super) enum Use {
     Normal,
     /// It is free, and its pages were returned to the kernel.
     Returned,
+    /// It is halfway from one use to another.
+    Changing,
 }
 
 /// A span: pages in a row.
@@ -56,6 +58,12 @@ impl Span {
         let in_use = bits & u64::from(u16::MAX);
         let span = Self { at, first, pages, usage, objects: Address(objects), in_use };
         Ok((pages > 0 && first.checked_add(pages).is_some()).then_some(span))
+    }
+
+    /// A page of a span whose structure is being changed.
+    pub(super) fn changing(page: u64) -> Self {
+        let usage = Use::Changing;
+        Self { at: Address(0), first: page, pages: 1, usage, objects: Address(0), in_use: 0 }
     }
 
     /// The number of the page behind it.

@@ -49,6 +49,9 @@ pub(crate) fn walk(image: &Image<'_>, module: &Module) -> Result<HeapMap, Error>
     Err(most.map_or(Error::NoPages, |spans| Error::NoLayout { spans }))
 }
 
+/// A span is merged with the one before it and the one behind it.
+const MAX_MERGED: usize = 3;
+
 /// The bytes of spans.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct PageCounts {
@@ -66,29 +69,26 @@ impl PageCounts {
             match span.usage {
                 Use::Normal => counts.normal += bytes,
                 Use::Returned => counts.returned += bytes,
-                Use::Objects(_) | Use::Large => {}
+                Use::Objects(_) | Use::Large | Use::Changing => {}
             }
         }
         counts
     }
 
-    /// Returns true if the allocator counts the same (`PageHeap::Stats`, src/page_heap.h), except for one free span: there is one lock for
-    /// all, and a thread that holds it may be putting a span on the list of free ones, or may be taking it from there.
+    /// Returns true if the allocator counts the same (`PageHeap::Stats`, src/page_heap.h), except for a few free spans in a row: there is
+    /// one lock for all, and a thread that holds it may be taking a span from the free ones, or may be merging one with its neighbours.
     fn is_counted(self, data: &ModuleData, spans: &[Span], shift: u32) -> bool {
-        let without = |span: &Span| {
-            let bytes = span.pages << shift;
-            match span.usage {
-                Use::Normal => Some([self.normal - bytes, self.returned]),
-                Use::Returned => Some([self.normal, self.returned - bytes]),
-                Use::Objects(_) | Use::Large => None,
-            }
+        let without = |row: &[Span]| {
+            let moving = Self::of(row, shift);
+            [self.normal - moving.normal, self.returned - moving.returned]
         };
         data.positions(4).any(|(_, words)| {
             let own = [words[1], words[2]];
             words[0] == self.all
                 && words[3] == self.all - self.returned
-                && (own == [self.normal, self.returned]
-                    || spans.iter().filter_map(without).any(|counts| counts == own))
+                && (0..=MAX_MERGED).any(|count| {
+                    spans.windows(count.max(1)).any(|row| without(&row[..count]) == own)
+                })
         })
     }
 }
@@ -126,7 +126,7 @@ impl Walk {
         }
         let mut known: Vec<Address> = leaves.iter().map(|leaf| leaf.start).collect();
         known.extend(&caches.caches);
-        known.extend(spans.iter().map(|span| span.at));
+        known.extend(spans.iter().map(|span| span.at).filter(|at| at.0 != 0));
         known.sort_unstable();
         let chunks = metadata::chunks(structures, &known);
         walk.add(&objects, spans, map.shift, &chunks);
@@ -148,7 +148,7 @@ impl Walk {
         for (span, states) in spans.iter().zip(&objects.states) {
             let area = span.area(shift);
             chunks = self.add_structures(chunks, area.start);
-            if matches!(span.usage, Use::Objects(_)) && states.is_none() {
+            if matches!(span.usage, Use::Objects(_) | Use::Changing) && states.is_none() {
                 extents += 1;
                 bytes += length(&area);
             }
@@ -204,11 +204,12 @@ impl Walk {
             }
             Use::Normal => {
                 self.heap.trimmable.push(area.clone());
-                let blocks = whole(BlockState::Top);
+                let blocks = whole(BlockState::Free);
                 self.push(area, ExtentState::Dirty, None, blocks);
             }
+            Use::Changing => self.push(area, ExtentState::Active, None, []),
             Use::Returned => {
-                let blocks = whole(BlockState::Top);
+                let blocks = whole(BlockState::Free);
                 self.push(area, ExtentState::Retained, None, blocks);
             }
         }
