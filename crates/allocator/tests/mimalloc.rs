@@ -45,7 +45,7 @@ fn many_threads_of_which_some_ended() {
 fn a_process_that_never_stands_still() {
     let Some(target) = MIMALLOC.start(&["busy", "4"]) else { return };
     for _ in 0..testkit::captures() {
-        let heap = MIMALLOC.walk(&target);
+        let heap = MIMALLOC.walk(target.pid());
         assert_consistent(&heap);
         let is_known = |it: &Finding| matches!(it, Finding::ExtentsChanging { extents: 1..=4, .. });
         assert!(heap.findings.iter().all(is_known), "{:?}", heap.findings);

@@ -59,11 +59,23 @@ fn many_threads_of_which_some_ended() {
     assert_statistics(&still);
 }
 
+/// fork(2) leaves the caches of threads that the child does not have.
+#[test]
+fn a_forked_process_has_caches_that_nothing_uses() {
+    let Some(still) = TCMALLOC.still("forked", 9, 10_000) else { return };
+    assert_eq!(still.heap.abandoned_bytes, 0);
+    let heap = TCMALLOC.walk(still.truth("pid") as i32);
+    assert_consistent(&heap);
+    let expected = still.truth("caches") - still.truth("own_cache");
+    assert!(expected > 100_000);
+    assert_eq!(heap.abandoned_bytes, expected);
+}
+
 #[test]
 fn a_process_that_never_stands_still() {
     let Some(target) = TCMALLOC.start(&["busy", "4"]) else { return };
     for _ in 0..testkit::captures() {
-        let heap = TCMALLOC.walk(&target);
+        let heap = TCMALLOC.walk(target.pid());
         assert_consistent(&heap);
         let is_known = |it: &Finding| {
             matches!(

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use image::elf::Module;
+use image::{Image, Memory};
 use linux::Address;
 
 use super::classes::Classes;
@@ -24,12 +26,15 @@ pub(super) struct ThreadCaches {
     pub(super) caches: Vec<Address>,
     /// Lists that were being changed.
     pub(super) changing: u64,
+    /// The bytes in caches of threads that a forked process does not have.
+    pub(super) abandoned_bytes: u64,
 }
 
 impl ThreadCaches {
     /// Finds the caches of at most `most` threads, and takes their objects.
     pub(super) fn read(
         structures: &mut Structures<'_>,
+        module: &Module,
         data: &ModuleData,
         objects: &mut Objects<'_>,
         most: usize,
@@ -47,18 +52,34 @@ impl ThreadCaches {
                 }
             }
         }
-        let classes: Vec<u8> = objects.classes.iter().map(|(class, _)| class).collect();
-        for &cache in &all.caches {
-            for &class in &classes {
+        let classes: Vec<(u8, u64)> = objects.classes.iter().collect();
+        let living = living(structures.image, module, &all.caches);
+        for cache in &all.caches {
+            let is_abandoned = !living.is_empty() && !living.contains(cache);
+            for &(class, bytes) in &classes {
                 let at = cache.offset(u64::from(class) * LIST_BYTES);
                 let first = structures.pointer(at).unwrap_or(Address(0));
                 let length = structures.half(at.offset(LENGTH)).map_or(0, u64::from);
                 let list = objects.take(structures, first, class, BlockState::Tcache, u64::MAX);
                 all.changing += u64::from(!list.is_sane || list.objects != length);
+                all.abandoned_bytes += if is_abandoned { list.objects * bytes } else { 0 };
             }
         }
         all
     }
+}
+
+/// The caches that thread-local variables of threads lead to. Those of threads that have ended are not in the list, but fork(2) leaves those
+/// of threads that only the parent has.
+fn living(image: &Image<'_>, module: &Module, caches: &[Address]) -> BTreeSet<Address> {
+    let caches: BTreeSet<Address> = caches.iter().copied().collect();
+    let offsets = module.tls_offsets(image).unwrap_or_default();
+    let variables = offsets.iter().flat_map(|offset| {
+        let threads = image.state.threads.iter();
+        threads.map(|it| Address(it.thread_pointer.0.wrapping_add_signed(*offset)))
+    });
+    let values = variables.filter_map(|at| image.read_address(at).ok());
+    values.filter(|at| caches.contains(at)).collect()
 }
 
 /// Returns true if there is a cache at `at`: each list has the size of its objects.

@@ -40,7 +40,7 @@ pub(crate) fn walk(image: &Image<'_>, module: &Module) -> Result<HeapMap, Error>
             continue;
         }
         for classes in Classes::candidates(&data).take(MAX_TABLES) {
-            let walk = Walk::read(structures, &data, map, &spans, classes, changing);
+            let walk = Walk::read(structures, (module, &data), map, &spans, classes, changing);
             if let Some(heap) = walk {
                 return Ok(heap);
             }
@@ -103,7 +103,7 @@ impl Walk {
     /// `None` if more of the allocator's counts disagree than threads may have been changing.
     fn read(
         structures: &mut Structures<'_>,
-        data: &ModuleData,
+        (module, data): (&Module, &ModuleData),
         map: PageMap,
         spans: &Spans,
         classes: Classes,
@@ -112,7 +112,7 @@ impl Walk {
         let Spans { spans, leaves, .. } = spans;
         let mut objects = Objects::read(structures, spans, map.shift, classes, changing)?;
         let central = Central::read(structures, data, spans, &mut objects);
-        let caches = ThreadCaches::read(structures, data, &mut objects, MAX_CACHES);
+        let caches = ThreadCaches::read(structures, module, data, &mut objects, MAX_CACHES);
         let lists = central.changing + caches.changing;
         if central.disagreeing > changing || lists > changing as u64 {
             return None;
@@ -124,6 +124,7 @@ impl Walk {
         if caches.caches.is_empty() {
             walk.heap.findings.push(Finding::CachesNotFound);
         }
+        walk.heap.abandoned_bytes = caches.abandoned_bytes;
         let mut known: Vec<Address> = leaves.iter().map(|leaf| leaf.start).collect();
         known.extend(&caches.caches);
         known.extend(spans.iter().map(|span| span.at).filter(|at| at.0 != 0));

@@ -45,8 +45,8 @@ impl Churn {
         Some(Target::start(command.arg(&*self.program).args(arguments)))
     }
 
-    pub(crate) fn walk(&self, target: &Target) -> HeapMap {
-        let frozen = image::freeze(target.pid(), linux::PATIENCE).unwrap();
+    pub(crate) fn walk(&self, pid: i32) -> HeapMap {
+        let frozen = image::freeze(pid, linux::PATIENCE).unwrap();
         let modules = elf::modules(frozen.image());
         let found = allocator::find_allocator(frozen.image(), &modules, None);
         assert_eq!(found.allocator, self.allocator);
@@ -68,7 +68,7 @@ impl Churn {
             (at.parse().unwrap(), bytes.parse().unwrap())
         };
         let live = text.lines().map(pair).collect();
-        let heap = self.walk(&target);
+        let heap = self.walk(target.pid());
         Some(Still { target, live, heap })
     }
 }
