@@ -208,6 +208,30 @@ fn an_allocator_that_cannot_be_trimmed_is_not_checked_by_a_trim() {
     assert!(!text.contains(" trim") && !text.contains("malloc_trim"), "{text}");
 }
 
+/// tcmalloc's free memory in caches was said to be at the top of arenas.
+#[test]
+fn memory_in_caches_is_not_at_the_top_of_arenas() {
+    let mut report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
+    report.verdict.cause = Some(Cause::MallocCached);
+    report.verdict.bytes = 100 << 20;
+    let mut summary = |allocator: &str, top: u64| {
+        report.process.allocator = allocator.into();
+        report.malloc.as_mut().unwrap().walker = allocator.into();
+        for row in &mut report.causes {
+            row.bytes = match row.cause {
+                Cause::MallocCached => 100 << 20,
+                Cause::MallocTop => top,
+                _ => 0,
+            };
+        }
+        words::verdict(&report).summary
+    };
+    let expected = "100.0 MiB are free in tcmalloc's caches, where a trim does not reach them.";
+    assert_eq!(summary("tcmalloc", 0), expected);
+    let expected = "100.0 MiB are free at the top of arenas or in glibc's caches, where a trim does not reach them.";
+    assert_eq!(summary("glibc", 1 << 20), expected);
+}
+
 /// A process of 34 MiB was called healthy although nothing referred to 59 % of it.
 #[test]
 fn a_small_process_of_useless_memory_is_not_called_healthy() {

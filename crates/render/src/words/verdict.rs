@@ -168,8 +168,13 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                     if report.process.allocator.starts_with("mimalloc") {
                         format!("{size} are free in whole pages, which {allocator} keeps for the next requests.")
                     } else {
+                        // tcmalloc's arena has no top.
+                        let top = match bytes(report, Cause::MallocTop) {
+                            0 => "",
+                            _ => "at the top of arenas or ",
+                        };
                         format!(
-                            "{size} are free at the top of arenas or in {}, where a trim does not reach them.",
+                            "{size} are free {top}in {}, where a trim does not reach them.",
                             caches(report)
                         )
                     },
