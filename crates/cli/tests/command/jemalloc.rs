@@ -1,4 +1,4 @@
-//! Processes under jemalloc: rows, owners, pins of slabs, advice.
+//! Processes under jemalloc and tcmalloc: rows, owners, pins of slabs, advice.
 
 use std::time::{Duration, Instant};
 
@@ -8,23 +8,28 @@ use testkit::Target;
 use crate::{bytes, rbloat, report, run};
 
 const JEMALLOC: &str = "libjemalloc.so.2";
+const TCMALLOC: &str = "libtcmalloc_minimal.so.4";
 /// jemalloc is set to return pages within a second. The test waits this long for it on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts a Ruby under jemalloc; `None` if it is not installed where targets run.
 fn start(arguments: &[&str], conf: &str) -> Option<Target> {
+    start_with(JEMALLOC, arguments, conf)
+}
+
+fn start_with(library: &str, arguments: &[&str], conf: &str) -> Option<Target> {
     let mut command = testkit::ruby();
     command
         .arg("--disable-gems")
         .args(arguments)
-        .env("LD_PRELOAD", JEMALLOC)
+        .env("LD_PRELOAD", library)
         .env("MALLOC_CONF", conf);
     let target = Target::start(&mut command);
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", target.pid())).unwrap();
-    if maps.contains("libjemalloc") {
+    if maps.contains(library) {
         return Some(target);
     }
-    testkit::skip("libjemalloc2 is not installed where targets run");
+    testkit::skip(&format!("{library} is not installed where targets run"));
     None
 }
 
@@ -38,7 +43,8 @@ fn assert_accounted(report: &Report) {
     assert_eq!(report.causes.iter().map(|row| row.bytes).sum::<u64>(), rss);
     assert!(bytes(report, "unknown") * 100 <= rss, "{:?}", report.causes);
     let malloc = report.malloc.as_ref().unwrap();
-    assert!(malloc.walker.starts_with("jemalloc 5."), "{}", malloc.walker);
+    let is_known = malloc.walker.starts_with("jemalloc 5.") || malloc.walker == "tcmalloc";
+    assert!(is_known, "{}", malloc.walker);
     // Each byte of free memory in slabs has a pin.
     let fragmented = bytes(report, "malloc.fragmented");
     assert_eq!(malloc.pinned_by.iter().map(|pin| pin.bytes).sum::<u64>(), fragmented);
@@ -62,6 +68,35 @@ fn a_process_under_jemalloc_is_accounted_for() {
     let text = run(target.pid(), &[]).stdout;
     let text = String::from_utf8(text).unwrap();
     assert!(text.contains("malloc by jemalloc 5."), "{text}");
+    assert!(target.finish());
+}
+
+/// All of tcmalloc's memory used to be unknown. None of glibc's settings is advised, and its own call returns what was predicted.
+#[test]
+fn a_process_under_tcmalloc_is_accounted_for() {
+    let arguments = [&*scenario("pin"), "--scale", "0.2"];
+    let Some(target) = start_with(TCMALLOC, &arguments, "") else { return };
+    let before = report(target.pid());
+    assert_accounted(&before);
+    assert!(before.owners.as_ref().unwrap().iter().any(|owner| owner.owner == "String"));
+    assert!(bytes(&before, "native.unreachable") * 1000 <= before.process.rss_bytes);
+    assert_eq!(before.advice.len(), 1, "{:?}", before.advice);
+    assert_eq!(before.advice[0].action, Action::Trim);
+    let text = String::from_utf8(run(target.pid(), &[]).stdout).unwrap();
+    assert!(text.contains("malloc by tcmalloc"), "{text}");
+    assert!(!text.contains("MALLOC_ARENA_MAX") && !text.contains("malloc_trim"), "{text}");
+
+    let trimmed = rbloat().args(["trim", &target.pid().to_string()]).output().unwrap();
+    assert!(trimmed.status.success(), "{}", String::from_utf8_lossy(&trimmed.stderr));
+    let after = report(target.pid());
+    let predicted = before.malloc.as_ref().unwrap().trim_yield_bytes;
+    let returned = before.process.rss_bytes - after.process.rss_bytes;
+    assert!(
+        predicted > 10 << 20 && returned.abs_diff(predicted) * 20 < predicted,
+        "{returned} {predicted}"
+    );
+    assert_eq!(bytes(&after, "malloc.unreturned"), 0);
+    assert_accounted(&after);
     assert!(target.finish());
 }
 
