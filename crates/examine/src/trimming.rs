@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The longest wait for the end of the call. It continues by itself afterwards.
 const CALL: Duration = Duration::from_secs(60);
 
-/// Predicts the effect of the call: for glibc from its heap, for another allocator by a call in a forked copy.
+/// Predicts the effect of the call: from the heap, or by a call in a forked copy if that cannot be read.
 ///
 /// # Errors
 /// If it cannot be captured.
