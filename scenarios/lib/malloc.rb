@@ -4,8 +4,8 @@ require "fiddle"
 require "tempfile"
 
 # The memory that malloc itself counts as in use, to the byte: with glibc the chunks of all arenas with their headers, and
-# mmapped chunks; with jemalloc its allocations. Both count what is in the calling thread's tcache as in use; this module
-# does not.
+# mmapped chunks; with jemalloc and tcmalloc their allocations. The first two count what is in the calling thread's tcache as in use;
+# this module does not.
 module Malloc
   # More chunks than a list of the tcache holds in any release up to 2.43, and the sizes that have such a list.
   CACHED = 16
@@ -29,7 +29,9 @@ module Malloc
     def settled_bytes
       # More than once, because a stale word on the stack may retain a dead object the first time.
       4.times { GC.start }
-      mallctl ? allocated_bytes : in_use_bytes
+      return allocated_bytes if mallctl
+
+      property ? current_bytes : in_use_bytes
     end
 
     # jemalloc's own count, once the calling thread's tcache is empty.
@@ -39,6 +41,21 @@ module Malloc
       mallctl.call(address("epoch"), 0, 0, result + 8, 8)
       mallctl.call(address("stats.allocated"), result, result + 8, 0, 0)
       record[0, 8].unpack1("Q")
+    end
+
+    # tcmalloc's own count.
+    def current_bytes
+      property.call(address("generic.current_allocated_bytes"), record.to_i)
+      record[0, 8].unpack1("Q")
+    end
+
+    # tcmalloc's function for its statistics; nil with another allocator.
+    def property
+      return @property if defined?(@property)
+
+      @property = function("MallocExtension_GetNumericProperty", [Fiddle::TYPE_LONG] * 2, Fiddle::TYPE_INT)
+    rescue Fiddle::DLError
+      @property = nil
     end
 
     # The address of a name, which stays where it is.

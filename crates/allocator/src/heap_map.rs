@@ -46,6 +46,9 @@ pub struct HeapMap {
     /// thread-local variables: multiples of this there look like pointers to the blocks at these addresses. `None` if it
     /// has no such caches.
     pub lookup_span: Option<u64>,
+    /// Variables of the allocator with addresses of blocks that it has given out again since: they hold no block. Ascending and
+    /// disjoint.
+    pub bookkeeping: Vec<Range<Address>>,
     /// Problems, and facts that a reader should know.
     pub findings: Vec<Finding>,
 }

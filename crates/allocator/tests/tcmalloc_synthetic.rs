@@ -1,10 +1,11 @@
 //! Walks synthetic heaps of tcmalloc. Their writer shares no layout with the walker, and puts the library's variables in any place.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use allocator::{BlockState, Error, ExtentState, HeapMap};
 use image::elf;
-use linux::length;
+use linux::{Address, length};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use testkit::{ElfModule, SyntheticMemory};
@@ -112,6 +113,8 @@ struct Truth {
     blocks: BTreeMap<u64, (u64, BlockState)>,
     free: BTreeMap<u64, (u64, ExtentState)>,
     decisive: Vec<u64>,
+    /// Where lists of moving objects are, or were.
+    entries: Vec<u64>,
 }
 
 /// Writes lists of one class: each head is at an address.
@@ -285,6 +288,7 @@ fn write(release: &Release, spans: &[Span]) -> (SyntheticMemory, Truth) {
             truth.decisive.extend(links.into_iter().skip(1));
             memory.write_u64(entry + 8, list[ENTRY - 1]);
         }
+        truth.entries.extend([at + 128, at + 1144]);
         let used = (objects.len() / ENTRY) as u64;
         memory.write_u64(at + 1152, used | 64 << 32);
         memory.write_u64(at + 1160, 64);
@@ -322,7 +326,7 @@ fn walk(memory: &SyntheticMemory) -> Result<HeapMap, Error> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
     fn a_heap_of_any_build(release in any_release(), spans in any_spans()) {
@@ -344,6 +348,10 @@ proptest! {
         }
         prop_assert_eq!(blocks, truth.blocks);
         prop_assert_eq!(&free, &truth.free);
+        for entry in &truth.entries {
+            let has = |range: &Range<Address>| range.contains(&Address(*entry));
+            prop_assert_eq!(heap.bookkeeping.iter().filter(|it| has(it)).count(), 1);
+        }
         let kept = free.iter().filter(|(_, (_, state))| *state == ExtentState::Dirty);
         let kept: Vec<_> = kept.map(|(start, (bytes, _))| (*start, start + bytes)).collect();
         let trimmable = heap.trimmable.iter().map(|it| (it.start.0, it.end.0));

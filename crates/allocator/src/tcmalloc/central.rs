@@ -2,6 +2,7 @@
 //! caches of threads.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use linux::Address;
 
@@ -28,8 +29,10 @@ const ENTRIES: usize = FREE + 1;
 const USED: usize = ENTRIES + 2 * MAX_ENTRIES;
 
 /// The lists that were found.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct Central {
+    /// The memory of the lists of all classes. What is behind the lists in use are those of earlier.
+    pub(super) ranges: Vec<Range<Address>>,
     /// The classes with spans whose central list does not count them, or was not found.
     pub(super) disagreeing: usize,
     /// Lists of objects that were being changed.
@@ -46,13 +49,14 @@ impl Central {
     ) -> Self {
         let by_address: HashMap<Address, Use> =
             spans.iter().map(|span| (span.at, span.usage)).collect();
+        let mut central = Self::default();
         let mut found = HashMap::new();
         for (at, words) in data.positions(WORDS as u64) {
             if let Some((class, list)) = is_list(at, words, &by_address) {
                 found.entry(class).or_insert_with(Vec::new).push(list);
+                central.ranges.push(at..at.offset(WORDS as u64 * 8));
             }
         }
-        let mut central = Self::default();
         let classes: Vec<u8> = objects.classes.iter().map(|(class, _)| class).collect();
         for class in classes {
             let (count, free) = objects.count(class);

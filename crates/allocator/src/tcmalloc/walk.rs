@@ -125,6 +125,8 @@ impl Walk {
             walk.heap.findings.push(Finding::CachesNotFound);
         }
         walk.heap.abandoned_bytes = caches.abandoned_bytes;
+        walk.heap.bookkeeping = central.ranges;
+        walk.heap.bookkeeping.dedup_by(|next, last| next.start < last.end);
         let mut known: Vec<Address> = leaves.iter().map(|leaf| leaf.start).collect();
         known.extend(&caches.caches);
         known.extend(spans.iter().map(|span| span.at).filter(|at| at.0 != 0));

@@ -154,6 +154,7 @@ impl PointerGraph {
         // What objects have there was read with them. It may be in a block of malloc's.
         unused.extend(space.transient_heap.clone());
         unused.extend(stack_owners.alternate_stacks);
+        unused.extend(heap.bookkeeping.iter().cloned());
         unused.sort_by_key(|range| range.start);
         let pages = pages_of(&image.state);
         let others = areas.iter().chain(sources.iter().flat_map(|source| &source.ranges));
