@@ -60,8 +60,14 @@ impl CollectorLayout {
     pub(crate) fn flags_by_count(self, memory: &dyn Memory, minor: Address) -> Option<Address> {
         let start = minor.0.checked_sub(self.counts?.0)?;
         let flags = Address(start.checked_add(self.flags)?);
-        let is_it = memory.read_u32(flags).is_ok_and(|it| it >> self.flag_count == 0);
+        let limit = memory.read_u64(Address(start.checked_add(self.limit)?)).ok()?;
+        let is_it = memory.read_u32(flags).is_ok_and(|it| self.fits(limit, it));
         is_it.then_some(flags)
+    }
+
+    /// Returns true if a collector can have this limit and these flags.
+    fn fits(self, limit: u64, flags: u32) -> bool {
+        (1..MAX_LIMIT).contains(&limit) && flags >> self.flag_count == 0
     }
 
     /// Returns true if these flags are of a collector that marks objects.
@@ -77,7 +83,7 @@ impl Collector {
         let layout = space.interpreter.collector_layout(first_heap(memory, space, at))?;
         let flags = memory.read_u32(at.offset(layout.flags)).ok()?;
         let limit = memory.read_u64(at.offset(layout.limit)).ok()?;
-        if !(1..MAX_LIMIT).contains(&limit) || flags >> layout.flag_count != 0 {
+        if !layout.fits(limit, flags) {
             return None;
         }
         let allows_full_mark = match layout.full_mark {
@@ -151,29 +157,38 @@ mod tests {
 
     #[test]
     fn the_flags_are_before_the_numbers_of_collections() {
-        struct Flags(Address, u32);
-        impl Memory for Flags {
+        /// The place and value of a limit, and of flags.
+        struct State([(Address, u64); 2]);
+        impl Memory for State {
             fn read(&self, at: Address, into: &mut [u8]) -> usize {
-                if at != self.0 {
-                    return 0;
-                }
-                into.copy_from_slice(&self.1.to_le_bytes()[..into.len()]);
+                let Some((_, word)) = self.0.iter().find(|it| it.0 == at) else { return 0 };
+                into.copy_from_slice(&word.to_le_bytes()[..into.len()]);
                 into.len()
             }
         }
         const START: u64 = 0x10_0000;
-        for (version, minor, flags) in
-            [("2.7.4", 376, 16), ("3.1.2", 384, 16), ("3.3.8", 1336, 16), ("3.4.9", 952, 20)]
-        {
+        const LIMIT: u64 = 16 << 20;
+        // From 4.0 on the limit is in front of the first heap.
+        for (version, limit, minor, flags) in [
+            ("2.7.4", 0, 376, 16),
+            ("3.1.2", 0, 384, 16),
+            ("3.3.8", 0, 1336, 16),
+            ("3.4.9", 0, 952, 20),
+            ("4.0.0", 1000, 1976, 1012),
+            ("4.1.0", 1000, 3392, 1012),
+        ] {
             let interpreter = Interpreter::for_tests(version, Address(0)..Address(0));
             let layout = interpreter.collector_layout(Some(1 << 10)).unwrap();
-            let flags = Address(START + flags);
-            let found =
-                |minor: u64, bits: u32| layout.flags_by_count(&Flags(flags, bits), Address(minor));
-            assert_eq!(found(START + minor, 0x21), Some(flags), "{version}");
-            // They are no flags, or elsewhere.
-            assert_eq!(found(START + minor, 1 << 20), None);
-            assert_eq!((found(START, 1), found(8, 1)), (None, None));
+            let [limit, flags] = [limit, flags].map(|at| Address(START + at));
+            let found = |minor: u64, malloc_limit: u64, bits: u64| {
+                let state = State([(limit, malloc_limit), (flags, bits)]);
+                layout.flags_by_count(&state, Address(minor))
+            };
+            assert_eq!(found(START + minor, LIMIT, 0x21), Some(flags), "{version}");
+            // They are no flags, there is no limit, or they are elsewhere.
+            assert_eq!(found(START + minor, LIMIT, 1 << 20), None);
+            assert_eq!(found(START + minor, 0, 0x21), None);
+            assert_eq!((found(START, LIMIT, 1), found(8, LIMIT, 1)), (None, None));
         }
         let modes = [0x20, 0x21, 0x22].map(CollectorLayout::is_marking);
         assert_eq!(modes, [false, true, false]);

@@ -137,7 +137,10 @@ impl Interpreter {
                         counts: Some((limit + 2392, limit + 2496)),
                         ..of_40
                     },
-                    false => of_40,
+                    false => {
+                        let counts = Some((limit + 976, limit + 1032));
+                        CollectorLayout { counts, ..of_40 }
+                    }
                 }
             }
             () if self.is_at_least(3, 5) || !self.is_at_least(2, 7) => return None,

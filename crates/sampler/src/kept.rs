@@ -32,7 +32,7 @@ const MAX_WAITS: usize = 250;
 pub const MAX_RATE: u32 = 1000;
 /// The time between two looks at the ring, and at the number of collections. It adapts to the time between collections.
 const NAP: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(2)..=Duration::from_millis(40);
+    Duration::from_millis(2)..=Duration::from_millis(10);
 /// The time between two looks at objects about which a collection has not decided, at most.
 const MAX_PAUSE: Duration = Duration::from_millis(250);
 /// The looks between two collections.
@@ -169,7 +169,10 @@ impl KeptSampler {
         if self.last.all != self.looked {
             self.look();
             self.undecided.wait(self.started.elapsed(), self.nap);
-        } else if let Some(slots) = self.undecided.due(self.started.elapsed()) {
+            return;
+        }
+        let is_marking = self.looks.is_marking(&self.image);
+        if let Some(slots) = self.undecided.due(self.started.elapsed(), is_marking) {
             self.look_at(&slots);
         }
     }
@@ -360,7 +363,9 @@ impl KeptSampler {
     /// Looks at the objects in these slots. Returns the number of the collection that has been looked at; `None` if too many began
     /// meanwhile, or one that moves objects: [`count_collections`](Self::count_collections) forgets them then.
     fn look_at(&mut self, slots: &[Address]) -> Option<u64> {
-        let mut looked = self.last.all;
+        let before = self.last.all;
+        let is_marking = self.looks.is_marking(&self.image);
+        let mut looked = before;
         for slots in slots.chunks(Looks::MAX_SLOTS) {
             let (counts, contents) = self.looks.at(&self.image, slots)?;
             if counts.compacting != self.last.compacting {
@@ -373,7 +378,11 @@ impl KeptSampler {
             }
             looked = looked.min(counts.all);
         }
-        self.undecided.take(slots, &self.followed);
+        match is_marking {
+            // The latest collection had reached all that it reaches.
+            Some(false) if looked == before && self.last.all == before => self.undecided.clear(),
+            _ => self.undecided.take(slots, &self.followed),
+        }
         Some(looked)
     }
 
@@ -400,7 +409,8 @@ fn decided(looked: u64, followed: &HashMap<Address, Sample>) -> u64 {
 }
 
 /// The slots of the objects about which the latest collection had not decided at a look: it may mark for long. They are looked at
-/// again and again, each time after a longer pause: most are garbage, about which it never decides.
+/// again when it does not mark any more. If that is unknown, they are looked at again and again, each time after a longer pause: most are
+/// garbage, about which it never decides.
 #[derive(Debug, Default)]
 struct Undecided {
     slots: Vec<Address>,
@@ -430,9 +440,14 @@ impl Undecided {
         self.slots = slots.iter().filter(is_undecided).copied().collect();
     }
 
+    fn clear(&mut self) {
+        self.slots.clear();
+    }
+
     /// The slots to look at now; `None` if it is not time, or if there are none. The next pause is twice as long.
-    fn due(&mut self, now: Duration) -> Option<Vec<Address>> {
-        if now < self.again || self.slots.is_empty() {
+    fn due(&mut self, now: Duration, is_marking: Option<bool>) -> Option<Vec<Address>> {
+        let is_time = !is_marking.unwrap_or(now < self.again);
+        if !is_time || self.slots.is_empty() {
             return None;
         }
         self.wait(now, (self.pause * 2).min(MAX_PAUSE));
@@ -498,7 +513,7 @@ mod tests {
         assert_eq!(decided(12, &followed), 11, "the major one is not forgotten");
         let mut undecided = Undecided::default();
         undecided.take(&[Address(8)], &followed);
-        assert_eq!(undecided.due(Duration::ZERO), Some(vec![Address(8)]));
+        assert_eq!(undecided.due(Duration::ZERO, None), Some(vec![Address(8)]));
         let key = &mut followed.get_mut(&Address(8)).unwrap().followed;
         assert_eq!(key.look(12, Some(12), contents(3, true)), Verdict::Same);
         assert_eq!(decided(12, &followed), 12);
@@ -519,11 +534,11 @@ mod tests {
         let followed: HashMap<_, _> = followed.collect();
         let mut undecided = Undecided::default();
         undecided.wait(Duration::ZERO, Duration::from_millis(10));
-        assert_eq!(undecided.due(Duration::MAX), None);
+        assert_eq!(undecided.due(Duration::MAX, None), None);
         let mut looks = Vec::new();
         for now in (0..600).step_by(10).map(Duration::from_millis) {
             undecided.take(&SLOTS, &followed);
-            if let Some(slots) = undecided.due(now) {
+            if let Some(slots) = undecided.due(now, None) {
                 assert_eq!(slots, SLOTS[..1], "the other one has become older");
                 looks.push(now.as_millis());
             }
@@ -537,10 +552,16 @@ mod tests {
         let mut undecided = Undecided::default();
         let [now, pause] = [5_000, 10].map(Duration::from_millis);
         undecided.add(Address(8), now, pause);
-        assert_eq!(undecided.due(now), None);
+        assert_eq!(undecided.due(now, None), None);
         // More of them do not put the look off.
         undecided.add(Address(16), now + pause / 2, pause);
-        assert_eq!(undecided.due(now + pause), Some(vec![Address(8), Address(16)]));
+        let mut of_known = Undecided { slots: undecided.slots.clone(), ..Undecided::default() };
+        assert_eq!(of_known.due(Duration::MAX, Some(true)), None, "it marks still");
+        assert!(
+            of_known.due(now, Some(false)).is_some(),
+            "it may be followed by the next one at once"
+        );
+        assert_eq!(undecided.due(now + pause, None), Some(vec![Address(8), Address(16)]));
     }
 
     /// Older objects were thinned again and again, and new ones not at all, so a steady leak looked like objects that do not stay.

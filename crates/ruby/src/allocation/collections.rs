@@ -89,6 +89,12 @@ impl Collections {
         self.all
     }
 
+    /// Returns true if the collector marks objects; `None` if the place of its flags is unknown, or they cannot be read.
+    #[must_use]
+    pub fn is_marking(self, memory: &dyn Memory) -> Option<bool> {
+        memory.read_u32(self.flags?).ok().map(CollectorLayout::is_marking)
+    }
+
     /// The place of the flags that [`CollectorLayout::is_marking`] reads.
     pub(crate) fn flags(self) -> Option<Address> {
         self.flags

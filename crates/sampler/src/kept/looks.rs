@@ -34,6 +34,11 @@ impl Looks {
         (0..TRIES).find_map(|_| self.collections.read(image))
     }
 
+    /// Returns true if the collector marks objects; `None` if its state is unknown.
+    pub(super) fn is_marking(&self, image: &Image<'_>) -> Option<bool> {
+        self.collections.is_marking(image)
+    }
+
     /// The contents of slots, and the numbers of collections before and after they were read; `None` if these changed. Slots that cannot
     /// be read have no contents.
     pub(super) fn at(
