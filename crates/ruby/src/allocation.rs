@@ -16,7 +16,7 @@ mod cursors;
 mod free_lists;
 mod tick;
 
-pub use ages::{Ages, OLD_AGE, PageAges};
+pub use ages::{Ages, OLD_AGE, ObjectAge, PageAges};
 pub use collections::{CollectionCounts, Collections, CollectionsSearch};
 pub use free_lists::{FreeListSearch, FreeLists};
 pub use tick::{Sighting, Tick, TickProgram, credit_callers};

@@ -47,7 +47,7 @@ mod word;
 
 pub use allocation::{
     Ages, CollectionCounts, Collections, CollectionsSearch, FreeListSearch, FreeLists, OLD_AGE,
-    PageAges, Sighting, Tick, TickProgram, credit_callers,
+    ObjectAge, PageAges, Sighting, Tick, TickProgram, credit_callers,
 };
 pub use allocation_sites::{allocation_sites, traced_objects};
 pub use areas::mn_stacks::MnStack;

@@ -17,7 +17,9 @@ const AGE_SHIFT: u32 = 5;
 const AGE_BITS: u64 = 2;
 /// The bitmaps of a descriptor among which that of ages is (`age_bits`, from 3.3 on), counted from the first.
 const BITMAPS: std::ops::Range<usize> = 3..11;
-/// The number of the bitmap of objects that minor collections keep (`uncollectible_bits`).
+/// The numbers of the bitmaps of objects without a write barrier (`wb_unprotected_bits`), and of those that minor collections keep
+/// (`uncollectible_bits`).
+const UNPROTECTED: usize = 0;
 const KEPT: usize = 2;
 /// The pages from which the place is derived.
 const MAX_PAGES: usize = 256;
@@ -28,11 +30,13 @@ const MIN_AGREEMENT: u64 = 990;
 const MAX_AGREEMENT_OF_OTHERS: u64 = 900;
 
 /// The place of the ages of objects: the number of collections that each has survived, up to [`OLD_AGE`]. One to which an old object
-/// refers becomes old at once. Objects without a write barrier do not age.
+/// refers becomes old at once. Objects without a write barrier do not age: minor collections keep one to which an old object refers.
 #[derive(Debug, Clone, Copy)]
 pub struct Ages {
     place: Place,
     pages: HeapPages,
+    /// The offset of the bitmap of objects without a write barrier.
+    unprotected_at: u64,
     /// The offset of the bitmap of objects that minor collections keep.
     kept_at: u64,
     bitmap_bytes: u64,
@@ -71,6 +75,7 @@ impl Ages {
         let with_place = |place| Self {
             place,
             pages,
+            unprotected_at: bitmaps.place(UNPROTECTED),
             kept_at: bitmaps.place(KEPT),
             bitmap_bytes: bitmaps.words as u64 * 8,
             unit: bitmaps.offset_unit(),
@@ -115,8 +120,20 @@ impl Ages {
             Place::Flags => 0,
             Place::Pairs(at) | Place::Planes(at) => at + AGE_BITS * self.bitmap_bytes,
         };
-        ages.max(self.kept_at + self.bitmap_bytes)
+        ages.max(self.kept_at.max(self.unprotected_at) + self.bitmap_bytes)
     }
+}
+
+/// The age of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ObjectAge {
+    /// The collections that it has survived, up to [`OLD_AGE`].
+    pub collections: u64,
+    /// True if it is old or has no write barrier, and minor collections keep it. A major collection begins by keeping none, and then
+    /// keeps each old object that it reaches.
+    pub is_kept: bool,
+    /// True if it has no write barrier.
+    pub is_unprotected: bool,
 }
 
 /// The ages of the objects in a heap page.
@@ -129,11 +146,20 @@ pub struct PageAges<'m> {
 }
 
 impl PageAges<'_> {
-    /// The age of the object at `slot`, whose flags were just read, and whether it is old and minor collections keep it; `None` if that
-    /// cannot be read. A major collection begins by keeping none, and then keeps each old object that it reaches.
+    /// The age of the object at `slot`, whose flags were just read; `None` if it cannot be read.
     #[must_use]
-    pub fn of(&self, slot: Address, flags: u64) -> Option<(u64, bool)> {
-        let age = match self.ages.place {
+    pub fn of(&self, slot: Address, flags: u64) -> Option<ObjectAge> {
+        let collections = self.collections(slot, flags)?;
+        let number = self.number(slot)?;
+        let is_kept = || Some(self.bits(self.ages.kept_at, number)? & 1 == 1);
+        let is_unprotected = self.bits(self.ages.unprotected_at, number)? & 1 == 1;
+        let is_kept = (is_unprotected || collections == OLD_AGE) && is_kept()?;
+        Some(ObjectAge { collections, is_kept, is_unprotected })
+    }
+
+    /// The number of collections that the object has survived.
+    fn collections(&self, slot: Address, flags: u64) -> Option<u64> {
+        Some(match self.ages.place {
             Place::Flags => age_in_flags(flags),
             Place::Pairs(at) => self.bits(at, self.number(slot)? * AGE_BITS)? & OLD_AGE,
             Place::Planes(at) => {
@@ -142,9 +168,7 @@ impl PageAges<'_> {
                     |plane| self.bits(at, (number / 64 * AGE_BITS + plane) * 64 + number % 64);
                 plane(0)? & 1 | (plane(1)? & 1) << 1
             }
-        };
-        let is_kept = age == OLD_AGE && self.bits(self.ages.kept_at, self.number(slot)?)? & 1 == 1;
-        Some((age, is_kept))
+        })
     }
 
     /// The number of a slot's bit.
@@ -191,7 +215,7 @@ impl Agreement {
     fn add_bitmap(&mut self, image: &Image<'_>, ages: Ages, page: &HeapPage) {
         let ages = ages.of_page(image, ages.page_of(page.first_slot));
         for_each_slot(image, page, |_, at, flags| {
-            let Some((age, _)) = ages.of(at, flags) else { return };
+            let Some(age) = ages.collections(at, flags) else { return };
             let is_old = flags & PROMOTED != 0;
             self.add(if flags == 0 { age == 0 } else { is_old == (age == OLD_AGE) }, is_old);
         });

@@ -1,6 +1,6 @@
 use image::{Image, Memory};
 use linux::Address;
-use ruby::{Ages, CollectionCounts, Collections, FreeLists, PageAges};
+use ruby::{Ages, CollectionCounts, Collections, FreeLists, OLD_AGE, ObjectAge, PageAges};
 
 use crate::kept::followed::Contents;
 
@@ -88,6 +88,8 @@ fn contents_of(ages: &PageAges<'_>, slot: Address, bytes: &[u8]) -> Option<Conte
         bytes.chunks_exact(8).map(|it| u64::from_le_bytes(it.try_into().expect("8 bytes")));
     let (flags, class) = (all.next()?, all.next()?);
     let words = std::array::from_fn(|_| all.next().unwrap_or_default());
-    let (age, is_kept) = ages.of(slot, flags)?;
-    Some(Contents { kind: flags as u8 & 0x1f, class, age, words, is_kept })
+    let ObjectAge { collections, is_kept, is_unprotected } = ages.of(slot, flags)?;
+    // One without a write barrier is as old as it can be once minor collections keep it.
+    let age = if is_unprotected && is_kept { OLD_AGE } else { collections };
+    Some(Contents { kind: flags as u8 & 0x1f, class, age, words, is_kept, is_unprotected })
 }
