@@ -55,10 +55,10 @@ fn is_possible(output: &Output) -> bool {
     !is_refused
 }
 
-/// The objects of a class that a root retains.
-fn row<'a>(kept: &'a Kept, class: &str, root: &str) -> &'a KeptRow {
+/// The objects of a class that a root retains, if there are so many samples that a line is named.
+fn named<'a>(kept: &'a Kept, class: &str, root: &str) -> Option<&'a KeptRow> {
     let is_it = |it: &&KeptRow| it.class == class && it.root.as_deref() == Some(root);
-    kept.rows.iter().find(is_it).unwrap_or_else(|| panic!("{class} {root} {kept:#?}"))
+    kept.rows.iter().find(is_it).filter(|it| it.judgement == KeptJudgement::Named)
 }
 
 /// The samples of lines of this method, with those of its blocks.
@@ -76,33 +76,30 @@ const TRUTH: [(&str, &str, &[&str]); 5] = [
     ("Feed::KEPT", "String", &["Feed.load"]),
 ];
 
-/// Compares lines with those that keep the objects of a root or of a class.
-fn assert_right(lines: &[KeptLine], samples: u64, is_of: impl Fn(&str, &str) -> bool) {
-    let truth = TRUTH.iter().filter(|(root, class, _)| is_of(root, class));
-    let methods: Vec<&str> = truth.flat_map(|it| it.2).copied().collect();
-    let is_right = |it: &&KeptLine| methods.iter().any(|method| it.method.ends_with(method));
-    let right: u64 = lines.iter().filter(is_right).map(|it| it.samples).sum();
-    // About 1 sample in 140 is wrong (docs/measurements.md), and there may be few.
-    assert!((right + 1) * 100 >= samples * 95, "{methods:?} {samples} {lines:#?}");
-}
-
-/// Compares the lines of a result with those of `lines`.
+/// Compares the lines of a result with those of `lines`. Of ten samples of a class two are wrong by chance now and then, so the samples of
+/// all are compared.
 fn assert_lines_are_right(kept: &Kept) {
     assert_eq!(kept.unknown, None);
     assert!(kept.collections > 2 && kept.ticks > 0, "{kept:#?}");
+    let (mut right, mut samples) = (0, 0);
     for row in &kept.rows {
-        let root = row.root.as_deref().unwrap_or_default();
-        match TRUTH.iter().any(|it| (it.0, it.1) == (root, row.class.as_str())) {
-            true => assert_right(&row.lines, row.samples, |of, class| {
-                (of, class) == (root, row.class.as_str())
-            }),
-            false => assert_ne!(row.judgement, KeptJudgement::Named, "{row:#?}"),
-        }
+        let of_row = (row.root.as_deref().unwrap_or_default(), row.class.as_str());
+        let is_named = row.judgement == KeptJudgement::Named;
+        let Some((_, _, methods)) = TRUTH.iter().find(|it| (it.0, it.1) == of_row) else {
+            assert!(!is_named, "{row:#?}");
+            continue;
+        };
+        let is_right = |it: &KeptLine| methods.iter().any(|method| it.method.ends_with(method));
+        assert!(!is_named || is_right(&row.lines[0]), "{row:#?}");
+        right += row.lines.iter().filter(|it| is_right(it)).map(|it| it.samples).sum::<u64>();
+        samples += row.samples;
     }
+    // About 1 sample in 140 is wrong (docs/measurements.md), and there may be few.
+    assert!((right + 2) * 100 >= samples * 95, "{right} of {samples}: {kept:#?}");
 }
 
 /// Compares stacks, as they are and as a file for other tools, with the growth of the rows that were named.
-fn assert_stacks_are_of_rows(kept: &Kept, folded: &str) {
+fn assert_stacks_are_of_rows(kept: &Kept, event: &KeptRow, folded: &str) {
     for class in kept.rows.iter().map(|it| &it.class) {
         let stacks = kept.stacks.iter().filter(|it| it.class == *class);
         let sums = stacks.fold((0, 0), |sum, it| (sum.0 + it.samples, sum.1 + it.objects));
@@ -116,7 +113,6 @@ fn assert_stacks_are_of_rows(kept: &Kept, folded: &str) {
         |line: &&str| line.contains("Tracker#track (lines.rb:") && line.contains(";Event ");
     let weights = folded.lines().filter(of_event).map(|line| line.rsplit(' ').next().unwrap());
     let objects: u64 = weights.map(|weight| weight.parse::<u64>().unwrap()).sum();
-    let event = row(kept, "Event", "Tracker::SEEN");
     let growth = event.objects_after - event.objects_before;
     assert!(objects <= growth && (objects + growth / 20) * 100 >= growth * 95, "{folded}");
 }
@@ -128,17 +124,16 @@ fn the_lines_that_keep_what_they_make_are_named() {
     let folded = folder.path().join("kept.folded");
     let files = ["-o", folded.to_str().unwrap()];
     // A machine that leaves rbloat little time has fewer samples.
-    for rounds in [if is_long { 60_000 } else { 15_000 }, 60_000, 240_000] {
+    for rounds in [if is_long { 60_000 } else { 15_000 }, 60_000, 240_000, 960_000] {
         let mut target = Target::scenario("kept/lines", &[]);
         let kept = watch_target(&mut target, "1000", &rounds.to_string(), &files);
         let Some(kept) = kept else { return };
         assert_lines_are_right(&kept);
-        let (events, arrays) =
-            (row(&kept, "Event", "Tracker::SEEN"), row(&kept, "Array", "Cache::STORE"));
-        if [events, arrays].iter().any(|it| it.judgement != KeptJudgement::Named) {
-            continue;
-        }
-        assert_stacks_are_of_rows(&kept, &std::fs::read_to_string(&folded).unwrap());
+        let events = named(&kept, "Event", "Tracker::SEEN");
+        // Of two methods one makes three of four objects. Of few samples the other one may have none.
+        let arrays = named(&kept, "Array", "Cache::STORE").filter(|it| it.samples >= 40);
+        let (Some(events), Some(arrays)) = (events, arrays) else { continue };
+        assert_stacks_are_of_rows(&kept, events, &std::fs::read_to_string(&folded).unwrap());
         assert_eq!(arrays.path.as_deref(), Some("Cache::STORE → Hash → Array"));
         // Three elements are in the slot.
         let slots = (arrays.objects_after - arrays.objects_before) * 40;
