@@ -165,6 +165,12 @@ impl Dump<'_> {
         self.graph.space.interpreter.name_of_complex_shapes()
     }
 
+    /// Returns true if the fields of objects have their ages.
+    #[must_use]
+    pub fn has_ages(&self) -> bool {
+        self.details.has_ages()
+    }
+
     /// The state of the process when it was read.
     #[must_use]
     pub fn state(&self) -> &ProcessState {

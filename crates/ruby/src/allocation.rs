@@ -16,6 +16,7 @@ mod cursors;
 mod free_lists;
 mod tick;
 
+pub(crate) use ages::Notes;
 pub use ages::{Ages, OLD_AGE, ObjectAge, PageAges};
 pub use collections::{CollectionCounts, Collections, CollectionsSearch};
 pub use free_lists::{FreeListSearch, FreeLists};

@@ -36,8 +36,11 @@ pub fn write_lines(dump: &Dump<'_>, out: &mut dyn Write) -> io::Result<Counts> {
         line.end()?;
     }
     let mut counts = Counts::default();
-    let style =
-        Style { has_shapes: dump.has_shapes(), complex_shape: dump.name_of_complex_shapes() };
+    let style = Style {
+        has_shapes: dump.has_shapes(),
+        has_ages: dump.has_ages(),
+        complex_shape: dump.name_of_complex_shapes(),
+    };
     dump.objects(|object| {
         counts.objects += 1;
         counts.references += object.references.len() as u64;
@@ -65,6 +68,7 @@ fn write_shape(line: &mut Line<'_>, number: u64, shape: &ListedShape<'_>) {
 #[derive(Clone, Copy)]
 struct Style {
     has_shapes: bool,
+    has_ages: bool,
     complex_shape: &'static str,
 }
 
@@ -143,9 +147,15 @@ fn write_object(line: &mut Line<'_>, object: &DumpedObject<'_>, style: Style) {
     line.number("memsize", object.memsize);
     line.object("flags", |line| {
         line.flag("wb_protected", detail.is(Fact::WriteBarrier));
+        if style.has_ages {
+            line.number("age", detail.age().into());
+        }
         line.flag("old", detail.is(Fact::Old));
         line.flag("uncollectible", detail.is(Fact::Uncollectible));
+        line.flag("marking", detail.is(Fact::Marking));
         line.flag("marked", object.is_marked);
+        line.flag("pinned", detail.is(Fact::Pinned));
+        line.flag("remembered", detail.is(Fact::Remembered));
         line.flag("shareable", detail.is(Fact::Shareable));
     });
     line.object("rbloat", |line| write_own(line, object));

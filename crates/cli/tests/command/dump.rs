@@ -85,7 +85,9 @@ const FIELDS: [&str; 25] = [
     "struct",
     "imemo_type",
 ];
-const FLAGS: [&str; 4] = ["wb_protected", "old", "uncollectible", "marked"];
+const FLAGS: [&str; 6] = ["wb_protected", "old", "uncollectible", "marked", "marking", "pinned"];
+/// Those that a program's own dump has from 4.0 on.
+const LATE_FLAGS: [&str; 3] = ["age", "remembered", "shareable"];
 /// The objects that the process changes or replaces between its own dump and ours: the open file, and what its end runs.
 const MAX_CHANGED: usize = 12;
 
@@ -227,11 +229,8 @@ fn a_dump_has_the_objects_classes_references_and_sizes_of_dump_all() {
         if !is_chilled.is_null() && *is_chilled != their["chilled"] {
             note("chilled", is_chilled.to_string());
         }
-        let is_shareable = &their["flags"]["shareable"];
-        if !is_shareable.is_null() && *is_shareable != our["flags"]["shareable"] {
-            note("shareable", our["flags"]["shareable"].to_string());
-        }
-        for flag in FLAGS {
+        let late = LATE_FLAGS.into_iter().filter(|_| !their["flags"]["age"].is_null());
+        for flag in FLAGS.into_iter().chain(late) {
             if their["flags"][flag] != our["flags"][flag] && kind != "ZOMBIE" {
                 note(flag, format!("{} and not {}", our["flags"][flag], their["flags"][flag]));
             }

@@ -17,10 +17,15 @@ const AGE_SHIFT: u32 = 5;
 const AGE_BITS: u64 = 2;
 /// The bitmaps of a descriptor among which that of ages is (`age_bits`, from 3.3 on), counted from the first.
 const BITMAPS: std::ops::Range<usize> = 3..11;
-/// The numbers of the bitmaps of objects without a write barrier (`wb_unprotected_bits`), and of those that minor collections keep
-/// (`uncollectible_bits`).
+/// The numbers of the bitmaps of objects without a write barrier (`wb_unprotected_bits`), of those that minor collections keep
+/// (`uncollectible_bits`), of those that a collection has found and not searched yet (`marking_bits`), and from 3.3 on of old objects that
+/// may refer to young ones (`remembered_bits`).
 const UNPROTECTED: usize = 0;
 const KEPT: usize = 2;
+const MARKING: usize = 3;
+const REMEMBERED: usize = 4;
+/// The number of the bitmap of objects that must not move (`pinned_bits`) up to 3.2. Later it is the one before that of ages.
+const PINNED: usize = 4;
 /// The pages from which the place is derived.
 const MAX_PAGES: usize = 256;
 /// The objects that are needed: old ones, and others.
@@ -35,10 +40,8 @@ const MAX_AGREEMENT_OF_OTHERS: u64 = 900;
 pub struct Ages {
     place: Place,
     pages: HeapPages,
-    /// The offset of the bitmap of objects without a write barrier.
-    unprotected_at: u64,
-    /// The offset of the bitmap of objects that minor collections keep.
-    kept_at: u64,
+    /// The offset of the first bitmap.
+    bitmaps_at: u64,
     bitmap_bytes: u64,
     /// The bytes of a page that a bit stands for; `None` if bits are numbered as slots are.
     unit: Option<u32>,
@@ -79,8 +82,7 @@ impl Ages {
         let with_place = |place| Self {
             place,
             pages,
-            unprotected_at: bitmaps.place(UNPROTECTED),
-            kept_at: bitmaps.place(KEPT),
+            bitmaps_at: bitmaps.place(0),
             bitmap_bytes: bitmaps.words as u64 * 8,
             unit: bitmaps.offset_unit(),
         };
@@ -120,12 +122,27 @@ impl Ages {
 
     /// The bytes of a descriptor up to the end of what is read in it.
     fn descriptor_bytes(self) -> u64 {
-        let ages = match self.place {
-            Place::Flags => 0,
+        match self.place {
+            Place::Flags => self.bitmap(PINNED) + self.bitmap_bytes,
             Place::Pairs(at) | Place::Planes(at) => at + AGE_BITS * self.bitmap_bytes,
-        };
-        ages.max(self.kept_at.max(self.unprotected_at) + self.bitmap_bytes)
+        }
     }
+
+    /// The offset of the bitmap with this number.
+    fn bitmap(self, number: usize) -> u64 {
+        self.bitmaps_at + number as u64 * self.bitmap_bytes
+    }
+}
+
+/// What the collector notes of an object, besides its age.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Notes {
+    /// A collection has found it, and not searched it yet. Up to 3.2 also an old object that may refer to young ones.
+    pub(crate) is_marking: bool,
+    /// The last collection found that it must not move.
+    pub(crate) is_pinned: bool,
+    /// It is old and may refer to young objects (from 3.3 on).
+    pub(crate) is_remembered: bool,
 }
 
 /// The age of an object.
@@ -154,10 +171,9 @@ impl PageAges<'_> {
     #[must_use]
     pub fn of(&self, slot: Address, flags: u64) -> Option<ObjectAge> {
         let collections = self.collections(slot, flags)?;
-        let number = self.number(slot)?;
-        let is_kept = || Some(self.bits(self.ages.kept_at, number)? & 1 == 1);
-        let is_unprotected = self.bits(self.ages.unprotected_at, number)? & 1 == 1;
-        let is_kept = (is_unprotected || collections == OLD_AGE) && is_kept()?;
+        let is_unprotected = self.bit(slot, self.ages.bitmap(UNPROTECTED))?;
+        let may_be_kept = is_unprotected || collections == OLD_AGE;
+        let is_kept = may_be_kept && self.bit(slot, self.ages.bitmap(KEPT))?;
         Some(ObjectAge { collections, is_kept, is_unprotected })
     }
 
@@ -173,6 +189,27 @@ impl PageAges<'_> {
                 plane(0)? & 1 | (plane(1)? & 1) << 1
             }
         })
+    }
+
+    /// What else the collector notes of the object at `slot`; `None` if that cannot be read.
+    pub(crate) fn notes(&self, slot: Address) -> Option<Notes> {
+        let remembered = self.ages.bitmap(REMEMBERED);
+        let (pinned, remembered) = match self.ages.place {
+            Place::Flags => (self.ages.bitmap(PINNED), None),
+            Place::Pairs(at) | Place::Planes(at) => {
+                (at.checked_sub(self.ages.bitmap_bytes)?, Some(remembered))
+            }
+        };
+        Some(Notes {
+            is_marking: self.bit(slot, self.ages.bitmap(MARKING))?,
+            is_pinned: self.bit(slot, pinned)?,
+            is_remembered: remembered.is_some_and(|at| self.bit(slot, at) == Some(true)),
+        })
+    }
+
+    /// The bit of a slot in the bitmap at `at`.
+    fn bit(&self, slot: Address, at: u64) -> Option<bool> {
+        Some(self.bits(at, self.number(slot)?)? & 1 == 1)
     }
 
     /// The number of a slot's bit.

@@ -3,6 +3,7 @@
 use image::{Image, Memory};
 use linux::{Address, each};
 
+use crate::allocation::{Ages, Notes};
 use crate::body::{Body, BodyReader, Contents, Head, TextHome};
 use crate::layout::bitmaps::{PROMOTED, bit};
 use crate::layout::class_names::ObjectReader;
@@ -53,22 +54,25 @@ const TEXT_BLOCK: u64 = 1 << 20;
 #[must_use]
 pub fn details(image: &Image<'_>, space: &ObjectSpace, values: bool) -> Details {
     let count = space.pages.len();
+    let ages = Ages::derive(image, space);
     let budget = MAX_TIMES.saturating_mul(image.state.process.rss_bytes) / PORTIONS as u64;
     let parts = each(PORTIONS, |number| {
         let pages = count * number / PORTIONS..count * (number + 1) / PORTIONS;
         let bodies = BodyReader::new(image, space);
-        let mut reader = DetailsReader { bodies, values, text_budget: budget };
+        let mut reader = DetailsReader { bodies, ages, values, text_budget: budget };
         let mut part = DetailsPart::default();
         for page in &space.pages[pages] {
             reader.read_page(page, &mut part);
         }
         part
     });
-    Details::new(parts)
+    Details::new(parts, ages.is_some())
 }
 
 struct DetailsReader<'a> {
     bodies: BodyReader<'a>,
+    /// Where the collector notes ages; `None` if that could not be derived.
+    ages: Option<Ages>,
     /// True if the texts of strings are wanted.
     values: bool,
     /// The bytes of text that may still be read.
@@ -80,6 +84,7 @@ impl DetailsReader<'_> {
         let (image, space) = (self.bodies.image, self.bodies.space);
         let bitmaps = space.bitmaps.as_ref();
         let own = bitmaps.and_then(|it| it.read(image, page, page.descriptor(image)?));
+        let ages = self.ages.map(|it| it.of_page(image, page.range.start));
         for (number, slot) in page.slots.clone().enumerate() {
             if !space.slots.get(slot).is_some_and(|it| it.is_live()) {
                 continue;
@@ -92,6 +97,16 @@ impl DetailsReader<'_> {
                 detail.set(Fact::Uncollectible, is_uncollectible);
                 let is_promoted = self.bodies.head.flags() & PROMOTED != 0;
                 detail.set(Fact::Old, is_uncollectible && is_promoted);
+            }
+            if let Some(ages) = &ages {
+                let at = page.first_slot.offset(number as u64 * u64::from(page.slot_bytes));
+                let age = ages.of(at, self.bodies.head.flags()).map_or(0, |age| age.collections);
+                detail.set_age(age as u8);
+                let notes = ages.notes(at);
+                let is = |note: fn(Notes) -> bool| notes.is_some_and(note);
+                detail.set(Fact::Marking, is(|it| it.is_marking));
+                detail.set(Fact::Pinned, is(|it| it.is_pinned));
+                detail.set(Fact::Remembered, is(|it| it.is_remembered));
             }
             part.push(slot as u32, &detail);
         }

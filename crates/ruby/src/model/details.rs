@@ -27,6 +27,12 @@ pub enum Fact {
     Chilled = 17,
     /// Its variables are in a table, since its class has objects of too many shapes.
     TooComplex = 18,
+    /// The last collection found that it must not move.
+    Pinned = 19,
+    /// A collection has found it, and not searched it yet. Up to 3.2 also an old object that may refer to young ones.
+    Marking = 20,
+    /// It is old and may refer to young objects (from 3.3 on).
+    Remembered = 21,
 }
 
 /// What is known of an object besides its type, its class and its references.
@@ -56,6 +62,7 @@ pub struct Detail {
 #[derive(Debug, Clone, Default)]
 pub struct Details {
     parts: Vec<DetailsPart>,
+    has_ages: bool,
 }
 
 /// The details of the objects in consecutive slots.
@@ -67,7 +74,10 @@ pub(crate) struct DetailsPart {
 }
 
 /// The facts of a packed detail, and the bits for the parts that follow. Those of few objects come last: the lowest 14 take two bytes.
-const FACTS: u64 = 0x7_80ff;
+const FACTS: u64 = 0xff_80ff;
+/// The bits of an age, for objects whose age does not follow from [`Fact::Old`]: those of that and of the age that differ.
+const AGE_SHIFT: u32 = 22;
+const OLD_AGE: u32 = 3;
 const HAS_CLASS: u64 = 1 << 8;
 const HAS_RELATED: u64 = 1 << 9;
 const HAS_COUNT: u64 = 1 << 10;
@@ -85,6 +95,21 @@ impl Detail {
 
     pub(crate) fn set(&mut self, fact: Fact, is_so: bool) {
         self.facts |= u32::from(is_so) << fact as u16;
+    }
+
+    /// The number of collections that it has survived, up to 3. See [`Details::has_ages`].
+    #[must_use]
+    pub fn age(&self) -> u8 {
+        ((self.facts >> AGE_SHIFT ^ self.usual_age()) & OLD_AGE) as u8
+    }
+
+    /// Sets the age, behind [`Fact::Old`].
+    pub(crate) fn set_age(&mut self, age: u8) {
+        self.facts |= (u32::from(age) & OLD_AGE ^ self.usual_age()) << AGE_SHIFT;
+    }
+
+    fn usual_age(&self) -> u32 {
+        if self.is(Fact::Old) { OLD_AGE } else { 0 }
     }
 
     /// The bytes behind the text of a string: as many as its smallest character has. The numbers are those of Ruby's own encodings
@@ -166,9 +191,16 @@ impl DetailsPart {
 }
 
 impl Details {
-    pub(crate) fn new(mut parts: Vec<DetailsPart>) -> Self {
+    pub(crate) fn new(mut parts: Vec<DetailsPart>, has_ages: bool) -> Self {
         parts.iter_mut().for_each(|part| part.bytes.shrink_to_fit());
-        Self { parts }
+        Self { parts, has_ages }
+    }
+
+    /// Returns true if the ages of objects are known, and whether they are [pinned](Fact::Pinned), [marking](Fact::Marking) and
+    /// [remembered](Fact::Remembered).
+    #[must_use]
+    pub fn has_ages(&self) -> bool {
+        self.has_ages
     }
 
     /// The slot and the details of each live object.
@@ -249,16 +281,24 @@ mod tests {
         string.set(Fact::Singleton, true);
         string.set(Fact::Chilled, true);
         string.set(Fact::WriteBarrier, true);
-        string.set(Fact::Old, false);
+        string.set(Fact::Remembered, true);
+        string.set_age(2);
         let class =
             Detail { related: Some(3), shape: Some(u32::MAX), text: None, ..Detail::default() };
         let all = [(5, string.clone()), (6, Detail::default()), (900_000, class)];
         let mut parts = [DetailsPart::default(), DetailsPart::default()];
         all.iter().take(2).for_each(|(slot, detail)| parts[0].push(*slot, detail));
         all.iter().skip(2).for_each(|(slot, detail)| parts[1].push(*slot, detail));
-        assert_eq!(Details::new(parts.into()).iter().collect::<Vec<_>>(), all);
+        assert_eq!(Details::new(parts.into(), true).iter().collect::<Vec<_>>(), all);
         let facts = [Fact::Singleton, Fact::Chilled, Fact::Old, Fact::Shared, Fact::Shareable];
         assert_eq!(facts.map(|it| string.is(it)), [true, true, false, false, false]);
+        for (is_old, age) in [(true, 3), (false, 3), (true, 1), (false, 0)] {
+            let mut detail = Detail::default();
+            detail.set(Fact::Old, is_old);
+            detail.set_age(age);
+            assert_eq!((detail.age(), detail.facts >> AGE_SHIFT == 0), (age, is_old == (age == 3)));
+        }
+        assert_eq!((string.age(), string.is(Fact::Remembered)), (2, true));
         assert_eq!(string.capacity(SlotType::STRING), Some(298));
         assert_eq!(string.encoding_name(), Some("UTF-16LE"));
     }
