@@ -119,7 +119,7 @@ pub(crate) struct ObjectGraph<'a> {
     memory_of_threads: Bits,
     /// Those of threads that have ended, which are in no list: their fibers retain them. Words on stacks do not.
     memory_of_ended_threads: Bits,
-    /// The blocks that objects refer to themselves.
+    /// The blocks that objects refer to themselves, and those with variables that a table has for them.
     structures: Bits,
     /// The slots that have names. The interpreter's tables refer to them too (tables of constants, inline caches), but only
     /// because of their names.
@@ -196,6 +196,7 @@ impl<'a> ObjectGraph<'a> {
         named_in_classes.sort_by_key(|&(class, _)| class);
         let lasting_classes = lasting_classes(space, named_roots, &global_roots, &named_in_classes);
         let weak = WeakReferences::find(heap, pointers, table, trace);
+        weak.blocks().for_each(|block| _ = structures.insert(block));
         let lists = &pointers.lists;
         let at_exit = lists.at_exit.iter().map(|&(_, slot)| slot).collect();
         let ractor_queues = lists.ractor_queues.iter().copied().collect();

@@ -54,8 +54,13 @@ impl OwnerTable<'_> {
             let Owner::Class(index) = owner else { return false };
             self.class(index).is_some_and(|class| class.kind == ClassKind::Imemo(imemo))
         };
-        self.is_classes(owner) && matches!(part, Owner::Class(class) if self.is_of_vm(class))
+        self.is_classes(owner) && self.is_of_interpreter(part)
             || is_imemo(owner, ImemoType::Ast) && is_imemo(part, ImemoType::Tmpbuf)
+    }
+
+    /// Returns true for classes, methods and bytecode as owners.
+    pub(crate) fn is_of_interpreter(&self, owner: Owner) -> bool {
+        matches!(owner, Owner::Class(class) if self.is_of_vm(class))
     }
 
     /// Returns true for classes and modules as owners.

@@ -153,6 +153,14 @@ impl WeakReferences {
         self.values.iter().map(|value| value.key)
     }
 
+    /// The blocks that objects retain as keys of weak hash tables.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = u32> + '_ {
+        self.values.iter().filter_map(|value| match value.value {
+            Keyed::Block(block) => Some(block),
+            Keyed::Slot(_) => None,
+        })
+    }
+
     /// The values that the object in this slot retains, since it is a key of weak hash tables.
     pub(crate) fn values_of(&self, slot: u32) -> impl Iterator<Item = KeyedValue> + '_ {
         let first = self.values.partition_point(|value| value.key < slot);

@@ -9,6 +9,7 @@ use crate::ownership::root_memory::Root;
 use crate::ownership::weak::WeakReferences;
 
 use super::paths::{Level, Paths};
+use super::references::Within;
 use super::{EVERYTHING, FINALIZERS, FIRST_LIST, Node, ObjectGraph};
 
 /// Several objects may refer to the same memory, whose words are read again for each: this many for each node of the graph.
@@ -29,6 +30,8 @@ pub(crate) struct ObjectReferences<'a> {
     /// The memory of the object that is being read, and what is to be read of it.
     own: HashSet<u32>,
     waiting: Vec<u32>,
+    /// The type of the object; `None` for a root.
+    kind: Option<SlotType>,
 }
 
 impl<'a> ObjectReferences<'a> {
@@ -45,6 +48,7 @@ impl<'a> ObjectReferences<'a> {
             budget: MAX_WORDS * graph.len(),
             own: HashSet::new(),
             waiting: Vec::new(),
+            kind: None,
         }
     }
 
@@ -74,6 +78,7 @@ impl<'a> ObjectReferences<'a> {
         }
         // Up to 3.1 plain objects refer to the names of their class's variables, too, which only the class marks.
         let has_names = graph.kind(slot) == Some(SlotType::OBJECT) && !graph.space.has_shapes();
+        self.kind = graph.kind(slot);
         self.follow(!has_names, slots);
         self.finish(slots);
     }
@@ -94,6 +99,7 @@ impl<'a> ObjectReferences<'a> {
             if let Node::Memory(root) = node {
                 self.add_named(root, slots);
             }
+            self.kind = None;
             self.follow(true, slots);
         }
         // Their words, and not what is behind memory: threads and fibers have that.
@@ -182,7 +188,13 @@ impl<'a> ObjectReferences<'a> {
     fn follow(&mut self, further: bool, slots: &mut Vec<u32>) {
         while let Some(node) = self.waiting.pop() {
             let graph = self.graph;
-            graph.of_node(Node::Memory(node), |to, level| self.add(to, level, further, slots));
+            // A word of an extension may point to memory of Ruby's, too, and lend it its name.
+            let may_be_extensions = matches!(self.kind, None | Some(SlotType::DATA));
+            let within = Within {
+                is_behind_structure: may_be_extensions && graph.is_behind_structure(node),
+                is_class: matches!(self.kind, Some(SlotType::CLASS | SlotType::MODULE)),
+            };
+            graph.of_memory(node, within, |to, level| self.add(to, level, further, slots));
             self.add_named(node, slots);
         }
     }

@@ -10,7 +10,18 @@ use crate::ownership::root_memory::Root;
 use crate::ownership::weak::WeakReferences;
 
 use super::paths::{Level, Paths};
-use super::{COVERAGE, EXTENSION_MEMORY, FIRST_LIST, FIRST_NAMED, Node, ObjectGraph, THREADS};
+use super::{
+    COVERAGE, EXTENSION_MEMORY, FIRST_LIST, FIRST_NAMED, Node, ObjectGraph, THREADS, is_class,
+};
+
+/// Whose memory is followed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Within {
+    /// True if its words may be no references to objects.
+    pub(super) is_behind_structure: bool,
+    /// True for that of a class or module.
+    pub(super) is_class: bool,
+}
 
 impl ObjectGraph<'_> {
     /// Calls `each` with the nodes that a node refers to.
@@ -41,7 +52,10 @@ impl ObjectGraph<'_> {
                 }
             }
             Node::Slot(slot) => self.of_slot(slot, each),
-            Node::Memory(node) => self.of_memory(node, each),
+            Node::Memory(node) => {
+                let is_behind_structure = self.is_behind_structure(node);
+                self.of_memory(node, Within { is_behind_structure, is_class: false }, each);
+            }
         }
     }
 
@@ -145,7 +159,7 @@ impl ObjectGraph<'_> {
         }
     }
 
-    fn of_memory(&self, node: u32, mut each: impl FnMut(u32, Level)) {
+    pub(super) fn of_memory(&self, node: u32, within: Within, mut each: impl FnMut(u32, Level)) {
         if self.weak.is_weak_table(node) {
             self.weak.held_by(node).for_each(|value| each(self.slot(value), Level::Named));
             return;
@@ -167,7 +181,7 @@ impl ObjectGraph<'_> {
         // An area may hold many unrelated structures, so its references to objects do not show which object retains which.
         let is_area = !is_root && node as usize >= self.heap.block_count();
         let has_objects = !is_text && !is_area && !self.weak.is_subclass_entry(node);
-        if has_objects && !self.is_behind_structure(node) {
+        if has_objects && !within.is_behind_structure {
             let is_lock = self.is_lock(owner);
             let is_message = self.messages.contains(&node);
             for slot in self.pointers.slots(node) {
@@ -202,7 +216,9 @@ impl ObjectGraph<'_> {
                 continue;
             }
             let its = self.trace.owner_of(to as usize);
-            let is_own = its == owner || self.table.may_share(owner, its);
+            let is_own = its == owner
+                || self.table.may_share(owner, its)
+                || within.is_class && self.may_be_of_class(to);
             // A block belongs to its owner only: otherwise a path would lead through the interpreter's tables from any
             // object to any other.
             let level = match edge.is_uncertain() {
@@ -249,8 +265,11 @@ impl ObjectGraph<'_> {
             let own = self.trace.code_of_slot(slot).map(|code| self.trace.owner(code));
             own.is_some_and(|own| self.table.may_share(own, self.trace.owner_of(block as usize)))
         };
+        // The objects of a subclass of Module do not have its name.
+        let is_class =
+            || is_class(slot) && self.table.is_of_interpreter(self.trace.owner_of(block as usize));
         let is_array = || slot.kind() == SlotType::ARRAY && self.pointers.is_known(block);
-        self.trace.is_of_slot(block, slot) || is_array() || may_share()
+        self.trace.is_of_slot(block, slot) || is_array() || is_class() || may_share()
     }
 
     /// Returns true if other owners than the block's own refer to it too, and share it.
@@ -264,8 +283,16 @@ impl ObjectGraph<'_> {
         self.space.data_type_of(slot).is_some_and(DataType::is_ractor)
     }
 
+    /// Returns true for a block to which memory of a class refers, if it may belong to the class. A word that is left over in a buffer of
+    /// an extension may have given it the extension's name.
+    fn may_be_of_class(&self, block: u32) -> bool {
+        let owner = self.trace.owner_of(block as usize);
+        self.table.is_of_interpreter(owner)
+            || matches!(owner, Owner::Data(_)) && !self.structures.contains(block)
+    }
+
     /// Returns true for an extension's block or area that no object refers to itself.
-    fn is_behind_structure(&self, node: u32) -> bool {
+    pub(super) fn is_behind_structure(&self, node: u32) -> bool {
         let number = node as usize;
         self.trace.cause_of(number) == Cause::NativeHeld
             && matches!(self.trace.owner_of(number), Owner::Data(_))
