@@ -15,8 +15,8 @@ use std::path::PathBuf;
 use look::hash;
 
 pub use dump::{
-    Counts, DUMP_QUESTIONS, DUMP_SCHEMA, DUMP_TABLES, write_compressed_lines, write_lines,
-    write_tables,
+    Counts, DUMP_QUESTIONS, DUMP_SCHEMA, DUMP_TABLES, DumpError, Input, OpenDump, compare_dumps,
+    write_compressed_lines, write_lines, write_tables,
 };
 pub use look::Look;
 pub use parquet::errors::ParquetError as Error;

@@ -31,6 +31,8 @@ pub(crate) enum Failure {
     NotAdded { path: PathBuf, error: archive::Error },
     #[error("cannot write the tables to {}: {error}", path.display())]
     NotDumped { path: PathBuf, error: archive::Error },
+    #[error("dumps are compared by object: leave out the options of processes and snapshots")]
+    NeedlessOfDumps,
     #[error("nothing to compare with: give two or more processes or files, or one process")]
     OneSource,
     #[error(
@@ -187,6 +189,7 @@ impl Failure {
         ExitCode::from(match self {
             Self::Examine(error) | Self::NoSnapshot(error) => status_of(error),
             Self::OneSource
+            | Self::NeedlessOfDumps
             | Self::ManySources(_)
             | Self::KeptOfMany
             | Self::KeptOfTwo
@@ -240,6 +243,9 @@ fn status_of(error: &examine::Error) -> u8 {
         E::NoName
         | E::SnapshotWithoutReferences
         | E::SnapshotWithoutObjects
+        | E::DumpOfTables { .. }
+        | E::NotADump { .. }
+        | E::OtherNumberOfDumps(_)
         | E::NoRetainedSizes => 2,
         E::Capture(
             K::NoSuchProcess { .. }
@@ -259,6 +265,7 @@ fn status_of(error: &examine::Error) -> u8 {
         | E::ManyCommands { .. }
         | E::NoTrim { .. }
         | E::Unreadable { .. }
+        | E::Dump { .. }
         | E::NoSource { .. }
         | E::NotRubyCore { .. }
         | E::NotASnapshot { .. }

@@ -98,7 +98,7 @@ pub(crate) fn remedy(error: &examine::Error) -> Cow<'static, str> {
             ". JSON is for other programs: give the process, the snapshot or the core that it is about. Samples of `rbloat who` are for --who"
         }
         E::NoSource { path, .. } if has_extension(path, &["ndjson", "gz"]) => {
-            ". Dumps are for other tools: give the process or the core, or a file that `rbloat snapshot` wrote"
+            ". `rbloat diff` reads dumps: here give the process or the core, or a file that `rbloat snapshot` wrote"
         }
         E::NoSource { .. } => {
             "; if you mean the process of this program, give its id (`rbloat` lists them). `rbloat report` reads recordings, whose \
@@ -110,6 +110,9 @@ pub(crate) fn remedy(error: &examine::Error) -> Cow<'static, str> {
         E::NoObjects(_) => "; `rbloat report` lists the largest classes",
         E::NoReferences => "; `rbloat report` shows the reason",
         E::SnapshotWithoutReferences | E::SnapshotWithoutObjects => ": use the process or a core",
+        E::DumpOfTables { .. } => {
+            ": DuckDB compares them (diff.sql and leak.sql in the folder); give files such as heap.ndjson.gz"
+        }
         E::NoRetainedSizes => ": take it with `rbloat snapshot --retained`",
         _ => "",
     }

@@ -44,6 +44,7 @@ const LADDER: [(&str, &[&str]); 18] = [
         "rbloat-examine",
         &[
             "supervise",
+            "archive",
             "output",
             "diagnosis",
             "formats",

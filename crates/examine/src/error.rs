@@ -213,6 +213,29 @@ pub enum Error {
     /// A snapshot has no objects.
     #[error("a snapshot is not a dump: it has no objects, only figures about them")]
     SnapshotWithoutObjects,
+    /// A dump cannot be read.
+    #[error("cannot read the dump {}: {error}", linux::one_line(&path.display().to_string()))]
+    Dump {
+        /// Its file.
+        path: PathBuf,
+        /// The reason.
+        error: archive::DumpError,
+    },
+    /// The dump is a folder of tables.
+    #[error("the dump {} is a folder of tables", linux::one_line(&path.display().to_string()))]
+    DumpOfTables {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Dumps were given with something else.
+    #[error("dumps are compared with dumps only, and `{}` is none", linux::one_line(other))]
+    NotADump {
+        /// The name of the other source.
+        other: String,
+    },
+    /// One dump was given, or too many.
+    #[error("two or three dumps are compared, and not {0}")]
+    OtherNumberOfDumps(usize),
     /// A snapshot was taken without retained sizes.
     #[error("the snapshot has no retained sizes")]
     NoRetainedSizes,

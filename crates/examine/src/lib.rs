@@ -4,11 +4,13 @@
 //! - `attempts` chooses a method of capture, and the next one if that fails, `max_pause` its limit. `exclusion` lets one capture run at a time.
 //! - `sandbox` gives up rights before an analysis. `isolation` turns a panic into the failure of one process.
 //! - `family` accounts for processes that were forked from each other, `watch` observes growth by code, `kept` new objects that stay, `trimming` trims.
+//! - `dumps` writes and compares the files of heaps.
 //! - `rubies` and `list` have the Ruby processes of this machine.
 
 mod allocator_call;
 mod attempts;
 mod containers;
+mod dumps;
 mod error;
 mod exclusion;
 mod family;
@@ -31,6 +33,7 @@ mod watch;
 pub use allocator_call::AllocatorCall;
 pub use attempts::{no_copy, own_bytes};
 pub use containers::Containers;
+pub use dumps::{DumpFiles, Dumps, NotDumped};
 pub use error::{Error, Purpose, about};
 pub use exclusion::{one_at_a_time, wait_if_ending};
 pub use family::{FamilyAccount, FamilyMembers};

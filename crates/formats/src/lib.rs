@@ -7,6 +7,7 @@ mod confidence;
 mod csv;
 mod deployment;
 mod diff;
+mod dump_diff;
 mod explanations;
 mod family;
 mod fit;
@@ -48,6 +49,7 @@ pub use diff::{
     DiffVerdict, DominatorChange, Doubt, InterpreterChange, KeptChange, KeptNative, OwnerChange,
     PinChange, Rate, SizeClassChange, Subject, Trajectory, UnreadPoint, WasteChange,
 };
+pub use dump_diff::{DumpCount, DumpDiff, DumpGroup, DumpPoint};
 pub use explanations::{Explanation, Explanations};
 pub use family::{
     CopiedOwner, Family, FamilyCause, FamilyDiff, FamilyLimit, FamilyMember, FamilyPoint,
@@ -115,10 +117,11 @@ pub trait Content: Serialize {
 pub type Schema = fn() -> serde_json::Value;
 
 /// The kind of each document, and its schema.
-pub const SCHEMAS: [(&str, Schema); 14] = [
+pub const SCHEMAS: [(&str, Schema); 15] = [
     (Processes::KIND, schema::<Processes>),
     (Report::KIND, schema::<Report>),
     (Diff::KIND, schema::<Diff>),
+    (DumpDiff::KIND, schema::<DumpDiff>),
     (Family::KIND, schema::<Family>),
     (FamilyDiff::KIND, schema::<FamilyDiff>),
     (Comparison::KIND, schema::<Comparison>),

@@ -1,7 +1,16 @@
+use std::fmt::Write;
 use std::path::Path;
 
-use ledger::Count;
+use formats::{DumpCount, DumpDiff, DumpGroup};
+use ledger::{Count, Size};
 use linux::one_line;
+
+use crate::rows::{Heads, Row, write_rows};
+use crate::text::{BOLD, DIM, write_paragraph, write_wrapped};
+use crate::words::{counted, signed};
+
+/// The groups that a terminal shows.
+const MAX_ROWS: usize = 15;
 
 /// The summary of a dump that was saved: the numbers of objects, of references, and of slots that could not be read.
 #[must_use]
@@ -28,4 +37,120 @@ pub fn saved_dump(counts: [u64; 3], path: &Path, values: bool) -> String {
         );
     }
     text
+}
+
+/// What dumps have apart, in one sentence.
+#[must_use]
+pub fn dump_diff_summary(diff: &DumpDiff) -> String {
+    let objects =
+        |count: DumpCount| format!("{} ({})", counted(count.objects, "object"), Size(count.bytes));
+    match diff.gone {
+        Some(gone) => format!(
+            "The second dump has {} that the first has not; the first has {} that the second has not.",
+            objects(diff.new),
+            objects(gone)
+        ),
+        None => format!("The last two dumps have {} that the first has not.", objects(diff.new)),
+    }
+}
+
+/// Returns what dumps have apart as text for a terminal of `width` columns.
+#[must_use]
+pub fn dump_diff(diff: &DumpDiff, width: usize) -> String {
+    let mut text = String::new();
+    write(diff, &mut text, width).expect("a string takes all text");
+    text
+}
+
+fn write(diff: &DumpDiff, out: &mut String, width: usize) -> std::fmt::Result {
+    write_paragraph(out, BOLD, &dump_diff_summary(diff), "", width)?;
+    for dump in diff.dumps.iter().filter(|it| it.unreadable_lines > 0) {
+        let lines = counted(dump.unreadable_lines, "line");
+        let text = format!("Incomplete: {lines} of {} cannot be read.", one_line(&dump.file));
+        write_wrapped(out, "", &text, width)?;
+    }
+    writeln!(out)?;
+    if diff.groups.is_empty() {
+        return Ok(());
+    }
+    let figures: &[&str] = match diff.gone {
+        Some(_) => &["new", "gone", "change"],
+        None => &["objects", "bytes"],
+    };
+    let heads = Heads { name: "class", figures, note: "line and path", lead: Some("") };
+    let row = |group: &DumpGroup| Row {
+        name: one_line(&group.class),
+        figures: match diff.gone {
+            Some(_) => vec![
+                Count(group.new.objects).to_string(),
+                Count(group.gone.objects).to_string(),
+                signed(group.change()),
+            ],
+            None => vec![Count(group.new.objects).to_string(), Size(group.new.bytes).to_string()],
+        },
+        note: note(group),
+        ..Row::default()
+    };
+    let rows: Vec<Row> = diff.groups.iter().take(MAX_ROWS).map(row).collect();
+    write_rows(out, &heads, &rows, width)?;
+    if diff.groups.len() > MAX_ROWS {
+        let more = counted((diff.groups.len() - MAX_ROWS) as u64, "group");
+        write_paragraph(out, DIM, &format!("{more} more: --json"), "", width)?;
+    }
+    Ok(())
+}
+
+/// The line, and the path or at least the root.
+fn note(group: &DumpGroup) -> Vec<(anstyle::Style, String)> {
+    let line = group.line.iter().map(|it| one_line(it));
+    let path = match &group.path[..] {
+        [] => group.root.iter().map(|it| one_line(it)).collect(),
+        path => path.iter().map(|it| one_line(it)).collect::<Vec<_>>().join(" → "),
+    };
+    let parts = line.chain([path]).filter(|it| !it.is_empty());
+    parts.map(|it| (DIM, it)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use formats::DumpPoint;
+
+    use super::*;
+
+    fn diff(gone: Option<DumpCount>) -> DumpDiff {
+        let point = |file: &str, unreadable_lines| DumpPoint {
+            file: file.into(),
+            objects: 9,
+            unreadable_lines,
+        };
+        let group = DumpGroup {
+            class: "Entry\u{1b}[2J".into(),
+            line: Some("app/cache.rb:7".into()),
+            root: Some("Cache::LEAK".into()),
+            new: DumpCount { objects: 3000, bytes: 192_000 },
+            gone: gone.unwrap_or_default(),
+            example: None,
+            path: ["Cache::LEAK", "Array", "Entry"].map(str::to_owned).into(),
+        };
+        let text = DumpGroup {
+            class: "String".into(),
+            line: None,
+            path: Vec::new(),
+            new: DumpCount { objects: 1, bytes: 40 },
+            ..group.clone()
+        };
+        let dumps = vec![point("heap-1.ndjson", 0), point("heap-2.ndjson", 2)];
+        DumpDiff { dumps, new: group.new, gone, groups: vec![group, text] }
+    }
+
+    #[test]
+    fn the_leak_between_three_dumps() {
+        insta::assert_snapshot!(crate::text::without_styles(&dump_diff(&diff(None), 80)));
+    }
+
+    #[test]
+    fn what_two_dumps_have_apart() {
+        let gone = DumpCount { objects: 20, bytes: 1_000_000 };
+        insta::assert_snapshot!(crate::text::without_styles(&dump_diff(&diff(Some(gone)), 100)));
+    }
 }

@@ -44,7 +44,7 @@ pub mod words;
 pub use answers::{Answer, Row, answers, duckdb_mark};
 pub use comparison::{comparison, comparison_on_terminal, recommendation};
 pub use diff::diff;
-pub use dump::saved_dump;
+pub use dump::{dump_diff, dump_diff_summary, saved_dump};
 pub use explain::{explained_words, explanation, explanations, explanations_summary};
 pub use family::{family, family_summary, saved_family};
 pub use family_diff::{family_diff, family_diff_summary};

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use examine::{KeptLines, ProcessName, Sandbox, SourceName};
+use examine::{Dumps, KeptLines, ProcessName, Sandbox, SourceName};
 use formats::{Snapshot, to_json};
 use ledger::Size;
 use linux::proc::wait_until_untraced;
@@ -31,6 +31,9 @@ Examples:
 #[derive(Debug, Args)]
 pub(crate) struct DiffArguments {
     /// Two or more snapshots, core files or processes, oldest first; or one process, of which four snapshots are taken
+    ///
+    /// Two or three dumps, of `rbloat dump` or ObjectSpace.dump_all, are compared by object: of three, the objects that were born between the
+    /// first two and are in the third, with lines and roots.
     #[arg(value_name = "PID|FILE", required = true)]
     sources: Vec<String>,
     /// Time between two snapshots of one process: 60s, 5m [default: 60s]
@@ -90,6 +93,13 @@ impl DiffArguments {
         Some(Outcome::GrewTooMuch)
     }
 
+    /// Returns true if options are given that are for processes, snapshots and cores.
+    pub(super) fn is_of_process(&self) -> bool {
+        let repeats = self.every.is_some() || self.times.is_some();
+        let limits = self.fail_over.is_some() || self.sysroot.is_some();
+        repeats || limits || self.kept || self.retained.retained || self.samples.who.is_some()
+    }
+
     pub(crate) fn names(&self) -> impl Iterator<Item = (&str, SourceName)> {
         let name = |source: &str| SourceName::of(source, self.sysroot.as_deref());
         self.sources.iter().map(move |source| (source.as_str(), name(source)))
@@ -102,6 +112,9 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     }
     if arguments.kept && arguments.times == Some(2) {
         return Err(Failure::KeptOfTwo);
+    }
+    if let Some(dumps) = Dumps::open(arguments.names())? {
+        return super::dump::diff(dumps, arguments);
     }
     let names: Vec<_> = arguments.names().collect();
     let samples = arguments.samples.read()?;

@@ -1,13 +1,13 @@
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use archive::{
-    Counts, DUMP_QUESTIONS, DUMP_TABLES, write_compressed_lines, write_lines, write_tables,
-};
+use archive::Counts;
 use clap::Args;
-use examine::{Detail, Sandbox, Source};
+use examine::{Detail, DumpFiles, Dumps, NotDumped, Sandbox, Source};
+use formats::to_json;
 use ledger::Dump;
-use output::{Folder, Output, default_path};
+use output::{Output, default_path};
 
+use super::diff::DiffArguments;
 use crate::arguments::{RetainedArguments, SourceArguments, format_of};
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
@@ -41,14 +41,6 @@ pub(crate) struct DumpArguments {
 /// The forms of a file by the extensions of file names: true for a compressed one.
 const FORMATS: [(&str, bool); 2] = [("ndjson", false), ("ndjson.gz", true)];
 
-/// The files of a dump.
-enum Files {
-    /// A file with a JSON object in each line.
-    Lines(Box<Output>),
-    /// A folder of tables.
-    Tables(Vec<(&'static str, Output)>),
-}
-
 /// The figures of a dump that was written.
 struct Written {
     counts: Counts,
@@ -56,7 +48,7 @@ struct Written {
 }
 
 pub(crate) fn run(arguments: &DumpArguments) -> Result<Outcome, Failure> {
-    let file = arguments.output.as_deref().filter(|path| !is_folder(path));
+    let file = arguments.output.as_deref().filter(|path| !DumpFiles::is_folder(path));
     let is_compressed = file.map_or(Ok(true), |path| format_of(path, &FORMATS))?;
     let source = naming::source(arguments.source.name()?)?;
     if let Source::Snapshot(_) = source {
@@ -64,13 +56,16 @@ pub(crate) fn run(arguments: &DumpArguments) -> Result<Outcome, Failure> {
     }
     let path =
         arguments.output.clone().unwrap_or_else(|| default_path(&source.name(), "ndjson.gz"));
-    let files = Files::open(&path)?;
+    let files = DumpFiles::open(&path)?;
     let is_taken = files.outputs().any(Output::is_standard_output);
     let how = arguments.source.capture.options();
     let sandbox = Sandbox::new(how.sandbox, files.outputs());
     let detail = Detail::dump(arguments.retained.retained, arguments.values);
     let write = |dump: &Dump<'_>| {
-        let counts = files.write(&path, is_compressed, dump)?;
+        let counts = files.write(&path, is_compressed, dump).map_err(|error| match error {
+            NotDumped::Lines(error) => Failure::Unwritable(error),
+            NotDumped::Tables(error) => Failure::NotDumped { path: path.clone(), error },
+        })?;
         Ok::<_, Failure>(Written { counts, unread_slots: dump.unread_slots() })
     };
     let written = source.dump(how, detail, &sandbox, &Progress::new(), write)??;
@@ -81,66 +76,18 @@ pub(crate) fn run(arguments: &DumpArguments) -> Result<Outcome, Failure> {
     Ok(if unread_slots == 0 { Outcome::Done } else { Outcome::Incomplete })
 }
 
-/// Returns true if tables are to be written, in a folder with this path.
-fn is_folder(path: &Path) -> bool {
-    path.as_os_str().as_encoded_bytes().ends_with(b"/")
-        || path.extension().is_some_and(|it| it == "parquet")
-        || path.is_dir()
-}
-
-impl Files {
-    /// Opens the files for writing, before the process is captured.
-    fn open(path: &Path) -> Result<Self, Failure> {
-        if !is_folder(path) {
-            return Ok(Self::Lines(Box::new(Output::open(path)?)));
-        }
-        let folder = Folder::create(path)?;
-        for question in &DUMP_QUESTIONS {
-            let output = folder.output(&format!("{}.sql", question.name))?;
-            output.write(question.sql.as_bytes())?;
-        }
-        let output = |name| Ok((name, folder.output(&format!("{name}.parquet"))?));
-        let outputs = DUMP_TABLES.iter().map(|table| output(table.name));
-        Ok(Self::Tables(outputs.collect::<Result<_, output::Error>>()?))
+/// Compares dumps.
+pub(super) fn diff(dumps: Dumps, arguments: &DiffArguments) -> Result<Outcome, Failure> {
+    if arguments.is_of_process() {
+        return Err(Failure::NeedlessOfDumps);
     }
-
-    fn outputs(&self) -> impl Iterator<Item = &Output> {
-        let (file, tables) = match self {
-            Self::Lines(output) => (Some(&**output), &[][..]),
-            Self::Tables(outputs) => (None, &outputs[..]),
-        };
-        file.into_iter().chain(tables.iter().map(|(_, output)| output))
-    }
-
-    fn write(self, path: &Path, is_compressed: bool, dump: &Dump<'_>) -> Result<Counts, Failure> {
-        match self {
-            Self::Lines(mut output) => {
-                let file = output.writer()?;
-                let written = match is_compressed {
-                    true => write_compressed_lines(dump, file),
-                    false => write_lines(dump, file),
-                };
-                let unwritable = |source| output::Error { path: path.into(), source };
-                let counts = written.map_err(unwritable)?;
-                output.complete()?;
-                Ok(counts)
-            }
-            Self::Tables(mut outputs) => {
-                let mut files = Vec::new();
-                for (name, output) in &mut outputs {
-                    files.push((*name, Some(output.writer()?)));
-                }
-                let counts = write_tables(dump, |name| {
-                    let found = files.iter_mut().find(|(its, _)| *its == name);
-                    found.and_then(|(_, file)| file.take()).expect("each table has a file")
-                });
-                let undumped = |error| Failure::NotDumped { path: path.into(), error };
-                let counts = counts.map_err(undumped)?;
-                for (_, output) in outputs {
-                    output.complete()?;
-                }
-                Ok(counts)
-            }
-        }
-    }
+    let sandbox = Sandbox::new(arguments.capture.options().sandbox, []);
+    let diff = dumps.compare(&sandbox)?;
+    let text = match arguments.json {
+        true => to_json(&diff, &render::dump_diff_summary(&diff)),
+        false => render::dump_diff(&diff, terminal::width()),
+    };
+    terminal::print(&text)?;
+    let is_complete = diff.dumps.iter().all(|it| it.unreadable_lines == 0);
+    Ok(if is_complete { Outcome::Done } else { Outcome::Incomplete })
 }

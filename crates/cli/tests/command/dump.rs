@@ -484,6 +484,82 @@ fn the_questions_find_a_leak_and_what_retains_it() {
 }
 
 #[test]
+fn three_dumps_show_a_leak_whoever_wrote_them() {
+    let mut target = Target::ruby(
+        r##"
+        require "json"
+        require "objspace"
+        class Entry; def initialize(text); @text = text; end; end
+        module Cache; LEAK = []; @recent = []; class << self; attr_accessor :recent; end; end
+        ObjectSpace.trace_object_allocations_start
+        loop do
+          Cache.recent = Array.new(200) { |i| Entry.new("recent #{i}") }
+          300.times { |i| Cache::LEAK << Entry.new("leaked #{i}" * 9) }
+          GC.start
+          path = "/tmp/rbloat-leak-#{$$}-#{Cache::LEAK.size}.json"
+          File.open(path, "w") { |file| ObjectSpace.dump_all(output: file) }
+          puts "ready #{JSON.generate(path: path)}"
+          $stdout.flush
+          $stdin.gets or break
+        end
+        "##,
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: String| folder.path().join(name).display().to_string();
+    let [mut own, mut ours] = [Vec::new(), Vec::new()];
+    let mut truth = target.truth.clone();
+    for number in 1..=3 {
+        let written = outside(Path::new(truth["path"].as_str().unwrap()));
+        own.push(at(format!("own-{number}.json")));
+        fs::copy(&written, &own[number - 1]).unwrap();
+        fs::remove_file(written).unwrap();
+        ours.push(at(format!("ours-{number}.ndjson.gz")));
+        dump(&target.pid().to_string(), Path::new(&ours[number - 1]), &[]);
+        if number < 3 {
+            target.tell("go on");
+            truth = target.next_truth();
+        }
+    }
+    let diff = |dumps: &[String]| {
+        let output = rbloat().arg("diff").args(dumps).arg("--json").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    for (dumps, root) in [(&own, "Cache"), (&ours, "Cache::LEAK")] {
+        let leak = diff(dumps);
+        let groups = leak["groups"].as_array().unwrap();
+        for class in ["Entry", "String"] {
+            let its = groups.iter().find(|it| it["class"] == class && it["root"] == root).unwrap();
+            assert_eq!(its["new"]["objects"], 300, "{groups:?}");
+            assert!(its["line"].as_str().unwrap().ends_with(":9"), "{its}");
+            assert!(its["path"].to_string().contains(r#""Array","Entry""#), "{its}");
+        }
+        let apart = diff(&dumps[..2]);
+        let entries =
+            apart["groups"].as_array().unwrap().iter().filter(|it| it["class"] == "Entry");
+        let counts =
+            entries.map(|it| ["new", "gone"].map(|part| it[part]["objects"].as_i64().unwrap()));
+        let [new, gone] = counts.fold([0, 0], |sum, it| [sum[0] + it[0], sum[1] + it[1]]);
+        assert_eq!((new, gone), (500, 200));
+        let text = rbloat().arg("diff").args(dumps).output().unwrap();
+        let text = String::from_utf8_lossy(&text.stdout).into_owned();
+        assert!(text.contains("Array → Entry"), "{text}");
+    }
+    let fails = |arguments: &[&str], status: i32, reason: &str| {
+        let output = rbloat().arg("diff").args(arguments).output().unwrap();
+        let (code, text) = complaint(&output);
+        assert!(code == status && text.contains(reason), "{code}: {text}");
+    };
+    let cut = at("cut.ndjson.gz".to_owned());
+    let bytes = fs::read(&ours[1]).unwrap();
+    fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
+    fails(&[&ours[0], &cut, &ours[2]], 3, "cut.ndjson.gz: it ends too early");
+    fails(&[&ours[0]], 2, "not 1");
+    fails(&[&ours[0], &ours[1], "--kept"], 2, "leave out the options");
+    fails(&[&ours[0], &target.pid().to_string()], 2, "dumps only");
+}
+
+#[test]
 fn a_snapshot_is_no_dump_and_a_process_that_has_ended_has_none() {
     let folder = tempfile::tempdir().unwrap();
     let (snapshot, file) = (folder.path().join("a.rbloat"), folder.path().join("heap.ndjson"));

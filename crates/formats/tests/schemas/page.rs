@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use formats::{
-    Comparison, Diff, Explanations, Family, FamilyDiff, FamilyTrim, Fit, Kept, Processes, Report,
-    SCHEMAS, Stability, TrimReport, Who, Why,
+    Comparison, Diff, DumpDiff, Explanations, Family, FamilyDiff, FamilyTrim, Fit, Kept, Processes,
+    Report, SCHEMAS, Stability, TrimReport, Who, Why,
 };
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
@@ -44,6 +44,7 @@ pub(crate) fn filled(page: &str) -> String {
         Processes,
         Report,
         Diff,
+        DumpDiff,
         Family,
         FamilyDiff,
         Comparison,
