@@ -97,6 +97,10 @@ fn write(diff: &DumpDiff, out: &mut String, width: usize) -> std::fmt::Result {
         let more = counted((diff.groups.len() - MAX_ROWS) as u64, "group");
         write_paragraph(out, DIM, &format!("{more} more: --json"), "", width)?;
     }
+    if diff.groups.iter().all(|it| it.line.is_none()) {
+        let text = "No lines: the allocation of these objects was not traced. `rbloat who PID --kept` finds lines in a process that runs.";
+        write_wrapped(out, "", text, width)?;
+    }
     Ok(())
 }
 
@@ -146,6 +150,13 @@ mod tests {
     #[test]
     fn the_leak_between_three_dumps() {
         insta::assert_snapshot!(crate::text::without_styles(&dump_diff(&diff(None), 80)));
+    }
+
+    #[test]
+    fn who_keeps_objects_that_were_not_traced() {
+        let mut diff = diff(None);
+        diff.groups[0].line = None;
+        assert!(dump_diff(&diff, 200).contains("`rbloat who PID --kept`"));
     }
 
     #[test]
