@@ -25,11 +25,87 @@ pub(super) struct Paths {
     has_no_roots: bool,
 }
 
+/// The references of a dump.
+struct Graph {
+    /// Those of an object begin at its place here, and end with [`NONE`].
+    firsts: Vec<u32>,
+    all: Vec<u32>,
+    /// The objects to which roots refer, and the names of these.
+    roots: Vec<(u32, u32)>,
+    is_internal: Vec<bool>,
+    /// The name of each class and module.
+    class_names: Vec<u32>,
+}
+
+/// The objects whose references are followed next: internal objects last.
+#[derive(Default)]
+struct Waiting {
+    next: VecDeque<u32>,
+    later: VecDeque<u32>,
+}
+
 /// A path to an object: the name of its root, if that is not in the lines, and its objects.
 pub(super) type Path = (Option<String>, Vec<u64>);
 
 /// Stands for the objects of a long path that are not shown.
 pub(super) const LEFT_OUT: u64 = 0;
+
+impl Graph {
+    fn read(
+        file: &mut dyn Input,
+        objects: &Paths,
+        classes: &Classes,
+        names: &mut Names,
+    ) -> Result<Self, DumpError> {
+        let count = objects.addresses.len();
+        let mut graph = Self {
+            firsts: vec![NONE; count],
+            all: Vec::new(),
+            roots: Vec::new(),
+            is_internal: vec![false; count],
+            class_names: vec![0; count],
+        };
+        read(file, |line: Line<'_, References>| {
+            let References(references) = &line.references;
+            let to = references.iter().chain([&line.class.0]);
+            let to = to.filter_map(|at| objects.index(*at));
+            if line.is_root() {
+                let name = names.number(line.root.bytes());
+                graph.roots.extend(to.map(|it| (it, name)));
+            } else if let (true, Some(at)) = (line.is_object(), objects.index(line.address.0)) {
+                let at = at as usize;
+                graph.firsts[at] = graph.all.len() as u32;
+                graph.all.extend(to.chain([NONE]));
+                graph.is_internal[at] = line.kind.is("IMEMO");
+                if line.is_class() {
+                    graph.class_names[at] = classes.name(line.address.0).unwrap_or_default();
+                }
+            }
+            let count = graph.all.len().max(graph.roots.len());
+            if count > MAX_REFERENCES { Err(DumpError::TooMuch) } else { Ok(()) }
+        })?;
+        Ok(graph)
+    }
+
+    /// The references of an object.
+    fn of(&self, at: u32) -> impl Iterator<Item = u32> + '_ {
+        let its = self.all.get(self.firsts[at as usize] as usize..).unwrap_or_default();
+        its.iter().copied().take_while(|it| *it != NONE)
+    }
+}
+
+impl Waiting {
+    fn push(&mut self, at: u32, graph: &Graph) {
+        match graph.is_internal[at as usize] {
+            true => self.later.push_back(at),
+            false => self.next.push_back(at),
+        }
+    }
+
+    fn pop(&mut self) -> Option<u32> {
+        self.next.pop_front().or_else(|| self.later.pop_front())
+    }
+}
 
 impl Paths {
     fn index(&self, at: u64) -> Option<u32> {
@@ -50,7 +126,8 @@ impl Paths {
         Ok(paths)
     }
 
-    /// Finds shortest paths over references. Those over internal objects are found last: caches refer to what something else retains.
+    /// Finds shortest paths over references. Those over internal objects are found last, and those from stacks behind them: caches and stacks
+    /// refer to what something else retains.
     pub(super) fn of_references(
         file: &mut dyn Input,
         addresses: Vec<u64>,
@@ -58,49 +135,25 @@ impl Paths {
         names: &mut Names,
     ) -> Result<Self, DumpError> {
         let count = addresses.len();
-        let mut paths = Self { addresses, ..Self::default() };
-        // Those of an object begin at its place, and end with none.
-        let (mut firsts, mut all) = (vec![NONE; count], vec![NONE]);
-        let (mut roots, mut is_internal) = (Vec::new(), vec![false; count]);
-        let mut class_names = vec![0; count];
-        read(file, |line: Line<'_, References>| {
-            let References(references) = &line.references;
-            let to = references.iter().chain([&line.class.0]).filter_map(|at| paths.index(*at));
-            if line.is_root() {
-                let name = names.number(line.root.bytes());
-                roots.extend(to.map(|it| (it, name)));
-            } else if let (true, Some(at)) = (line.is_object(), paths.index(line.address.0)) {
-                firsts[at as usize] = all.len() as u32;
-                all.extend(to);
-                all.push(NONE);
-                is_internal[at as usize] = line.kind.is("IMEMO");
-                if line.is_class() {
-                    class_names[at as usize] = classes.name(line.address.0).unwrap_or_default();
+        let (parents, roots) = (vec![NONE; count], vec![0; count]);
+        let mut paths = Self { addresses, parents, roots, has_no_roots: false };
+        let graph = Graph::read(file, &paths, classes, names)?;
+        paths.has_no_roots = graph.roots.is_empty();
+        let [unnamed, stacks] = [&b"root"[..], b"machine_context"].map(|it| names.number(it));
+        let mut waiting = Waiting::default();
+        for is_stack in [false, true] {
+            for &(at, name) in graph.roots.iter().filter(|it| (it.1 == stacks) == is_stack) {
+                if paths.reach(at, NONE, if name == 0 { unnamed } else { name }) {
+                    waiting.push(at, &graph);
                 }
             }
-            if all.len().max(roots.len()) > MAX_REFERENCES {
-                Err(DumpError::TooMuch)
-            } else {
-                Ok(())
-            }
-        })?;
-        paths.has_no_roots = roots.is_empty();
-        (paths.parents, paths.roots) = (vec![NONE; count], vec![0; count]);
-        let (mut next, mut later) = (VecDeque::new(), VecDeque::new());
-        let unnamed = names.number(b"root");
-        for (at, name) in roots {
-            if paths.reach(at, NONE, if name == 0 { unnamed } else { name }) {
-                if is_internal[at as usize] { later.push_back(at) } else { next.push_back(at) }
-            }
-        }
-        while let Some(from) = next.pop_front().or_else(|| later.pop_front()) {
-            let from_at = from as usize;
-            let class = Some(class_names[from_at]).filter(|it| *it != 0);
-            let root = class.unwrap_or(paths.roots[from_at]);
-            let its = all.get(firsts[from_at] as usize..).unwrap_or_default();
-            for at in its.iter().copied().take_while(|it| *it != NONE) {
-                if paths.reach(at, from, root) {
-                    if is_internal[at as usize] { later.push_back(at) } else { next.push_back(at) }
+            while let Some(from) = waiting.pop() {
+                let class = Some(graph.class_names[from as usize]).filter(|it| *it != 0);
+                let root = class.unwrap_or(paths.roots[from as usize]);
+                for at in graph.of(from) {
+                    if paths.reach(at, from, root) {
+                        waiting.push(at, &graph);
+                    }
                 }
             }
         }

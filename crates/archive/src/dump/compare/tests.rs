@@ -9,6 +9,7 @@ use super::*;
 fn own(entries: &[(u64, &str)]) -> String {
     let references: Vec<String> = entries.iter().map(|(at, _)| format!("\"{at:#x}\"")).collect();
     let mut lines = [
+        r#"{"type":"ROOT", "root":"machine_context", "references":["0x40"]}"#.to_owned(),
         r#"{"type":"ROOT", "root":"vm", "references":["0x10", "0x18"]}"#.to_owned(),
         r#"{"address":"0x18", "type":"IMEMO", "class":"0x5", "imemo_type":"constcache", "references":["0x40"]}"#.to_owned(),
         r#"{"address":"0x10", "type":"CLASS", "class":"0x11", "name":"Cache", "references":["0x30"], "memsize":500}"#.to_owned(),
@@ -61,7 +62,7 @@ fn what_was_born_between_two_dumps_and_stays_leaks() {
     let [group] = &diff.groups[..] else { panic!("{:?}", diff.groups) };
     assert_eq!((&*group.class, group.line.as_deref()), ("Entry", Some("app/cache.rb:7")));
     assert_eq!((group.root.as_deref(), group.example.as_deref()), (Some("Cache"), Some("0x200")));
-    // Not over the cache, which is nearer. An object of a singleton class has the name of the class above it.
+    // Not over the cache or from the stack, which are nearer. An object of a singleton class has the name of the class above it.
     assert_eq!(group.path, ["vm", "Cache", "ARRAY", "Entry", "Entry"]);
 
     let diff = compare(&[&zipped, third.as_bytes()]).unwrap();
