@@ -44,7 +44,7 @@ impl Keys {
                 all.objects += 1;
                 all.newest = all.newest.max(line.generation);
                 let key = hasher.key(&line);
-                if wanted(key, line.generation) {
+                if !line.is_garbage() && wanted(key, line.generation) {
                     all.keys.push(key);
                 }
             }

@@ -138,6 +138,11 @@ impl<R> Line<'_, R> {
         self.address.0 != 0 && !is_none
     }
 
+    /// Returns true for garbage, which is no object of a later dump, though that may have one in the same slot. Only our lines say so.
+    pub(super) fn is_garbage(&self) -> bool {
+        self.rbloat.as_ref().is_some_and(|it| it.retaining_root.is_empty())
+    }
+
     pub(super) fn is_class(&self) -> bool {
         self.kind.is("CLASS") || self.kind.is("MODULE")
     }

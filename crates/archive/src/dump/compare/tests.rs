@@ -89,7 +89,8 @@ fn roots_and_paths_are_those_that_rbloat_has_written() {
         );
     }
     second += &line("0xf000", "Link", "");
-    let diff = compare(&[list.as_bytes(), second.as_bytes(), second.as_bytes()]).unwrap();
+    let first = list.clone() + &line("0x1010", "Link", "");
+    let diff = compare(&[first.as_bytes(), second.as_bytes(), second.as_bytes()]).unwrap();
     assert_eq!(diff.new, count(40, 1600), "garbage does not count");
     let group = &diff.groups[0];
     assert_eq!((&*group.class, group.root.as_deref()), ("Link", Some("Store::ALL")));
