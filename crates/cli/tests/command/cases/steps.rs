@@ -455,7 +455,7 @@ fn live_objects_beside_garbage_have_a_step_too() {
         "GC.start
          GC.disable
          KEPT = Array.new(150_000) { 'a' * 300 }
-         200_000.times { |i| { i => i, a: 1, b: 2, c: 3, d: 4, e: 5, f: 6, g: 7, h: 8, i: 9 } }
+         260_000.times { |i| { i => i, a: 1, b: 2, c: 3, d: 4, e: 5, f: 6, g: 7, h: 8, i: 9 } }
          puts 'ready {}'; $stdout.flush; $stdin.read; exit!(true)",
     );
     let report = report(target.pid());
