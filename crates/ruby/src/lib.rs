@@ -68,7 +68,9 @@ pub use layout::class_structures::{
     ClassStructure, Part, Referents, SUBCLASS_ENTRY_BYTES, used_by_caches,
 };
 pub use layout::constant_path::{MAX_CONSTANT_PATH_BYTES, constant_path_bytes};
-pub use layout::interpreter_lists::{EndProc, EventHook, GcRecords, MessageList, RactorQueue};
+pub use layout::interpreter_lists::{
+    EndProc, EventHook, GcRecords, MessageList, RactorQueue, RegisteredAddress,
+};
 pub use layout::object_head::ObjectHead;
 pub use layout::object_layouts::MAX_SPECIAL;
 pub use layout::regexp::{REGEXP_BYTES, pointers_of_regexp};

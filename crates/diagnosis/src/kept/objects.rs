@@ -8,13 +8,14 @@ use ledger::{Cause, MapBlock, RetainedBy, Use};
 /// The root of objects that only threads refer to: they are in use.
 const STACKS: &str = "(stacks)";
 /// The lists of the interpreter whose entries stay until a program removes them.
-const LISTS: [&str; 6] = [
+const LISTS: [&str; 7] = [
     "(at_exit)",
     "(finalizers)",
     "(TracePoints)",
     "(signal handlers)",
     "(coverage)",
     "(trace_var)",
+    "(rb_gc_register_address)",
 ];
 /// The maximum number of pairs of a root and a class. No real process has as many.
 const MAX_PAIRS: usize = 1 << 20;

@@ -68,7 +68,7 @@ const FIRST_LIST: u32 = 3;
 const FIRST_NAMED: u32 = FIRST_LIST + LISTS.len() as u32;
 
 /// The names of the interpreter's lists.
-const LISTS: [&str; 8] = [
+const LISTS: [&str; 9] = [
     "(at_exit)",
     "(finalizers)",
     "(TracePoints)",
@@ -77,6 +77,7 @@ const LISTS: [&str; 8] = [
     "(Ractors)",
     "(coverage)",
     "(trace_var)",
+    "(rb_gc_register_address)",
 ];
 
 /// The references from a list to an object behind it that are followed back.
@@ -212,6 +213,7 @@ impl<'a> ObjectGraph<'a> {
             lists.ractors.others.clone(),
             lists.coverage.clone(),
             hooks,
+            lists.registered.clone(),
         ];
         let objects = pointers.root_objects.iter().enumerate();
         let mut roots_of_objects: Vec<_> =

@@ -1,5 +1,7 @@
 //! Structures of the interpreter that are known by their layout, and the blocks that they are in.
 
+mod registered;
+
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -33,6 +35,10 @@ pub(crate) struct Lists {
     pub(crate) at_exit: Vec<(u32, u32)>,
     /// The hooks of TracePoints that are enabled, and the slots of these.
     pub(crate) trace_points: Vec<(u32, u32)>,
+    /// The entries of addresses that C code registered.
+    pub(crate) registered_entries: Vec<u32>,
+    /// The slots to which registered words refer that are no variables of libraries.
+    pub(crate) registered: Vec<u32>,
     /// The procs that handle signals, and the Strings with code for that.
     pub(crate) signal_handlers: Vec<u32>,
     /// The Hash with the counters of code coverage.
@@ -52,7 +58,7 @@ pub(crate) struct Lists {
     pub(crate) ended_threads: HashSet<u32>,
     /// The block with the entries of the table of traced objects.
     pub(crate) traced_objects: Option<u32>,
-    /// The blocks of `at_exit` and of hooks.
+    /// The blocks of `at_exit`, of hooks and of registered addresses.
     entries: Bits,
 }
 
@@ -69,7 +75,9 @@ impl Lists {
         let at_exit = finder.at_exit(space.interpreter.module_among(modules));
         let mut entries = Bits::new(heap.block_count());
         let trace_points = finder.trace_points();
-        for &(block, _) in at_exit.iter().chain(&trace_points) {
+        let (registered_entries, registered) = finder.registered(modules);
+        let hooks = at_exit.iter().chain(&trace_points).map(|&(block, _)| block);
+        for block in hooks.chain(registered_entries.iter().copied()) {
             entries.insert(block);
         }
         let ractors = finder.running_ractors();
@@ -77,6 +85,8 @@ impl Lists {
         Self {
             at_exit,
             trace_points,
+            registered_entries,
+            registered,
             signal_handlers: finder.signal_handlers(),
             coverage: finder.coverage(),
             ractor_queues: finder
@@ -424,10 +434,7 @@ impl Finder<'_> {
 
     /// The block with the records of GC::Profiler, to which the object space refers.
     fn gc_records(&self) -> Option<u32> {
-        let space = self.heap.block_around(self.space.collector_address?)?;
-        let usable = self.heap.header.usable(space);
-        let words = self.words(usable.start, length(&usable).min(GcRecords::MAX_SPACE_BYTES));
-        words.windows(GcRecords::WORDS).find_map(|words| {
+        self.words_of_collector()?.windows(GcRecords::WORDS).find_map(|words| {
             let found = GcRecords::from_words(words.try_into().ok()?)?;
             let number = self.addresses.block_at(found.records)?;
             let is_within =
@@ -435,6 +442,13 @@ impl Finder<'_> {
             let bytes = self.heap.usable_bytes(number);
             (is_within && found.usable_bytes().contains(&bytes)).then_some(number)
         })
+    }
+
+    /// The words of the object space.
+    fn words_of_collector(&self) -> Option<Vec<u64>> {
+        let space = self.heap.block_around(self.space.collector_address?)?;
+        let usable = self.heap.header.usable(space);
+        Some(self.words(usable.start, length(&usable).min(GcRecords::MAX_SPACE_BYTES)))
     }
 
     /// The objects of this type.

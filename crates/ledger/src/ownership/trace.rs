@@ -110,6 +110,9 @@ impl Trace {
         if let Some(root) = graph.roots.iter().position(is_interpreters) {
             let owner = 2 * tracer.trace.classes + root as u32;
             graph.lists.at_exit.iter().for_each(|&(entry, _)| tracer.reach(entry, owner, false, 1));
+            // The memory with a registered word belongs to others.
+            let registered = graph.lists.registered_entries.iter();
+            registered.for_each(|&entry| tracer.trace.codes.set(entry as usize, owner));
             // The registers that fibers were given when they were made may have its address.
             let collector = table.space.collector_address.and_then(|at| tracer.block_with(at));
             collector.into_iter().for_each(|(it, _)| tracer.reach(it as u32, owner, false, 1));

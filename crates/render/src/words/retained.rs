@@ -72,7 +72,9 @@ pub(super) fn release(
         Some(roots) => (
             format!(
                 "Release the {objects}, most of which are retained by {roots}.{} {NAMES_LINE}",
-                if STREAMS.contains(&class) {
+                if roots.starts_with(REGISTERED) {
+                    " C code registered them, and has to unregister them: upgrade the extension, or fix it."
+                } else if STREAMS.contains(&class) {
                     " Closing them frees their buffers, too."
                 } else {
                     ""
@@ -97,6 +99,8 @@ pub(super) fn release(
     }
 }
 
+/// The root of objects that C code registered.
+const REGISTERED: &str = "(rb_gc_register_address)";
 /// Classes of streams, whose buffers `close` frees.
 const STREAMS: [&str; 8] =
     ["Dir", "File", "IO", "TCPSocket", "UNIXSocket", "UDPSocket", "TCPServer", "UNIXServer"];

@@ -50,6 +50,27 @@ impl EventHook {
     }
 }
 
+/// An entry of `rb_gc_register_address`: `struct gc_list` (gc.c), or `struct global_object_list`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegisteredAddress {
+    /// The address of a word that may refer to an object.
+    pub address: Address,
+    /// The entry that was added before it; 0 in the first one.
+    pub next: Address,
+}
+
+impl RegisteredAddress {
+    /// The bytes of an entry.
+    pub const BYTES: u64 = 16;
+
+    /// The entry with these words; `None` if the address is no word's.
+    #[must_use]
+    pub fn from_words([address, next]: [u64; 2]) -> Option<Self> {
+        let is_word = address != 0 && address.is_multiple_of(8);
+        is_word.then_some(Self { address: Address(address), next: Address(next) })
+    }
+}
+
 /// The queue of a Ractor: `struct rb_ractor_queue` (ractor_core.h, 3.0 to 3.4; since then [`MessageList`]): the messages, then the number of the first one, their
 /// count, and the room for them, as numbers of 4 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

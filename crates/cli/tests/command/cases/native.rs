@@ -45,6 +45,25 @@ fn calls_hold_arenas() {
     assert_holder("grpc_calls", "GRPC::Core::Call", "Rpc::CALLS → Array → GRPC::Core::Call");
 }
 
+/// A thread seemed to retain the arguments, or they were called garbage.
+#[test]
+fn registered_addresses_have_a_name() {
+    if lacks("fiddle") {
+        return;
+    }
+    let (target, report) = case("registered_arguments", "1");
+    let path = "(rb_gc_register_address) → Argument";
+    assert_path(&target, "Argument", path);
+    let words = advice(&report, |it| matches!(it, Action::ReleaseObjects { .. }));
+    let step =
+        format!("retained by {path} → String. C code registered them, and has to unregister them");
+    assert!(words.action.contains(&step), "{words:?}");
+    let diff = diff(&looks_at(target, 3, |_| false));
+    let words = render::words::diff_verdict(&diff).summary;
+    let leak = "Managed leak: Argument retained by (rb_gc_register_address) → Argument grows ";
+    assert!(words.starts_with(leak), "{words}");
+}
+
 /// "GC.start frees garbage at once" was said of statements that are garbage, but whose memory their database has
 /// (sparklemotion/sqlite3-ruby#392).
 #[test]
