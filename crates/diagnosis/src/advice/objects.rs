@@ -72,7 +72,7 @@ fn release_of(ledger: &Ledger, class: &OwnerAccount, most: Option<&Retainer>) ->
         return None;
     }
     // The step against their room, or against equal strings, is better.
-    let half = class.weight_bytes() / 2;
+    let half = class.bytes_with_singleton_classes() / 2;
     let has_spare = ledger.spare.iter().any(|it| it.saved_bytes() > half);
     let is_shared = class.name == "String"
         && share_strings(ledger).is_some_and(

@@ -474,3 +474,24 @@ fn the_records_of_the_gc_profiler_have_a_kind() {
     assert!(bytes(InterpreterKind::Other) < 1 << 20, "{kinds:?}");
     assert!(target.finish());
 }
+
+/// There was no step: room in any object, however small, counted as more than half of the memory of the one object.
+#[test]
+fn one_object_with_a_large_singleton_class_has_a_step() {
+    let target = Target::bare_ruby(
+        "class Client; end
+         API = Client.new
+         SLICE = ('a' * 9_000)[-2_000, 2_000]
+         30_000.times do |number|
+           data = format('resource %d', number).ljust(1_500)
+           API.define_singleton_method(%(resource_#{number})) { data }
+         end
+         GC.start; puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let report = report(target.pid());
+    let words = advice(&report, |it| matches!(it, Action::ReleaseObjects { .. }));
+    let step =
+        "Release the large Client that is retained by API → Client, or a part of its contents.";
+    assert!(words.action.starts_with(step), "{words:?}");
+    assert!(target.finish());
+}
