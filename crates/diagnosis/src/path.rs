@@ -23,6 +23,12 @@ pub(crate) fn class_of_hidden(path: &str) -> Option<&str> {
     (!class.starts_with(['…', '['])).then_some(*class)
 }
 
+/// Returns true if a path to hidden objects leads from the root only through objects that refer to others, such as the blocks in a list.
+pub(crate) fn is_in_containers(path: &str) -> bool {
+    let mut classes = path.split(ARROW).skip(1).map(class_of);
+    classes.all(|class| is_hidden(class) || CONTAINERS.contains(&class))
+}
+
 /// The class of a step, which may also have a number, a place in the code, or the name of a thread.
 pub(crate) fn class_of(step: &str) -> &str {
     match step.split_once(')') {

@@ -6,7 +6,7 @@ use ledger::{Cause, InterpreterKind, Ledger, OwnerAccount, OwnerKind, Retainer, 
 use super::objects::{release, release_objects, retaining_most, retaining_most_bytes};
 use super::stacks::{recurse_less, vm_stack_is_larger};
 use super::worth::{is_main, is_worth, step};
-use crate::path::{ARROW, class_of, class_of_hidden, root_of};
+use crate::path::{ARROW, class_of, class_of_hidden, is_in_containers, root_of};
 use crate::verdict::is_behind_object;
 
 /// The least bytecode of a gem that is worth loading later, in bytes and in percent of RSS.
@@ -100,7 +100,7 @@ fn have_fewer_symbols(ledger: &Ledger) -> Option<Advice> {
 }
 
 /// Bytecode of one name that takes so much was probably compiled many times: a file with 16 MiB of it would have some 50,000 lines. So was
-/// that of one class or module, if each time it got another name.
+/// that of one class or module, or of the blocks in one list, if each time it got another name.
 fn define_code_once(ledger: &Ledger) -> Option<Advice> {
     let of_file = || {
         let files = ledger.interpreter.as_ref()?.files.as_ref()?;
@@ -110,7 +110,10 @@ fn define_code_once(ledger: &Ledger) -> Option<Advice> {
     let of_module = || {
         let iseqs = ledger.owners.iter().find(|owner| owner.name == "(imemo_iseq)")?;
         let most = retaining_most(iseqs)?;
-        let path = most.path.as_deref().filter(|path| !is_behind_object(path))?;
+        let path = most.path.as_deref()?;
+        if is_behind_object(path) && !is_in_containers(path) {
+            return None;
+        }
         let root = root_of(path);
         (!root.starts_with('(')).then(|| (root.to_owned(), most.objects, most.bytes))
     };

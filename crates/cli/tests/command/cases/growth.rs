@@ -151,3 +151,17 @@ fn a_table_of_object_ids_that_grows_is_named() {
     let part = "the interpreter's memory, most of it tables of object ids, grew by ";
     assert!(words.contains(part) && !wrong, "{words}");
 }
+
+/// The step was to return free pages: each file is loaded once, and its code belongs to blocks in a Hash.
+#[test]
+fn files_that_are_loaded_for_ever_are_a_leak() {
+    let (target, report) = case("required_files", "1");
+    assert_eq!(report.verdict.cause, Some(Cause::RubyVm), "{:?}", report.causes);
+    let (_, words) = words(&report);
+    let step = "Find out whether the code of Rules::ALL is defined again and again";
+    assert!(words.action.starts_with(step), "{words:?}");
+    let diff = diff(&looks_at(target, 4, |_| false));
+    let words = render::words::diff_verdict(&diff).summary;
+    let is_leak = words.starts_with("Managed leak: ");
+    assert!(is_leak && words.contains(" retained by Rules::ALL grows "), "{words}");
+}
