@@ -69,7 +69,7 @@ pub use layout::class_structures::{
 };
 pub use layout::constant_path::{MAX_CONSTANT_PATH_BYTES, constant_path_bytes};
 pub use layout::interpreter_lists::{
-    EndProc, EventHook, GcRecords, MessageList, RactorQueue, RegisteredAddress,
+    EndProc, EventHook, GcRecords, MessageList, RactorQueue, RegisteredAddress, RegisteredAddresses,
 };
 pub use layout::object_head::ObjectHead;
 pub use layout::object_layouts::MAX_SPECIAL;

@@ -213,7 +213,7 @@ impl<'a> ObjectGraph<'a> {
             lists.ractors.others.clone(),
             lists.coverage.clone(),
             hooks,
-            lists.registered.clone(),
+            lists.registered.slots.clone(),
         ];
         let objects = pointers.root_objects.iter().enumerate();
         let mut roots_of_objects: Vec<_> =

@@ -18,6 +18,8 @@ use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::bits::Bits;
 use crate::ownership::graph::PointerGraph;
 
+pub(crate) use registered::Registered;
+
 /// Bytes of variables that are read at a time.
 const READ_BYTES: usize = 64 << 10;
 
@@ -35,10 +37,8 @@ pub(crate) struct Lists {
     pub(crate) at_exit: Vec<(u32, u32)>,
     /// The hooks of TracePoints that are enabled, and the slots of these.
     pub(crate) trace_points: Vec<(u32, u32)>,
-    /// The entries of addresses that C code registered.
-    pub(crate) registered_entries: Vec<u32>,
-    /// The slots to which registered words refer that are no variables of libraries.
-    pub(crate) registered: Vec<u32>,
+    /// The addresses that C code registered.
+    pub(crate) registered: Registered,
     /// The procs that handle signals, and the Strings with code for that.
     pub(crate) signal_handlers: Vec<u32>,
     /// The Hash with the counters of code coverage.
@@ -75,9 +75,9 @@ impl Lists {
         let at_exit = finder.at_exit(space.interpreter.module_among(modules));
         let mut entries = Bits::new(heap.block_count());
         let trace_points = finder.trace_points();
-        let (registered_entries, registered) = finder.registered(modules);
+        let registered = finder.registered(modules);
         let hooks = at_exit.iter().chain(&trace_points).map(|&(block, _)| block);
-        for block in hooks.chain(registered_entries.iter().copied()) {
+        for block in hooks.chain(registered.entries.iter().copied()) {
             entries.insert(block);
         }
         let ractors = finder.running_ractors();
@@ -85,7 +85,6 @@ impl Lists {
         Self {
             at_exit,
             trace_points,
-            registered_entries,
             registered,
             signal_handlers: finder.signal_handlers(),
             coverage: finder.coverage(),

@@ -111,7 +111,7 @@ impl Trace {
             let owner = 2 * tracer.trace.classes + root as u32;
             graph.lists.at_exit.iter().for_each(|&(entry, _)| tracer.reach(entry, owner, false, 1));
             // The memory with a registered word belongs to others.
-            let registered = graph.lists.registered_entries.iter();
+            let registered = graph.lists.registered.entries.iter();
             registered.for_each(|&entry| tracer.trace.codes.set(entry as usize, owner));
             // The registers that fibers were given when they were made may have its address.
             let collector = table.space.collector_address.and_then(|at| tracer.block_with(at));

@@ -50,7 +50,7 @@ impl EventHook {
     }
 }
 
-/// An entry of `rb_gc_register_address`: `struct gc_list` (gc.c), or `struct global_object_list`.
+/// An entry of `rb_gc_register_address`: `struct gc_list` (gc.c), or `struct global_object_list`; up to 4.0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegisteredAddress {
     /// The address of a word that may refer to an object.
@@ -68,6 +68,29 @@ impl RegisteredAddress {
     pub fn from_words([address, next]: [u64; 2]) -> Option<Self> {
         let is_word = address != 0 && address.is_multiple_of(8);
         is_word.then_some(Self { address: Address(address), next: Address(next) })
+    }
+}
+
+/// The addresses of `rb_gc_register_address` from 4.1 on: members of `registered_globals` of `rb_vm_t`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegisteredAddresses {
+    /// The address of the first one.
+    pub first: Address,
+    /// Their number.
+    pub count: u64,
+    /// The number of addresses that there is room for.
+    pub room: u64,
+}
+
+impl RegisteredAddresses {
+    /// The words of these members.
+    pub const WORDS: usize = 3;
+
+    /// The addresses to which these words refer; `None` if their numbers contradict each other.
+    #[must_use]
+    pub fn from_words([first, count, room]: [u64; Self::WORDS]) -> Option<Self> {
+        let is_one = first != 0 && count > 0 && count <= room && room <= u64::from(u32::MAX);
+        is_one.then_some(Self { first: Address(first), count, room })
     }
 }
 
@@ -171,6 +194,16 @@ mod tests {
         assert_eq!(fits, [false, true, true, false]);
         assert_eq!([records(101, 100), records(0, 0), records(0, 1 << 32)], [None; 3]);
         assert_eq!(GcRecords::from_words([0, 0, 0, 100]), None);
+    }
+
+    #[test]
+    fn words_that_are_no_registered_addresses_are_rejected() {
+        let entry = RegisteredAddress { address: Address(0x1000), next: Address(0) };
+        assert_eq!(RegisteredAddress::from_words([0x1000, 0]), Some(entry));
+        assert_eq!([[0, 0], [0x1004, 0]].map(RegisteredAddress::from_words), [None; 2]);
+        let addresses = |count, room| RegisteredAddresses::from_words([0x1000, count, room]);
+        assert!(addresses(64, 64).is_some());
+        assert_eq!([addresses(0, 64), addresses(65, 64), addresses(1, 1 << 32)], [None; 3]);
     }
 
     #[test]
