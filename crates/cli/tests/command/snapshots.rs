@@ -211,7 +211,7 @@ fn a_file_that_is_no_snapshot_gets_an_error_that_says_so() {
     for (name, hint) in [
         ("folder", "cannot read folder: is a directory; give a process id"),
         ("a.json", "Samples of `rbloat who` are for --who"),
-        ("a.ndjson.gz", "Dumps are for other tools"),
+        ("a.ndjson.gz", "`rbloat diff` reads dumps"),
     ] {
         let output = rbloat().args(["report", name]).current_dir(folder.path()).output().unwrap();
         let (status, words) = complaint(&output);
