@@ -408,6 +408,11 @@ impl<'a> ObjectGraph<'a> {
         is_thread(self.space, slot)
     }
 
+    /// Returns true for threads that have not ended.
+    fn is_live_thread(&self, slot: u32) -> bool {
+        self.with_others.contains(slot) && self.threads.binary_search(&slot).is_ok()
+    }
+
     /// Returns true for the stack of a thread or of a fiber.
     pub(crate) fn is_stack(&self, number: u32) -> bool {
         match self.node(number) {
@@ -420,7 +425,7 @@ impl<'a> ObjectGraph<'a> {
     pub(crate) fn is_of_thread(&self, number: u32) -> bool {
         match self.node(number) {
             Node::Named(root) => self.is_local(root),
-            Node::Slot(slot) => self.with_others.contains(slot) && self.threads.binary_search(&slot).is_ok(),
+            Node::Slot(slot) => self.is_live_thread(slot),
             _ => false,
         }
     }

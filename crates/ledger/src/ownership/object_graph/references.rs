@@ -238,8 +238,7 @@ impl ObjectGraph<'_> {
     /// The level of a certain reference to an object. A thread that has not ended lives without the references to it, and only the thread
     /// can let go of what is on its stack. So paths lead to it from the list of threads.
     fn level_to(&self, slot: u32) -> Level {
-        let is_alive = self.with_others.contains(slot) && self.threads.binary_search(&slot).is_ok();
-        if is_alive { Level::Lists } else { Level::Named }
+        if self.is_live_thread(slot) { Level::Lists } else { Level::Named }
     }
 
     /// The method that the method cache in a slot retains; `None` for other objects, and for caches out of use, which have no class.
