@@ -126,8 +126,13 @@ fn groups(
     let examples: Vec<u64> = all.iter().map(|(_, both)| both.new.example).collect();
     let mut groups: Vec<_> = all.into_iter().map(group).collect();
     let paths = new.paths(file, names, &examples)?;
-    for (group, (root, objects)) in groups.iter_mut().zip(paths) {
+    for (group, (root, mut objects)) in groups.iter_mut().zip(paths) {
         let root = root.or_else(|| group.root.clone()).filter(|_| !objects.is_empty());
+        // The name of a constant, or of a variable of a class, has that of its module.
+        let module = objects.first().and_then(|first| root.as_ref()?.strip_prefix(first.as_str()));
+        if module.is_some_and(|rest| ["::", ".@", "@@"].iter().any(|it| rest.starts_with(it))) {
+            objects.remove(0);
+        }
         group.path = root.into_iter().chain(objects).collect();
     }
     Ok(groups)

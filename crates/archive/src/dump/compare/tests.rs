@@ -78,7 +78,9 @@ fn roots_and_paths_are_those_that_rbloat_has_written() {
         ) + "\n"
     };
     let root = r#", "retaining_root":"Store::ALL""#;
-    let list = line("0x1000", "Array", root);
+    let module = r#"{"address":"0x900", "type":"MODULE", "name":"Store", "memsize":40}"#;
+    let of_module = format!(r#"{root}, "parent":"0x900""#);
+    let list = format!("{module}\n{}", line("0x1000", "Array", &of_module));
     let mut second = list.clone();
     for at in 0..40 {
         let parent = 0x1000 + at * 16;
