@@ -171,7 +171,8 @@ impl Dumps {
 
 /// Opens a file if it begins as a dump.
 fn dump_at(path: &Path) -> Option<File> {
-    let file = File::open(path).ok().filter(|it| it.metadata().is_ok_and(|it| it.is_file()))?;
+    // A dump is read several times, and a pipe only once.
+    let file = path.is_file().then(|| File::open(path).ok()).flatten()?;
     let mut head = Vec::new();
     (&file).take(16).read_to_end(&mut head).ok()?;
     HEADS.iter().any(|it| head.starts_with(it)).then_some(file)
