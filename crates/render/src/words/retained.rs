@@ -38,7 +38,7 @@ pub(crate) fn retained_share(kept: &KeptBy, all: u64) -> String {
 /// How to find the line that makes too many objects. `rbloat who` without `--kept` names the code that makes memory grow, which in a server is
 /// code that makes garbage.
 const NAMES_LINE: &str =
-    "While they grow in number, `rbloat who --kept` names the line that allocates them.";
+    "While they grow in number, `rbloat who --kept` looks for the line that allocates them.";
 const COSTS_OF_KEPT: &str =
     "a change of the program. While rbloat watches, the process needs about 2 % more CPU time.";
 
