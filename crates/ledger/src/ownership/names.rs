@@ -28,7 +28,7 @@ pub(crate) struct ObjectName {
 
 pub(crate) const PARTS: usize = 3;
 /// The step of a path that is bytecode.
-pub(crate) const BYTECODE: &str = "bytecode";
+pub const BYTECODE: &str = "bytecode";
 
 impl ObjectName {
     fn new(parts: [String; PARTS]) -> Self {

@@ -393,7 +393,7 @@ impl<'a> Retainers<'a> {
                 // Internal objects mean nothing to the authors of programs, and blocks belong to the objects before them.
                 Node::Slot(slot) if at == number || self.graph.is_visible(slot) => {
                     let parts = self.graph.parts_of_name(slot);
-                    // A closure has the line of its code.
+                    // A closure has the line of its code, and a thread that of its method.
                     path.pop_if(|step| step.is_bytecode() && !parts[PARTS - 1].is_empty());
                     add_step(&mut path, parts);
                     refers_to_value = self.graph.is_visible(slot) && !self.graph.is_class(slot);
