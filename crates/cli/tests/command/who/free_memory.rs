@@ -44,13 +44,15 @@ const RACTORS: &str =
     "Array.new(6) { |n| Ractor.new(names[n % 3]) { |name| Bursts.new.run(name, 6) } }
     .map { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take }";
 
-/// Watches the work of a target, and returns a file with the samples, and its folder.
-fn samples_of_work(target: &mut Target) -> (tempfile::TempDir, String) {
+/// Watches the work of a target. Returns the report with the samples as a document and as text.
+fn reports_on_work(target: &mut Target) -> (Report, String) {
     let (output, _) = watch_work(target);
     let folder = tempfile::tempdir().unwrap();
     let samples = folder.path().join("who.json").display().to_string();
     fs::write(&samples, &output.stdout).unwrap();
-    (folder, samples)
+    let report = |more: &[&str]| run(target.pid(), &[&["--who", &samples], more].concat());
+    let text = String::from_utf8(report(&[]).stdout).unwrap();
+    (report_of(&report(&["--json"])), text)
 }
 
 /// The code is known for the memory that the ledger counts as free, and the code whose results are kept has none of it.
@@ -147,8 +149,7 @@ fn the_code_that_maps_memory_is_named() {
     if target.truth["none"] == true {
         return testkit::skip("this Ruby has no fiddle");
     }
-    let (_folder, samples) = samples_of_work(&mut target);
-    let report = report_of(&run(target.pid(), &["--who", &samples, "--json"]));
+    let (report, _) = reports_on_work(&mut target);
     let rows = report.made_by.as_deref().unwrap();
     let unknown = rows.iter().find(|row| row.cause == Some(Cause::Unknown)).unwrap();
     assert!(unknown.bytes >= 96 << 20, "{unknown:#?}");
@@ -189,8 +190,7 @@ fn a_leak_in_memory_that_other_code_freed_is_not_blamed_on_that_code() {
     if target.truth["none"] == true {
         return testkit::skip("this Ruby has no fiddle");
     }
-    let (_folder, samples) = samples_of_work(&mut target);
-    let report = report_of(&run(target.pid(), &["--who", &samples, "--json"]));
+    let (report, text) = reports_on_work(&mut target);
     let rows = report.made_by.as_deref().unwrap();
     let leak = rows.iter().find(|row| row.cause == Some(Cause::NativeUnreachable)).unwrap();
     assert!(leak.bytes > 24 << 20 && leak.code.is_empty(), "{leak:#?}");
@@ -198,8 +198,6 @@ fn a_leak_in_memory_that_other_code_freed_is_not_blamed_on_that_code() {
     let is_change =
         |it: &Advice| matches!(it.action, Action::ChangeCode { of, .. } if of == of_leak);
     assert!(!report.advice.iter().any(is_change), "{:?}", report.advice);
-    let text = run(target.pid(), &["--who", &samples]);
-    let text = String::from_utf8_lossy(&text.stdout);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("is named: malloc may have used this memory before"), "{text}");
     // `who` cannot see what touches no new pages.
