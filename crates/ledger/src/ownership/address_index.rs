@@ -185,6 +185,10 @@ impl Referents for AddressIndex<'_> {
     fn is_block(&self, at: Address) -> bool {
         self.block_at(at).is_some()
     }
+
+    fn has_previous_subclass(&self) -> bool {
+        self.space.interpreter.has_previous_subclass()
+    }
 }
 
 /// The value for the block with this number, or for an area: the indices of areas follow the numbers of blocks.

@@ -26,6 +26,8 @@ pub trait Referents {
     fn is_in_block(&self, at: Address) -> bool;
     /// Returns true if malloc returned `at` for a block in use.
     fn is_block(&self, at: Address) -> bool;
+    /// Returns true if entries of lists of subclasses refer to the entry before them.
+    fn has_previous_subclass(&self) -> bool;
 }
 
 /// The memory behind a structure.
@@ -91,8 +93,9 @@ impl ClassStructure {
             return Some(Self::Table(Part { at: entries.start, bytes, content }));
         }
         if let Some(SlotType::CLASS | SlotType::ICLASS) = type_at(first) {
-            return ((second == 0 || is_in_block(second)) && is_in_block(third))
-                .then_some(Self::Subclass);
+            let is_entry = (second == 0 || is_in_block(second)) && is_in_block(third);
+            // Without a previous entry, the third word is an earlier owner's.
+            return (is_entry && referents.has_previous_subclass()).then_some(Self::Subclass);
         }
         if low & !CONSTANT_FLAGS == 0 && type_at(third) == Some(SlotType::STRING) {
             return Some(Self::Constant);
@@ -145,7 +148,11 @@ mod tests {
     const CACHE: u64 = 0x7f00_0000_2078;
 
     /// A block of 48 bytes, a class, a string, a method and a cache of it.
-    struct Memory;
+    struct Memory {
+        has_previous_subclass: bool,
+    }
+
+    const MEMORY: Memory = Memory { has_previous_subclass: true };
 
     impl Referents for Memory {
         fn type_at(&self, at: Address) -> Option<SlotType> {
@@ -172,11 +179,15 @@ mod tests {
         fn is_block(&self, at: Address) -> bool {
             at.0 == BLOCK
         }
+
+        fn has_previous_subclass(&self) -> bool {
+            self.has_previous_subclass
+        }
     }
 
     #[test]
     fn caches_behind_a_method_are_in_use_up_to_their_number() {
-        let used = |numbers, method, usable| used_by_caches([numbers, method], usable, &Memory);
+        let used = |numbers, method, usable| used_by_caches([numbers, method], usable, &MEMORY);
         assert_eq!(used(3 << 32 | 4, METHOD, 88), Some(64));
         assert_eq!(used(3 << 32 | 4, METHOD, 79), None, "there is no room for them");
         assert_eq!(used(5 << 32 | 4, METHOD, 88), None);
@@ -188,7 +199,7 @@ mod tests {
     fn structures_of_classes_are_recognized() {
         let [block, class, file, method] = [BLOCK, CLASS, FILE, METHOD];
         let structure = |words: [u64; 3]| {
-            ClassStructure::from_bytes(&words.map(u64::to_le_bytes).concat(), &Memory)
+            ClassStructure::from_bytes(&words.map(u64::to_le_bytes).concat(), &MEMORY)
         };
         let part = |at, bytes, words| {
             let content = Content::new(Form::Words, words);
@@ -213,11 +224,14 @@ mod tests {
         ] {
             assert_eq!(structure(words), expected, "{words:x?}");
         }
+        let entry = [class, block, block + 16].map(u64::to_le_bytes).concat();
+        let older = Memory { has_previous_subclass: false };
+        assert_eq!(ClassStructure::from_bytes(&entry, &older), None, "up to 3.0");
         let entries = [[5, class], [1 << 32 | 5, class], [class, class], [1, method]];
         let of_calls = [[0x1_0000_0001, CACHE], [CACHE, 0x14_0000_0001], [method, class]];
-        assert_eq!(of_calls.map(|it| caches.may_be_entry(it, &Memory)), [true, true, false]);
+        assert_eq!(of_calls.map(|it| caches.may_be_entry(it, &MEMORY)), [true, true, false]);
         let are_entries =
-            |structure: ClassStructure| entries.map(|entry| structure.may_be_entry(entry, &Memory));
+            |structure: ClassStructure| entries.map(|entry| structure.may_be_entry(entry, &MEMORY));
         assert_eq!(are_entries(table(block, 64).unwrap()), [true, true, false, true]);
         assert_eq!(are_entries(caches), [false; 4]);
     }
