@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# A bus keeps the handlers of every request: blocks and methods, each with its object. The lines of the handlers are the
-# lines to fix. The public reports: aserafin/grape_logging#7, lipanski/sql-spy#1.
+# A bus keeps the handlers of every request: blocks and methods, each with its object, and a setting keeps entries. The lines of the
+# handlers are the lines to fix. The public reports: aserafin/grape_logging#7, lipanski/sql-spy#1.
 
 require_relative "../lib/scenario"
 
@@ -53,6 +53,22 @@ class Report < Audit
   end
 end
 
+# Is in a setting, as those of Sinatra and of Rails' +class_attribute+: a block that defines a method has captured the value.
+class Entry
+  LINE = __LINE__ + 10
+
+  def initialize
+    @text = "entry of #{object_id}".ljust(1000)
+  end
+end
+
+# Has settings.
+class Site
+  def self.set(name, value)
+    define_singleton_method(name) { value }
+  end
+end
+
 Scenario.run do |scale|
   count = (200 * scale).ceil
   # In a fiber, because its stack disappears with all stale words.
@@ -62,7 +78,9 @@ Scenario.run do |scale|
       Audit.new.watch
       Report.new.watch
     end
+    Site.set(:audit, [])
+    count.times { Site.audit << Entry.new }
   end.resume
-  lines = [Dashboard, Audit, Report].to_h { |it| [it.name, it::LINE] }
+  lines = [Dashboard, Audit, Report, Entry].to_h { |it| [it.name, it::LINE] }
   { objects: count, lines: lines }
 end

@@ -1,6 +1,6 @@
 //! Retaining paths as reports have them: "Cache::STORE → Hash → Array".
 
-use ledger::{ANONYMOUS_CLASS, BYTECODE, CONTAINERS};
+use ledger::{ANONYMOUS_CLASS, CODE, CONTAINERS};
 
 /// The separator of the steps of a path.
 pub(crate) const ARROW: &str = " → ";
@@ -18,7 +18,7 @@ pub(crate) fn root_of(path: &str) -> &str {
 pub(crate) fn class_of_hidden(path: &str) -> Option<&str> {
     let classes: Vec<&str> = path.split(ARROW).skip(1).map(class_of).collect();
     let is_passed =
-        |class: &&&str| is_hidden(class) || CONTAINERS.contains(*class) || **class == BYTECODE;
+        |class: &&&str| is_hidden(class) || CONTAINERS.contains(*class) || CODE.contains(*class);
     let class = classes.iter().rev().find(|class| !is_passed(class))?;
     // Steps that are left out, and variables of threads, are no objects.
     (!class.starts_with(['…', '['])).then_some(*class)
@@ -77,6 +77,7 @@ mod tests {
             ("POOL → Proc (app.rb:7) → (imemo_env) → (T_ARRAY)", None),
             ("POOL → Array → (T_ARRAY)", None),
             ("Views → Module → Class → bytecode (app/page.erb:10) → (T_ARRAY)", Some("Class")),
+            ("App → Class × 2 → method App.audit (base.rb:7) → (T_ARRAY)", Some("Class")),
             ("(threads) → (T_ARRAY)", None),
             ("POOL", None),
         ] {

@@ -9,7 +9,6 @@ use crate::finding::Finding;
 use crate::layout::class_names::{ClassNames, ObjectReader};
 use crate::layout::iseq_location::{self, BODY_BYTES, FirstLine, IseqLocation, SOURCE_BYTES};
 use crate::layout::line_tables::{Instructions, LineTables};
-use crate::model::class::ClassKind;
 use crate::model::code_paths::{CodePaths, IseqSource};
 use crate::model::content::{Content, Form};
 use crate::model::imemo::ImemoType;
@@ -45,14 +44,9 @@ pub fn code_paths(image: &Image<'_>, space: &ObjectSpace) -> Result<CodePaths, F
 
 /// All iseqs with a body, by its address, so that bodies are read in this order.
 pub(crate) fn iseqs(space: &ObjectSpace) -> Vec<Iseq> {
-    let is_iseq: Vec<bool> =
-        space.classes.iter().map(|class| class.kind == ClassKind::Imemo(ImemoType::Iseq)).collect();
-    let slots = (0..)
-        .zip(&space.slots)
-        .filter(|(_, slot)| slot.is_live() && is_iseq.get(slot.class() as usize) == Some(&true));
     // The body is the first pointer of the slot (`rb_iseq_struct` in vm_core.h).
     let body = |slot| space.references.of(slot).next().map(|(body, _)| Iseq { body, slot });
-    let mut iseqs: Vec<Iseq> = slots.filter_map(|(slot, _)| body(slot)).collect();
+    let mut iseqs: Vec<Iseq> = space.live_imemos(ImemoType::Iseq).filter_map(body).collect();
     iseqs.sort_unstable_by_key(|iseq| iseq.body);
     iseqs
 }

@@ -18,6 +18,7 @@ use crate::model::class::{Class, ClassKind};
 use crate::model::content::Content;
 use crate::model::data_type::{DataObjects, DataType};
 use crate::model::heap_page::{self, HeapPage};
+use crate::model::imemo::ImemoType;
 use crate::model::links::Links;
 use crate::model::ractor::Ractor;
 use crate::model::references::References;
@@ -128,6 +129,16 @@ impl ObjectSpace {
         let class =
             self.slots.get(slot as usize).and_then(|it| self.classes.get(it.class() as usize));
         class.is_some_and(|class| class.kind == ClassKind::Hidden(SlotType::ARRAY))
+    }
+
+    /// The slots of the live internal objects of this type.
+    pub(crate) fn live_imemos(&self, kind: ImemoType) -> impl Iterator<Item = u32> {
+        let is_it: Vec<bool> =
+            self.classes.iter().map(|class| class.kind == ClassKind::Imemo(kind)).collect();
+        let slots = (0..).zip(&self.slots).filter(move |(_, slot)| {
+            slot.is_live() && is_it.get(slot.class() as usize) == Some(&true)
+        });
+        slots.map(|(slot, _)| slot)
     }
 
     /// The type of the structure that the T_DATA object in this slot wraps; `None` for other objects, and if it is unknown.

@@ -140,6 +140,8 @@ fn closures_have_a_place_in_paths() {
     assert_path(&target, "Dashboard", "Bus::HANDLERS → Array → Proc (PLACE) → Dashboard");
     assert_path(&target, "Audit", "Bus::HANDLERS → Array → Method Audit#note (PLACE) → Audit");
     assert_path(&target, "Report", "Bus::HANDLERS → Array → Method Report#note (PLACE) → Report");
+    // The block of every setting has the same line: the path names the setting.
+    assert_path(&target, "Entry", "Site → Class × 2 → method Site.audit (PLACE) → Array → Entry");
     assert!(target.finish());
 }
 

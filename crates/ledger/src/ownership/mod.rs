@@ -38,7 +38,7 @@ pub(crate) use bits::Bits;
 pub(crate) use edges::Edge;
 pub use explanation::{Explanation, NoExplanation, Referrer, Subject};
 pub(crate) use graph::{FiberStack, PointerGraph};
-pub use names::BYTECODE;
+pub use names::CODE;
 pub(crate) use names::ObjectCode;
 pub use object_graph::SingletonClasses;
 pub(crate) use object_graph::{Node, ObjectGraph, ObjectReferences, Paths, Reach, class_name};

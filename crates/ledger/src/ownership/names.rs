@@ -1,4 +1,4 @@
-//! The names of single objects in paths: threads with their method, and Procs, Methods and bytecode with the line of their code.
+//! The names of single objects in paths: threads with their method, and Procs, methods and bytecode with the line of their code.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use ruby::{Closure, Closures, CodePaths, Frame};
 pub(crate) struct ObjectCode {
     /// The current method of each thread, by the slot of the Thread object.
     pub(crate) current_frames: HashMap<u32, Frame>,
-    /// The code of Procs and Methods.
+    /// The code of Procs and Methods, and of methods that Procs define.
     pub(crate) closures: Closures,
     /// The files and lines of bytecode; `None` if they are unknown.
     pub(crate) paths: Option<CodePaths>,
@@ -28,7 +28,11 @@ pub(crate) struct ObjectName {
 
 pub(crate) const PARTS: usize = 3;
 /// The step of a path that is bytecode.
-pub const BYTECODE: &str = "bytecode";
+pub(crate) const BYTECODE: &str = "bytecode";
+/// The step of a path that is a method that a Proc defines (`define_method`).
+pub(crate) const METHOD: &str = "method";
+/// The steps of paths that are code, and no objects.
+pub const CODE: [&str; 2] = [BYTECODE, METHOD];
 
 impl ObjectName {
     fn new(parts: [String; PARTS]) -> Self {
@@ -56,7 +60,7 @@ impl ObjectName {
 /// The names of the objects that have more than the name of their class.
 pub(crate) struct ObjectNames<'a> {
     threads: HashMap<u32, ObjectName>,
-    /// The slots of Procs and Methods, ascending, and the index of each one's name.
+    /// The slots of Procs and Methods, and of methods that Procs define, ascending, and the index of each one's name.
     closures: Vec<(u32, u32)>,
     of_closures: Vec<ObjectName>,
     paths: Option<&'a CodePaths>,
@@ -101,6 +105,11 @@ impl<'a> ObjectNames<'a> {
         let iseqs = paths.map_or(0, |paths| paths.iseqs().len());
         let of_bytecode = (0..iseqs).map(|_| OnceLock::new()).collect();
         Self { threads, closures, of_closures, paths, of_bytecode }
+    }
+
+    /// The name of the method in a slot that a Proc defines; `None` for other objects.
+    pub(crate) fn of_method(&self, slot: u32) -> Option<&ObjectName> {
+        self.of(slot).filter(|name| name.parts[0] == METHOD)
     }
 
     /// The name of the bytecode in a slot, as of a step that leads to its literals; `None` for other objects.

@@ -27,7 +27,7 @@ use crate::interpreter::Gem;
 use crate::ownership::bits::Bits;
 use crate::ownership::dominators::Digraph;
 use crate::ownership::graph::PointerGraph;
-use crate::ownership::names::{ObjectCode, ObjectNames};
+use crate::ownership::names::{METHOD, ObjectCode, ObjectNames};
 use crate::ownership::root_memory::Root;
 use crate::ownership::table::{ANONYMOUS_CLASS, OwnerTable};
 use crate::ownership::trace::Trace;
@@ -227,7 +227,10 @@ impl<'a> ObjectGraph<'a> {
         let others = others.chain(weak.keys());
         others.for_each(|slot| _ = with_others.insert(slot));
         roots_of_objects.iter().for_each(|&(slot, _)| _ = with_others.insert(slot));
-        let class_of = |slot| class_name(space, slot);
+        let is_internal = |slot: u32| {
+            space.slots.get(slot as usize).is_some_and(|it| it.kind() == SlotType::IMEMO)
+        };
+        let class_of = |slot| if is_internal(slot) { METHOD } else { class_name(space, slot) };
         let names = ObjectNames::new(&pointers.thread_names, code, class_of);
         let class_slots =
             space.classes.iter().map(|class| space.slot_at(class.address()?)).collect();

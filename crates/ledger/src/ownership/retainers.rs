@@ -14,10 +14,9 @@ use linux::both;
 use ruby::Slot;
 
 use crate::ownership::bits::Bits;
-use crate::ownership::names::PARTS;
 use crate::ownership::object_graph::{Family, Node, ObjectGraph, Paths};
 use crate::ownership::owner::Retainer;
-use path::{Alike, Path, Step, add_step, shown};
+use path::{Alike, Path, Step, add_step, add_step_before, shown};
 
 /// The greatest number of objects whose paths are compared to find a typical one. At least half as many are compared, unless the objects
 /// have fewer bytes than that.
@@ -393,20 +392,19 @@ impl<'a> Retainers<'a> {
                 // Internal objects mean nothing to the authors of programs, and blocks belong to the objects before them.
                 Node::Slot(slot) if at == number || self.graph.is_visible(slot) => {
                     let parts = self.graph.parts_of_name(slot);
-                    // A closure has the line of its code, and a thread that of its method.
-                    path.pop_if(|step| step.is_bytecode() && !parts[PARTS - 1].is_empty());
-                    add_step(&mut path, parts);
+                    add_step_before(&mut path, parts);
                     refers_to_value = self.graph.is_visible(slot) && !self.graph.is_class(slot);
                 }
                 Node::Slot(slot) => {
                     let bytecode = self.graph.bytecode(slot).filter(|_| refers_to_value);
-                    let parts = bytecode.or_else(|| self.graph.parts_of_step(at));
-                    parts.into_iter().for_each(|parts| add_step(&mut path, parts));
+                    let code = bytecode.or_else(|| self.graph.defined_method(slot));
+                    let parts = code.or_else(|| self.graph.parts_of_step(at));
+                    parts.into_iter().for_each(|parts| add_step_before(&mut path, parts));
                     refers_to_value = false;
                 }
                 _ => {
                     if let Some(parts) = self.graph.parts_of_step(at) {
-                        add_step(&mut path, parts);
+                        add_step_before(&mut path, parts);
                     }
                 }
             }

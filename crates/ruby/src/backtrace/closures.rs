@@ -1,4 +1,4 @@
-//! The code of Procs, Bindings, Methods and UnboundMethods.
+//! The code of Procs, Bindings, Methods and UnboundMethods, and of methods that were defined by a Proc.
 //!
 //! A Proc (`rb_proc_t` in vm_core.h) begins with its block: `self`, the environment, the code, and the kind of block; the same
 //! from 2.7 to 4.1. So does a Binding (`rb_binding_t`), but its code is that of its last `eval`. Behind it are the path and the line of the
@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use image::{Image, Memory};
+use image::{Image, Memory, Window};
 use linux::Address;
 
 use crate::backtrace::code::CodeReader;
@@ -36,10 +36,13 @@ const METHOD_BYTES: usize = 48;
 const DEFINITION: u64 = 16;
 /// The word of a definition that refers to the code.
 const CODE: u64 = 8;
+/// Bytes that are read at a time.
+const READ_BYTES: usize = 64 << 10;
 /// More pieces of code than a program has; further ones are unknown.
 const MAX_CODES: usize = 1 << 20;
 
-/// Reads the code of all Procs, Bindings, Methods and UnboundMethods; nothing if names or the places of paths could not be derived.
+/// Reads the code of all Procs, Bindings, Methods, UnboundMethods, and of the entries of methods that a Proc defines; nothing if names or
+/// the places of paths could not be derived.
 ///
 /// `image` is the one that `space` and `paths` were read from, of the same instant.
 #[must_use]
@@ -59,7 +62,9 @@ pub fn closures(image: &Image<'_>, space: &ObjectSpace, paths: &CodePaths) -> Cl
         };
         Some((slot, code?))
     });
-    let slots = objects.collect();
+    let mut slots: Vec<_> = objects.collect();
+    slots.extend(found.of_defined_methods());
+    slots.sort_unstable();
     Closures { slots, all: found.all }
 }
 
@@ -98,6 +103,31 @@ impl Finder<'_> {
         let at = structure(self.reader.image, object)?;
         self.reader.image.read_exact(at, &mut bytes).ok()?;
         let entry = words(&bytes).map(Address).find(|&it| self.is(it, ImemoType::Ment))?;
+        self.of_entry(entry)
+    }
+
+    /// The slots of the entries of methods that Procs define (`define_method`), with their code.
+    fn of_defined_methods(&mut self) -> Vec<(u32, u32)> {
+        let (image, space) = (self.reader.image, self.space);
+        let mut window = Window::new(image, READ_BYTES);
+        let word = |window: &mut Window<'_>, at: Address| {
+            let bytes = window.bytes(at, 8).ok()?;
+            bytes.try_into().map(|bytes| Address(u64::from_le_bytes(bytes))).ok()
+        };
+        let entries = space.live_imemos(ImemoType::Ment).filter_map(|slot| {
+            let entry = space.slot_address(slot as usize)?;
+            Some((word(&mut window, entry.offset(DEFINITION))?, entry, slot))
+        });
+        let mut entries: Vec<_> = entries.filter(|(definition, ..)| definition.0 != 0).collect();
+        entries.sort_unstable();
+        entries.retain(|(definition, ..)| {
+            let code = word(&mut window, definition.offset(CODE));
+            code.is_some_and(|code| self.is_proc(code))
+        });
+        entries.iter().filter_map(|&(_, entry, slot)| Some((slot, self.of_entry(entry)?))).collect()
+    }
+
+    fn of_entry(&mut self, entry: Address) -> Option<u32> {
         self.index((entry, 0), |finder| {
             let number = finder.code.methods().number(finder.reader, entry);
             let method = finder.code.methods().get(number?)?.label()?;
@@ -118,12 +148,13 @@ impl Finder<'_> {
         let definition = image.read_address(entry.offset(DEFINITION)).ok()?;
         let code =
             image.read_address(definition.offset(CODE)).ok().filter(|_| definition.0 != 0)?;
-        let is_proc = |slot| self.space.data_type_of(slot).is_some_and(DataType::is_proc);
-        let iseq = match self.space.slot_at(code).filter(|&slot| is_proc(slot)) {
-            Some(_) => self.iseq_of_proc(code)?,
-            None => code,
-        };
+        let iseq = if self.is_proc(code) { self.iseq_of_proc(code)? } else { code };
         self.code.source(self.reader, iseq)
+    }
+
+    fn is_proc(&self, at: Address) -> bool {
+        let data_type = self.space.slot_at(at).and_then(|slot| self.space.data_type_of(slot));
+        data_type.is_some_and(DataType::is_proc)
     }
 
     fn is(&self, at: Address, kind: ImemoType) -> bool {

@@ -8,9 +8,7 @@ use linux::Address;
 use crate::backtrace::stacks::Environment;
 use crate::layout::class_names::ObjectReader;
 use crate::layout::imemo::ImemoTypes;
-use crate::model::class::ClassKind;
 use crate::model::imemo::ImemoType;
-use crate::object_space::ObjectSpace;
 use crate::roots::names::Names;
 use crate::roots::program::Program;
 use crate::word::{word, words};
@@ -146,8 +144,7 @@ impl Methods {
 /// definitions are of methods all over the heap.
 fn original_name_at(program: &Program<'_>) -> Option<usize> {
     let image = program.reader.image;
-    let is_method = |slot: &u32| type_of_slot(program.space, *slot) == Some(ImemoType::Ment);
-    let entries: Vec<u32> = (0..program.space.slots.len() as u32).filter(is_method).collect();
+    let entries: Vec<u32> = program.space.live_imemos(ImemoType::Ment).collect();
     let step = entries.len().div_ceil(MAX_SAMPLES).max(1);
     let definitions = entries.into_iter().step_by(step).filter_map(|slot| {
         let mut entry = [0; ENTRY_BYTES];
@@ -165,12 +162,4 @@ fn original_name_at(program: &Program<'_>) -> Option<usize> {
         definitions.iter().filter(has_name).count() * 2 > definitions.len()
     });
     places.next().filter(|_| !definitions.is_empty() && places.next().is_none())
-}
-
-fn type_of_slot(space: &ObjectSpace, slot: u32) -> Option<ImemoType> {
-    let slot = space.slots.get(slot as usize).filter(|slot| slot.is_live())?;
-    match space.classes.get(slot.class() as usize)?.kind {
-        ClassKind::Imemo(it) => Some(it),
-        ClassKind::Visible(_) | ClassKind::Hidden(_) => None,
-    }
 }

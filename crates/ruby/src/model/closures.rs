@@ -1,4 +1,4 @@
-/// The code of a Proc, Binding, Method or UnboundMethod.
+/// The code of a Proc, Binding, Method or UnboundMethod, or of the entry of a method that a Proc defines.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Closure {
     /// The name of a method: `Billing::Export#run`; `None` for Procs and Bindings.
@@ -9,7 +9,7 @@ pub struct Closure {
     pub line: Option<u32>,
 }
 
-/// The code of the Procs, Bindings, Methods and UnboundMethods of a process.
+/// The code of the Procs, Bindings, Methods and UnboundMethods of a process, and of the methods that Procs define.
 #[derive(Debug, Clone, Default)]
 pub struct Closures {
     /// The slots of these objects, ascending, and the index of each one's code.

@@ -74,6 +74,11 @@ impl ObjectGraph<'_> {
         self.own_name(slot).map_or_else(of_class, ObjectName::parts)
     }
 
+    /// The parts of the name of the method in a slot that a Proc defines; `None` for other objects.
+    pub(crate) fn defined_method(&self, slot: u32) -> Option<[&str; PARTS]> {
+        self.names.of_method(slot).map(ObjectName::parts)
+    }
+
     /// The parts of the name of the bytecode in a slot; `None` for other objects.
     pub(crate) fn bytecode(&self, slot: u32) -> Option<[&str; PARTS]> {
         self.names.of_bytecode(slot).map(ObjectName::parts)

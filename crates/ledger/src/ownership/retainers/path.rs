@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::ownership::names::{BYTECODE, PARTS};
+use crate::ownership::names::{BYTECODE, CODE, METHOD, PARTS};
 use crate::size::Count;
 
 /// The number of steps of a path that are shown; those in the middle are left out.
@@ -43,13 +43,19 @@ impl<'a> Step<'a> {
     fn is_owner(&self) -> bool {
         let class = self.class();
         !class.starts_with(['(', '[', '.', '@'])
-            && !self.is_bytecode()
+            && !CODE.contains(&class)
             && !CONTAINERS.contains(&class)
             && class != "Class"
     }
 
-    pub(super) fn is_bytecode(&self) -> bool {
-        self.class() == BYTECODE
+    /// Returns true for bytecode to which a closure or a thread refers, and for the Proc that defines a method, if the name with these parts
+    /// has its place.
+    fn is_code_of(&self, parts: [&str; PARTS]) -> bool {
+        let place = parts[PARTS - 1];
+        match parts[0] {
+            METHOD => self.class() == "Proc" && self.parts[PARTS - 1] == place,
+            _ => self.class() == BYTECODE && !place.is_empty(),
+        }
     }
 
     /// Returns true if the name has the line of a closure.
@@ -98,6 +104,15 @@ pub(super) fn add_step<'a>(path: &mut Path<'a>, parts: [&'a str; PARTS]) {
         Some(last) if is_same(last.parts, parts) => last.count += 1,
         _ => path.push(Step::of(parts)),
     }
+}
+
+/// Adds the step before the last one, of a path that is followed from its end to its root. A step that has a place in the code takes the
+/// place of the code behind it, unless the path ends there.
+pub(super) fn add_step_before<'a>(path: &mut Path<'a>, parts: [&'a str; PARTS]) {
+    if path.len() > 1 {
+        path.pop_if(|step| step.is_code_of(parts));
+    }
+    add_step(path, parts);
 }
 
 /// Returns true if names are equal.
