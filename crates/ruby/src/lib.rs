@@ -99,5 +99,5 @@ pub use old_objects::OldObjects;
 pub use process::WAKEUP_SIGNAL;
 pub use read::references::address_of_integer;
 pub use read::{read, read_with};
-pub use roots::{ID_TABLE_BYTES, entries_of_id_table, named_roots};
+pub use roots::{ID_TABLE_BYTES, entries_of_id_table, memory_of_classes, named_roots};
 pub use shapes::shapes;

@@ -25,6 +25,8 @@ pub use id_table::{ID_TABLE_BYTES, entries_of_id_table};
 
 use crate::finding::Finding;
 use crate::layout::class_names::ObjectReader;
+use crate::layout::shape_tree::ShapeTree;
+use crate::model::content::{Content, Form};
 use crate::model::named_root::{NamedRoot, RootKind};
 use crate::object_space::ObjectSpace;
 use crate::roots::class_variables::VariablePlace;
@@ -75,6 +77,21 @@ pub fn named_roots(image: &Image<'_>, space: &ObjectSpace) -> (Vec<NamedRoot>, V
     }));
     found.sort_unstable();
     (found, findings)
+}
+
+/// The memory with the instance variables of classes, with the part that is in use (up to 3.4). malloc does not clear the rest. Empty if
+/// they are elsewhere, or their place could not be derived. `image` is the one that `space` was read from, of the same instant.
+#[must_use]
+pub fn memory_of_classes(image: &Image<'_>, space: &ObjectSpace) -> Vec<(Address, Content)> {
+    if !space.shape_tree.is_some_and(ShapeTree::has_memory_of_classes) {
+        return Vec::new();
+    }
+    let reader = ObjectReader::new(image, &space.slot_index, &space.slots);
+    let Some(program) = Program::read(space, reader) else { return Vec::new() };
+    let place = VariablePlace::derive(&program);
+    let rows =
+        program.classes().filter_map(|class| place.as_ref()?.row(image, &reader.class(class)?));
+    rows.map(|(at, variables)| (at, Content::new(Form::Words, variables))).collect()
 }
 
 /// Adds the constants and variables of one class.

@@ -8,7 +8,7 @@ use allocator::{Block, HeapMap, thread_locals};
 use image::elf::Module;
 use image::{Image, SparseRows};
 use linux::{Address, MIN_PAGE_SIZE, Pages, both, length};
-use ruby::{Content, Form, ObjectSpace, References, memory_of_bytecode};
+use ruby::{Content, Form, ObjectSpace, References, memory_of_bytecode, memory_of_classes};
 
 use crate::Finding;
 use crate::ownership::address_index::AddressIndex;
@@ -147,9 +147,10 @@ impl PointerGraph {
         let descriptors = page_descriptors(image, heap, space, &addresses);
         let references = std::mem::take(references);
         let dropped_references = references.dropped();
-        let of_bytecode = memory_of_bytecode(image, space);
+        let mut of_code = memory_of_bytecode(image, space);
+        of_code.extend(memory_of_classes(image, space));
         let (of_slots, contents) =
-            edges_and_contents(heap, space, references, &addresses, &of_bytecode);
+            edges_and_contents(heap, space, references, &addresses, &of_code);
         let mut unused: Vec<_> = space.vm_stacks.iter().map(|it| it.unused.clone()).collect();
         // What objects have there was read with them. It may be in a block of malloc's.
         unused.extend(space.transient_heap.clone());

@@ -28,15 +28,14 @@ pub(crate) fn slot_edges(
     references.resolve(edge).map(Edge::from_number)
 }
 
-/// The edges from slots to nodes, and the content of each block that is known from its object. `of_bytecode` is the content of memory
-/// behind the structures of bytecode. Content that does not fit
-/// into its block is ignored.
+/// The edges from slots to nodes, and the content of each block that is known from its object. `of_code` is the content of memory
+/// behind the structures of bytecode and classes. Content that does not fit into its block is ignored.
 pub(crate) fn edges_and_contents(
     heap: &HeapMap,
     space: &ObjectSpace,
     references: References,
     addresses: &AddressIndex<'_>,
-    of_bytecode: &[(Address, Content)],
+    of_code: &[(Address, Content)],
 ) -> (SparseRows<Edge>, Vec<Content>) {
     let unknown = || AtomicU32::new(Content::UNKNOWN.number());
     let contents: Vec<AtomicU32> = (0..heap.block_count()).map(|_| unknown()).collect();
@@ -48,7 +47,7 @@ pub(crate) fn edges_and_contents(
         }
         Some(edge.number())
     });
-    for &(address, content) in space.contents.iter().chain(of_bytecode) {
+    for &(address, content) in space.contents.iter().chain(of_code) {
         if let Some(block) = addresses.block_at(address) {
             note(block, content);
         }

@@ -265,6 +265,11 @@ impl ShapeTree {
         })
     }
 
+    /// Returns true if the variables of classes are in memory of malloc's, else they are in internal objects.
+    pub(crate) fn has_memory_of_classes(self) -> bool {
+        matches!(self.home, ShapeHome::Vm | ShapeHome::Tree)
+    }
+
     /// The variables of objects with these flags. Shapes of any kind have them.
     pub(crate) fn variables_of(self, image: &Image<'_>, flags: u64) -> Option<Variables> {
         let number = (flags >> 32) as u32;

@@ -2,7 +2,7 @@ use image::{Image, Memory};
 use linux::Address;
 
 use crate::layout::object_layouts::OBJECT_NOT_EMBEDDED;
-use crate::layout::shape_tree::{ShapeHome, ShapeTree};
+use crate::layout::shape_tree::{ShapeTree, Variables};
 use crate::layout::st_table::read_pairs;
 use crate::model::slot::SlotType;
 use crate::roots::id_table::Budget;
@@ -41,7 +41,7 @@ impl VariablePlace {
         let is_members =
             |id| program.names.symbols.name_of_id(program.reader, id).as_deref() == Some(MEMBERS);
         let is_array = |value| reader.type_at(Address(value)) == Some(SlotType::ARRAY);
-        if matches!(shape_tree.home, ShapeHome::Variable | ShapeHome::Short) {
+        if !shape_tree.has_memory_of_classes() {
             // The shapes of these objects show which classes have members.
             let classes = || program.classes().filter_map(|class| reader.class(class));
             let length = classes().next()?.len();
@@ -68,6 +68,15 @@ impl VariablePlace {
                 it.value(reader.image, slot, *position).is_some_and(is_array)
             })
         })
+    }
+
+    /// The address of the variables of the class with this slot, and their number; `None` for other places.
+    pub(crate) fn row(&self, image: &Image<'_>, slot: &[u8]) -> Option<(Address, u64)> {
+        let Self::Shape { at, shape_tree } = self else { return None };
+        match shape_tree.variables_of(image, word(slot, 0))? {
+            Variables::Row(variables) => Some((Address(word(slot, *at)), variables)),
+            Variables::Table => None,
+        }
     }
 
     fn value(&self, image: &Image<'_>, slot: &[u8], position: u64) -> Option<u64> {
