@@ -145,6 +145,32 @@ fn all_constants_and_variables_are_named_as_the_program_names_them() {
     }
 }
 
+/// malloc does not clear the room behind the variables of a class, whose words seemed to be references.
+#[test]
+fn memory_of_classes_is_in_use_up_to_their_variables() {
+    const CLASSES: usize = 300;
+    const VARIABLES: u64 = 7;
+    let target = Target::ruby(&format!(
+        "KEPT = Array.new({CLASSES}) {{ Class.new }}
+         KEPT.each {{ |it| {VARIABLES}.times {{ |number| it.instance_variable_set(\"@v#{{number}}\", number) }} }}
+         puts 'ready {{}}'; $stdout.flush; $stdin.read"
+    ));
+    let frozen = freeze(target.pid(), PATIENCE).unwrap();
+    let space = ruby::read(frozen.image()).unwrap();
+    let memory = ruby::memory_of_classes(frozen.image(), &space);
+    frozen.thaw().unwrap();
+    let with_seven =
+        memory.iter().filter(|(at, content)| at.0 != 0 && content.used_words() == Some(VARIABLES));
+    let count = with_seven.count();
+    assert!(target.finish());
+    let version = &space.interpreter.version;
+    if memory.is_empty() && !version.starts_with("3.3") && !version.starts_with("3.4") {
+        return testkit::skip("the variables of classes are in tables or objects of their own");
+    }
+    // Those of the interpreter have fewer.
+    assert!((CLASSES..CLASSES + 50).contains(&count), "{count}");
+}
+
 /// Tables grow and shrink, and the stops come at any point. Names are right or left out.
 #[test]
 fn a_busy_program_has_no_wrong_names() {
