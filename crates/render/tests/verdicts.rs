@@ -38,7 +38,7 @@ fn native(percent: u64) -> words::VerdictWords {
 fn most_native_memory_is_held_by_a_class_only_if_it_has_more_than_half() {
     let held = "100.0 MiB of native memory are held by Ruby objects of C extensions";
     let rest =
-        "by 500 PG::Result. Their type reports no size, so Ruby's GC may count only their slots.";
+        "by 500 PG::Result. The type reports no size, so Ruby's GC may count only their slots.";
     assert_eq!(native(51).summary, format!("{held}, most of them {rest}"));
     assert_eq!(native(50).summary, format!("{held}, the largest part of them {rest}"));
 }

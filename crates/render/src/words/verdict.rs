@@ -351,8 +351,8 @@ fn owner_evidence(report: &Report, cause: Cause) -> Vec<String> {
     let least = owners.first().map_or(0, |first| first.bytes() / MIN_FRACTION);
     let describe = |owner: &Owner| {
         let memsize = match owner.memsize {
-            Some(Memsize::None) => "; their type reports no size to Ruby",
-            Some(Memsize::Function) => "; their type reports a size to Ruby",
+            Some(Memsize::None) => "; the type reports no size to Ruby",
+            Some(Memsize::Function) => "; the type reports a size to Ruby",
             None => "",
         };
         let objects =

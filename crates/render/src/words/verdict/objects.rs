@@ -178,7 +178,7 @@ pub(super) fn held(report: &Report, size: Size) -> String {
         if first.held_bytes() > report.verdict.bytes / 2 { "most" } else { "the largest part" };
     let counted = match first.memsize {
         Some(Memsize::None) => {
-            "Their type reports no size, so Ruby's GC may count only their slots"
+            "The type reports no size, so Ruby's GC may count only their slots"
         }
         _ => "Ruby's GC may see less of this memory than there is",
     };
