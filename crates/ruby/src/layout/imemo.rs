@@ -54,11 +54,13 @@ const DISTINCT: [ImemoType; 4] = [Iseq, Ment, Env, Callcache];
 /// Types of which every Ruby has objects.
 const ALWAYS: [ImemoType; 2] = [Iseq, Ment];
 
-/// The numbers of `imemo_callcache` and `imemo_constcache`. Ruby 2.7 has neither.
-pub(crate) fn caches(interpreter: &Interpreter) -> [u8; 2] {
+/// The numbers of these types. No object has that of a type that this Ruby does not have.
+pub(crate) fn numbers_of<const N: usize>(
+    interpreter: &Interpreter,
+    types: [ImemoType; N],
+) -> [u8; N] {
     let table = table_of(interpreter);
-    let number = |of: ImemoType| table.iter().position(|it| *it == of).unwrap_or(TYPES) as u8;
-    [number(Callcache), number(Constcache)]
+    types.map(|of| table.iter().position(|it| *it == of).unwrap_or(TYPES) as u8)
 }
 
 fn table_of(interpreter: &Interpreter) -> Table {

@@ -11,13 +11,14 @@ use crate::address_classifier::{AddressClassifier, Place};
 use crate::finding::Finding;
 use crate::layout::class_layout::CLASS_BYTES;
 use crate::layout::context::Basics;
-use crate::layout::embedded::Embedded;
+use crate::layout::embedded::{Embedded, Used};
 use crate::layout::imemo;
 use crate::layout::object::Object;
 use crate::layout::regexp::{self, REGEXP_BYTES};
 use crate::layout::shape_tree::{ShapeHome, ShapeTree, Variables};
 use crate::layout::st_table::TableLayout;
 use crate::model::content::{Content, Form};
+use crate::model::imemo::ImemoType;
 use crate::model::slot::SlotType;
 
 /// `FL_USHIFT`: the first of the flags that each type defines for itself.
@@ -61,6 +62,11 @@ pub(crate) const HASH_PAIRS_WORD: usize = 4;
 pub(crate) const WORDS_WITH_TABLE_POINTER: usize = 5;
 /// The number of `imemo_cref` in all releases.
 const IMEMO_CREF: u8 = 1;
+/// Further internal objects whose words in use are known.
+const IMEMO_TYPES: [ImemoType; 3] =
+    [ImemoType::Callcache, ImemoType::Constcache, ImemoType::Fields];
+/// The words of a MatchData up to its regular expression. The others are numbers and pointers to such.
+const MATCH_WORDS: usize = 5;
 /// No value up to this one is the address of an object: `false`, `nil`, and small numbers of C code.
 pub const MAX_SPECIAL: u64 = 0x34;
 
@@ -126,8 +132,8 @@ pub(crate) struct ObjectLayouts<'a> {
     cached_shapes: Vec<Option<(u32, Variables)>>,
     fields_of_structs: StructFields,
     table_layout: TableLayout,
-    /// The numbers of `imemo_callcache` and `imemo_constcache`.
-    caches: [u8; 2],
+    /// The numbers of `imemo_callcache`, `imemo_constcache` and `imemo_fields`.
+    imemo_numbers: [u8; 3],
     /// The words of a class that may refer to objects.
     class_words: usize,
     embedded: Embedded<'a>,
@@ -143,7 +149,7 @@ impl<'a> ObjectLayouts<'a> {
             cached_shapes: vec![None; CACHED_SHAPES],
             fields_of_structs: basics.interpreter.fields_of_structs(),
             table_layout: basics.interpreter.table_layout(),
-            caches: imemo::caches(basics.interpreter),
+            imemo_numbers: imemo::numbers_of(basics.interpreter, IMEMO_TYPES),
             class_words: basics.class_layout.words,
             embedded: Embedded::new(basics.image, basics.interpreter.table_layout()),
             agreements: Default::default(),
@@ -159,7 +165,7 @@ impl<'a> ObjectLayouts<'a> {
             cached_shapes: vec![None; CACHED_SHAPES],
             fields_of_structs: self.fields_of_structs,
             table_layout: self.table_layout,
-            caches: self.caches,
+            imemo_numbers: self.imemo_numbers,
             class_words: self.class_words,
             embedded: self.embedded.for_others(),
             agreements: Default::default(),
@@ -221,14 +227,17 @@ impl<'a> ObjectLayouts<'a> {
         let first = if object.kind.has_no_class() { 1 } else { 2 };
         let content = content_of(object.kind);
         let used = match object.kind {
-            SlotType::CLASS | SlotType::MODULE | SlotType::ICLASS => {
-                Some(self.class_words).filter(|_| object.len() <= CLASS_BYTES / 8)
+            SlotType::CLASS | SlotType::MODULE | SlotType::ICLASS
+                if object.len() <= CLASS_BYTES / 8 =>
+            {
+                &Used::UpTo(self.class_words)
             }
-            SlotType::DATA => self.embedded.words_of(object),
-            _ => None,
+            SlotType::MATCH => &Used::UpTo(MATCH_WORDS),
+            SlotType::DATA => self.embedded.used(object),
+            _ => &Used::All,
         };
         for (number, word) in (first..).zip(object.words_from(first)) {
-            if used.is_none_or(|used| number < used) || classifier.slot_at(word).is_none() {
+            if used.has(number) || classifier.slot_at(word).is_none() {
                 each(ObjectWord::Any(word, content));
             }
         }
@@ -243,7 +252,7 @@ impl<'a> ObjectLayouts<'a> {
         each: &mut impl FnMut(ObjectWord),
     ) -> Option<bool> {
         let mut reader = Reader { object, classifier, each };
-        let [call_cache, constant_cache] = self.caches;
+        let [call_cache, constant_cache, fields] = self.imemo_numbers;
         Some(match object.kind {
             SlotType::FLOAT => true,
             SlotType::STRING => reader.string(),
@@ -281,6 +290,15 @@ impl<'a> ObjectLayouts<'a> {
             SlotType::IMEMO if object.imemo_number() == call_cache => {
                 reader.values(1, 2);
                 true
+            }
+            // The object that has the variables, and as many variables as the shape has.
+            SlotType::IMEMO if object.imemo_number() == fields => {
+                let shape_tree = self.shape_tree?;
+                let variables = self.variables(shape_tree, object.flags)?;
+                let is_embedded = object.flags & OBJECT_NOT_EMBEDDED == 0;
+                let fits = reader.values(1, 1)
+                    && reader.shaped_object(shape_tree.home, variables, is_embedded);
+                return fits.then_some(true);
             }
             _ => return None,
         })

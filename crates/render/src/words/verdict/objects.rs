@@ -177,9 +177,7 @@ pub(super) fn held(report: &Report, size: Size) -> String {
     let share =
         if first.held_bytes() > report.verdict.bytes / 2 { "most" } else { "the largest part" };
     let counted = match first.memsize {
-        Some(Memsize::None) => {
-            "The type reports no size, so Ruby's GC may count only their slots"
-        }
+        Some(Memsize::None) => "The type reports no size, so Ruby's GC may count only their slots",
         _ => "Ruby's GC may see less of this memory than there is",
     };
     format!("{held_by}, {share} of them by {} {}. {counted}.", Count(first.objects), first.owner)
