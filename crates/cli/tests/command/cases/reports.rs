@@ -352,7 +352,7 @@ fn why_and_report_have_the_same_paths() {
 fn constants_of_one_module_retain_together() {
     let (target, report) = case("generated_constants", "1");
     let line = target.number("line");
-    let path = format!("Loaded::… → Class → Proc (PLACE:{line}) → Collection");
+    let path = format!("Loaded::… → Class → method (PLACE:{line}) → Collection");
     let place = |path: &str| {
         let file = path.split_once('(').and_then(|(_, rest)| rest.split_once(".rb:"));
         file.map_or_else(
@@ -476,7 +476,7 @@ fn calls_retain_the_methods_that_they_found() {
     let live = target.number("objects");
     let (objects, of_garbage) = garbage(&report, "Context");
     assert!(objects >= live && (objects - of_garbage) * 10 >= live * 9, "{of_garbage}");
-    let path = "Pages → Module → Class → (method cache) → Proc (PLACE) → Context";
+    let path = "Pages → Module → Class → (method cache) → method title (PLACE) → Context";
     assert_path(&target, "Context", path);
     assert!(!verdict(&report).contains("garbage"));
     let diff = diff(&looks_at(target, 3, |_| false));
