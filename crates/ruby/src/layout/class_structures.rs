@@ -100,11 +100,14 @@ impl ClassStructure {
         if low & !CONSTANT_FLAGS == 0 && type_at(third) == Some(SlotType::STRING) {
             return Some(Self::Constant);
         }
-        let are_caches = low.is_power_of_two()
-            && low <= MAX_CACHES
+        // A method that no call has found yet has no caches.
+        let have_room = match low {
+            0 => third == 0,
+            _ => low.is_power_of_two() && low <= MAX_CACHES && referents.is_block(Address(third)),
+        };
+        let are_caches = have_room
             && high <= low
-            && referents.imemo_at(Address(second)) == Some(ImemoType::Ment)
-            && referents.is_block(Address(third));
+            && referents.imemo_at(Address(second)) == Some(ImemoType::Ment);
         are_caches.then(|| {
             let content = Content::new(Form::Words, high * Self::ENTRY_WORDS);
             let bytes = low * Self::ENTRY_WORDS * 8;
@@ -218,6 +221,9 @@ mod tests {
             ([12 << 32 | 1, class, file], Some(ClassStructure::Constant)),
             ([12 << 32 | 2, class, file], None),
             ([1 << 32 | 2, method, block], Some(caches)),
+            ([0, method, 0], Some(ClassStructure::Caches(part(0, 0, 0)))),
+            ([0, method, block], None),
+            ([1 << 32, method, 0], None),
             ([3 << 32 | 2, method, block], None),
             ([1 << 32 | 2, class, block], None),
             ([block, block, block], None),
