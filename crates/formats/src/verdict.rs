@@ -139,9 +139,9 @@ pub enum Action {
         /// The path of the longest.
         path: String,
     },
-    /// Replace strings or arrays that were large once, or are slices of large arrays, by copies.
+    /// Replace strings, arrays or queues that were large once, or are slices of large arrays, by copies.
     CopyBuffers {
-        /// `String` or `Array`.
+        /// `String`, `Array` or `Queue`.
         class: String,
         /// Their number.
         objects: u64,
@@ -163,7 +163,7 @@ pub enum Action {
         strings: u64,
         /// The number of different texts.
         texts: u64,
-        /// Their resident bytes.
+        /// The resident bytes that this saves, without room against which there is another step.
         bytes: u64,
         /// The path of the root that retains them.
         path: String,

@@ -175,6 +175,7 @@ fn name(kind: WasteKind, class: &str) -> String {
         // Programs do not know the array that owns the elements.
         WasteKind::SlicedArrays => "Array, of which others are slices".to_owned(),
         WasteKind::Hashes => format!("{class}, for entries"),
+        WasteKind::IoBuffers => format!("{class}, in buffers"),
         WasteKind::Sets => format!("{class}, for elements"),
         WasteKind::Variables => format!("{class}, for variables"),
         WasteKind::Slots => format!("{class}, in slots"),

@@ -9,7 +9,6 @@ use std::ops::Range;
 use image::{Image, Memory, Window};
 use linux::Address;
 
-use crate::layout::embedded;
 use crate::layout::object_layouts::{
     ARRAY_EMBEDDED, ARRAY_LENGTH_MASK, ARRAY_LENGTH_SHIFT, HASH_BOUND_SHIFT, HASH_HAS_TABLE,
     HASH_NUMBER_MASK, HASH_PAIRS_WORD, HASH_SIZE_SHIFT, HASH_TABLE_WORD, OBJECT_EMBEDDED,
@@ -20,6 +19,7 @@ use crate::layout::room::{Room, Unit};
 use crate::layout::set_table;
 use crate::layout::shape_tree::{ShapeHome, ShapeTree, Variables};
 use crate::layout::st_table::{DELETED_HASH, StTable, TableLayout};
+use crate::layout::{embedded, io_buffers, queue};
 use crate::model::content::Content;
 use crate::model::data_type::DataType;
 use crate::model::heap_page::HeapPage;
@@ -249,12 +249,27 @@ impl<'a> BodyReader<'a> {
                 let slot = head.at..head.address(head.slot_bytes / 8);
                 (!slot.contains(&room.start)).then_some(Body::Own(room))
             }
-            SlotType::DATA if self.space.data_type_of(slot).is_some_and(DataType::is_set) => {
-                let table = embedded::structure_of(&head.bytes)?;
+            SlotType::DATA => {
+                let data_type = self.space.data_type_of(slot)?;
+                if data_type.is_ring() {
+                    return Some(Body::Own(queue::room(self.image, &head.bytes)?));
+                }
+                let table = embedded::structure_of(&head.bytes).filter(|_| data_type.is_set())?;
                 Some(Body::Own(set_table::room(self.layout, table)?))
             }
             _ => None,
         }
+    }
+
+    /// The room of the buffers of the IO in a slot.
+    pub fn buffers_of_io(&mut self, slot: u32) -> Vec<Room> {
+        const STRUCTURE: usize = 2;
+        let Some(head) = self.head(slot).filter(|it| it.kind == SlotType::FILE) else {
+            return vec![];
+        };
+        let io = Address(head.word(STRUCTURE));
+        let room = |&offset: &usize| io_buffers::room_of(self.image, io, offset);
+        self.space.io_buffers.iter().filter_map(room).collect()
     }
 
     /// The room in the slot of an object that needs so many bytes of it; `None` if no smaller slot would do.

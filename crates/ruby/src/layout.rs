@@ -20,6 +20,7 @@ pub(crate) mod object_head;
 pub(crate) mod object_layouts;
 pub(crate) mod page_descriptor;
 pub(crate) mod page_finder;
+pub(crate) mod queue;
 pub(crate) mod regexp;
 pub(crate) mod room;
 pub(crate) mod set_table;

@@ -92,6 +92,8 @@ pub struct ObjectSpace {
     pub(crate) shape_tree: Option<ShapeTree>,
     /// The bitmaps of page descriptors.
     pub(crate) bitmaps: Option<Bitmaps>,
+    /// The offsets of buffers in the structures of IOs.
+    pub(crate) io_buffers: Vec<usize>,
     /// All iseqs with a body, by its address.
     pub(crate) iseqs: Vec<Iseq>,
     pub(crate) stack_layout: Option<StackLayout>,

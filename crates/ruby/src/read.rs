@@ -141,6 +141,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
         class_layout: Some(basics.class_layout),
         shape_tree: basics.shape_tree,
         bitmaps: Some(bitmaps),
+        io_buffers: read.io_buffers,
         iseqs: Vec::new(),
         stack_layout: None,
         ractors: Vec::new(),

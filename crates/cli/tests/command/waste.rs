@@ -427,3 +427,76 @@ fn a_verdict_says_if_most_memory_of_objects_is_room() {
     assert!(!text.contains("The program itself uses this memory"), "{text}");
     assert!(target.finish());
 }
+
+/// The room of a Queue was in no figure: up to 4.0 it has an Array that programs do not know, and later a ring. The step is taken.
+#[test]
+fn a_queue_keeps_the_room_of_its_largest_backlog() {
+    let mut target = Target::bare_ruby(
+        "JOBS = [Queue.new]
+         def fill
+           3_000_000.times { |i| JOBS[0] << i }
+           2_999_990.times { JOBS[0].pop }
+         end
+         def clear(depth); depth.zero? ? 0 : clear(depth - 1) + 1; end
+         # The stack of another thread keeps nothing.
+         Thread.new { fill }.join
+         2.times do
+           clear(100)
+           4.times { GC.start }
+           puts 'ready {}'; $stdout.flush
+           $stdin.gets or exit!(true)
+           Thread.new do
+             copy = Queue.new
+             copy << JOBS[0].pop until JOBS[0].empty?
+             JOBS[0] = copy
+           end.join
+         end",
+    );
+    let report = |target: &Target| report_of(&run(target.pid(), &["--json", "--waste"]));
+    let before = report(&target);
+    let groups = &before.waste.as_ref().unwrap().groups;
+    let row = &groups.iter().find(|it| it.path == "JOBS → Array → Thread::Queue").unwrap().row;
+    assert_eq!(row.used_bytes, 10 * 8, "{row:?}");
+    assert!(row.unused_bytes > 8 * 2_900_000, "{row:?}");
+    let step = before.advice.iter().find_map(|step| match &step.action {
+        Action::CopyBuffers { class, objects: 1, used_bytes: 80, bytes, .. }
+            if class == "Queue" =>
+        {
+            Some(*bytes)
+        }
+        _ => None,
+    });
+    assert_eq!(step, Some(row.saved_bytes), "{:#?}", before.advice);
+    let text = String::from_utf8(run(target.pid(), &[]).stdout).unwrap();
+    assert!(text.contains("copy << queue.pop until queue.empty?"), "{text}");
+    assert!(!text.contains("Release the objects of class Thread::Queue"), "{text}");
+    target.tell("copy");
+    target.next_truth();
+    let malloc = |report: &Report| bytes(report, "ruby.malloc");
+    let saved = malloc(&before).saturating_sub(malloc(&report(&target)));
+    assert!(saved.abs_diff(row.saved_bytes) < row.saved_bytes / 50, "{saved} {row:?}");
+    assert!(target.finish());
+}
+
+/// A socket keeps the buffer that it read a line into.
+#[test]
+fn buffers_of_ios_are_room_until_they_are_closed() {
+    let target = Target::bare_ruby(
+        "require 'objspace'
+         require 'socket'
+         ENDS = Array.new(50) { UNIXSocket.pair }
+         READERS = ENDS.map(&:last)
+         before = READERS.sum { |it| ObjectSpace.memsize_of(it) }
+         ENDS.each { |writer, reader| writer.write(\"a line\\nabc\"); reader.gets }
+         bytes = READERS.sum { |it| ObjectSpace.memsize_of(it) } - before
+         4.times { GC.start }
+         puts \"ready {\\\"bytes\\\": #{bytes}}\"; $stdout.flush; $stdin.read; exit!(true)",
+    );
+    let waste = waste(&target);
+    let rows = waste.groups.iter().filter(|it| it.row.kind.name() == "io_buffers");
+    let row = &rows.clone().find(|it| it.class == "UNIXSocket").unwrap().row;
+    assert_eq!((row.objects, row.bytes, row.used_bytes), (50, target.number("bytes"), 50 * 3));
+    assert!((1..=row.bytes - row.used_bytes).contains(&row.unused_bytes), "{row:?}");
+    assert_eq!(row.saved_bytes, 0);
+    assert!(target.finish());
+}

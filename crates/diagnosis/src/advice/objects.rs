@@ -199,15 +199,22 @@ pub(super) fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Adv
             bytes,
             path,
         },
-        SpareKind::Arrays | SpareKind::SlicedArrays | SpareKind::Buffers => Action::CopyBuffers {
-            class: if spare.kind == SpareKind::Buffers { "String" } else { "Array" }.into(),
-            objects: spare.users,
-            used_bytes: spare.used,
-            room_bytes: spare.room,
-            elements_bytes: spare.elements_bytes,
-            bytes,
-            path,
-        },
+        SpareKind::Arrays | SpareKind::SlicedArrays | SpareKind::Buffers | SpareKind::Queues => {
+            Action::CopyBuffers {
+                class: match spare.kind {
+                    SpareKind::Buffers => "String",
+                    SpareKind::Queues => "Queue",
+                    _ => "Array",
+                }
+                .into(),
+                objects: spare.users,
+                used_bytes: spare.used,
+                room_bytes: spare.room,
+                elements_bytes: spare.elements_bytes,
+                bytes,
+                path,
+            }
+        }
         SpareKind::Strings => Action::CopySlices {
             slices: spare.users,
             used_bytes: spare.used,
@@ -226,8 +233,13 @@ pub(super) fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Adv
 /// The step against strings with the same text, if contents were compared and one root retains many of them.
 pub(super) fn share_strings(ledger: &Ledger) -> Option<Advice> {
     let contents = ledger.waste.contents.as_ref()?;
-    let CopiesAccount { path, objects: strings, contents: texts, bytes, .. } =
+    let CopiesAccount { path, objects: strings, contents: texts, bytes, room_bytes, .. } =
         contents.copies.iter().find(is_shareable)?.clone();
+    // The step against the room also suits buffers, whose texts the program changes.
+    let has_step =
+        |it: &SpareAccount| it.kind == SpareKind::Buffers && use_less_room(ledger, it).is_some();
+    let is_room = room_bytes > bytes / 2 && ledger.spare.iter().any(has_step);
+    let bytes = if is_room { bytes.saturating_sub(room_bytes) } else { bytes };
     let action = Action::ShareStrings { strings, texts, bytes, path };
     is_worth(ledger, bytes).then(|| step(action))
 }

@@ -19,7 +19,7 @@ pub struct Waste {
 /// The memory of one kind, or of a group of objects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WasteRow {
-    /// `"strings"`, `"arrays"`, `"hashes"`, `"sets"` (written in C, from Ruby 4.0 on), `"variables"` (of objects, outside their
+    /// `"strings"`, `"arrays"`, `"hashes"`, `"io_buffers"` (of IOs, until they are closed), `"sets"` (written in C, from Ruby 4.0 on), `"variables"` (of objects, outside their
     /// slots), `"slots"` (that are larger than their strings and arrays need, from Ruby 3.2 on; the smallest slot that would do
     /// counts as used), `"sliced_strings"` and `"sliced_arrays"` (of which other objects are slices).
     #[serde(with = "crate::names::waste_kind")]
@@ -79,6 +79,9 @@ pub struct CopiesRow {
     pub contents: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// The part of them that is room which the objects do not need.
+    #[serde(default)]
+    pub room_bytes: u64,
 }
 
 /// The strings with one text, without one of them.
@@ -180,8 +183,8 @@ impl From<&ContentsAccounts> for WasteContents {
 
 impl From<&CopiesAccount> for CopiesRow {
     fn from(account: &CopiesAccount) -> Self {
-        let CopiesAccount { class, path, objects, contents, bytes } = account.clone();
-        Self { class, path, objects, contents, bytes }
+        let CopiesAccount { class, path, objects, contents, bytes, room_bytes } = account.clone();
+        Self { class, path, objects, contents, bytes, room_bytes }
     }
 }
 

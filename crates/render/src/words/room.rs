@@ -3,6 +3,9 @@
 use formats::Action;
 use ledger::{Count, Size};
 
+/// The class of `Action::CopyBuffers` for queues.
+const QUEUE: &str = "Queue";
+
 /// The step, its command, and its costs; nothing for other steps.
 pub(super) fn use_less_room(action: &Action) -> (String, String, &'static str) {
     match action {
@@ -62,11 +65,19 @@ pub(super) fn use_less_room(action: &Action) -> (String, String, &'static str) {
             },
             match class.as_str() {
                 "Array" => "array + []",
+                QUEUE => "copy << queue.pop until queue.empty?",
                 _ => "string + \"\"",
             }
             .into(),
-            "a change of the program: `dup` keeps the room. With `replace`, an object that is not frozen gets the contents of its copy, at \
-             a moment in which no other thread uses it.",
+            match class.as_str() {
+                QUEUE => {
+                    "a change of the program, at a moment in which no other thread uses the old Queue."
+                }
+                _ => {
+                    "a change of the program: `dup` keeps the room. With `replace`, an object that is not frozen gets the contents of its copy, at \
+                     a moment in which no other thread uses it."
+                }
+            },
         ),
         Action::ShareStrings { strings, texts, path, .. } => (
             format!(

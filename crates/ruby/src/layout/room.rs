@@ -35,6 +35,10 @@ pub enum Unit {
     Variable,
     /// The same, in a table of names, if the class has objects of too many shapes.
     Named,
+    /// Bytes of a buffer that an IO reads into or writes from. It keeps them until it is closed.
+    Buffered,
+    /// Elements of a queue that is a ring in C (from 4.1 on).
+    Queued,
     /// Bytes of a slot that is larger than its object needs: what is in use are those of the smallest slot that would do.
     Slot,
 }
@@ -62,7 +66,7 @@ impl Room {
     #[must_use]
     pub fn least_bytes(&self) -> u64 {
         match self.unit {
-            Unit::Variable | Unit::Named => self.bytes(),
+            Unit::Variable | Unit::Named | Unit::Buffered => self.bytes(),
             _ => self.bytes_for(self.least_capacity()),
         }
     }
@@ -70,7 +74,7 @@ impl Room {
     fn bytes_for(&self, units: u64) -> u64 {
         match self.entry_bytes() {
             Some(entry) => table_bytes(units, entry),
-            None if matches!(self.unit, Unit::Byte | Unit::Slot) => units,
+            None if matches!(self.unit, Unit::Byte | Unit::Buffered | Unit::Slot) => units,
             None => units.saturating_mul(8),
         }
     }

@@ -73,6 +73,12 @@ impl DataType {
         self.name.as_deref() == Some("set")
     }
 
+    /// Returns true for queues that are rings in C (thread_sync.c, from 4.1 on). Older ones, which have an Array, have another name.
+    #[must_use]
+    pub fn is_ring(&self) -> bool {
+        matches!(self.name.as_deref(), Some("Thread::Queue" | "Thread::SizedQueue"))
+    }
+
     /// Returns true for mutexes (thread_sync.c).
     #[must_use]
     pub fn is_mutex(&self) -> bool {

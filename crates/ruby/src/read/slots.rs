@@ -150,6 +150,8 @@ pub(crate) struct Slots {
     /// Hashes with the addresses of their `st_table`, and IOs with those of their `rb_io_t`.
     tables: Vec<(u32, Address)>,
     ios: Vec<(u32, Address)>,
+    /// The offsets of buffers in the latter.
+    pub(crate) io_buffers: Vec<usize>,
     pub(crate) data: Signatures,
     pub(crate) imemos: imemo::Samples,
     pub(crate) counts: Counts,
@@ -174,6 +176,9 @@ impl Slots {
         self.transient_used.extend(more.transient_used);
         self.data.append(more.data);
         self.imemos.append(&more.imemos);
+        self.io_buffers.extend(more.io_buffers);
+        self.io_buffers.sort_unstable();
+        self.io_buffers.dedup();
         self.counts.add(&more.counts);
     }
 }
@@ -283,7 +288,9 @@ fn read_pages(
     let (image, classifier) = (context.basics.image, &context.classifier);
     let tables = std::mem::take(&mut read.tables);
     let mut more = memory_of_tables(image, classifier, tables);
-    more.extend(io_buffers::memory_of(image, classifier, &read.ios));
+    let (of_ios, offsets) = io_buffers::memory_of(image, classifier, &read.ios);
+    more.extend(of_ios);
+    read.io_buffers = offsets;
     read.references = read.references.merge(more);
     Ok(read)
 }

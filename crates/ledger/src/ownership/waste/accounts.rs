@@ -62,6 +62,8 @@ pub enum WasteKind {
     SlicedArrays,
     /// The room for entries in tables of hashes, and their bins.
     Hashes,
+    /// The room of buffers that IOs read into or write from.
+    IoBuffers,
     /// The room for elements in tables of Sets that are written in C.
     Sets,
     /// The room for further variables of objects.
@@ -111,6 +113,8 @@ pub struct CopiesAccount {
     pub contents: u64,
     /// The resident bytes of the objects.
     pub bytes: u64,
+    /// The part of these bytes that is room which the objects do not need.
+    pub room_bytes: u64,
 }
 
 /// The strings with one text. One of them does not count.
@@ -155,12 +159,13 @@ impl WasteSums {
 
 impl WasteKind {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Strings,
         Self::SlicedStrings,
         Self::Arrays,
         Self::SlicedArrays,
         Self::Hashes,
+        Self::IoBuffers,
         Self::Sets,
         Self::Variables,
         Self::Slots,
@@ -175,6 +180,7 @@ impl WasteKind {
             Self::Arrays => "arrays",
             Self::SlicedArrays => "sliced_arrays",
             Self::Hashes => "hashes",
+            Self::IoBuffers => "io_buffers",
             Self::Sets => "sets",
             Self::Variables => "variables",
             Self::Slots => "slots",
@@ -184,8 +190,9 @@ impl WasteKind {
     fn of(unit: Unit) -> Self {
         match unit {
             Unit::Byte => Self::Strings,
-            Unit::Element => Self::Arrays,
+            Unit::Element | Unit::Queued => Self::Arrays,
             Unit::Entry => Self::Hashes,
+            Unit::Buffered => Self::IoBuffers,
             Unit::Member => Self::Sets,
             Unit::Variable | Unit::Named => Self::Variables,
             Unit::Slot => Self::Slots,
@@ -269,7 +276,9 @@ pub(super) fn sums_of_room(
 ) -> WasteSums {
     let bytes = [room.bytes(), room.used_bytes(), room.least_bytes()];
     let resident = match room.unit {
-        Unit::Slot => pages.resident_bytes(&(room.start..room.start.offset(room.capacity))),
+        Unit::Slot | Unit::Buffered | Unit::Queued => {
+            pages.resident_bytes(&(room.start..room.start.offset(bytes[0])))
+        }
         _ => resident_bytes(graph, pages, slot),
     };
     sums(resident, bytes)
@@ -341,8 +350,19 @@ pub(super) fn accounts(
             |sums| sums.unused_bytes,
             |kind, class, path, sums| WasteAccount { kind, class, path, sums },
         ),
-        contents: contents.map(|contents| contents_accounts(contents, paths)),
+        contents: contents.map(|contents| {
+            let room = |slot| saved_by(rooms, graph, pages, slot);
+            contents_accounts(contents, paths, room)
+        }),
     }
+}
+
+/// The resident bytes that are saved if the object in a slot has only the memory that it needs.
+fn saved_by(rooms: &Rooms, graph: &ObjectGraph<'_>, pages: &Pages, slot: u32) -> u64 {
+    let first = rooms.own.partition_point(|(before, _)| *before < slot);
+    let its = rooms.own[first..].iter().take_while(|(its, _)| *its == slot);
+    let saved = its.map(|(_, room)| sums_of_room(graph, pages, slot, room).saved_bytes);
+    saved.fold(0, u64::saturating_add)
 }
 
 /// The number of objects and of contents, and the bytes.
@@ -351,6 +371,7 @@ struct Sum {
     objects: u64,
     contents: u64,
     bytes: u64,
+    room_bytes: u64,
 }
 
 /// The bytes and the root of each copy that something retains. They are found in the order of the slots, not of the hashes: the memory of
@@ -388,7 +409,12 @@ impl RetainedCopies {
     }
 }
 
-fn contents_accounts(contents: &Contents, paths: &(ObjectGraph<'_>, Paths)) -> ContentsAccounts {
+/// `room` returns the bytes of an object that it does not need.
+fn contents_accounts(
+    contents: &Contents,
+    paths: &(ObjectGraph<'_>, Paths),
+    room: impl Fn(u32) -> u64,
+) -> ContentsAccounts {
     let (graph, all) = paths;
     let mut groups: Groups<'_, (), Sum> = Groups::new(paths);
     let (mut copy_objects, mut copy_bytes) = (0, 0_u64);
@@ -416,6 +442,7 @@ fn contents_accounts(contents: &Contents, paths: &(ObjectGraph<'_>, Paths)) -> C
             let sum = groups.add(slot, bytes, ((), class, root));
             sum.objects += 1;
             sum.bytes = sum.bytes.saturating_add(bytes);
+            sum.room_bytes = sum.room_bytes.saturating_add(room(slot));
             // Neighbours mostly have one root.
             let is_new = last.replace(root) != Some(root) && roots.insert(root);
             sum.contents += u64::from(is_new);
@@ -444,12 +471,13 @@ fn contents_accounts(contents: &Contents, paths: &(ObjectGraph<'_>, Paths)) -> C
     ContentsAccounts {
         copies: groups.largest(
             |sum| sum.bytes,
-            |(), class, path, Sum { objects, contents, bytes }| CopiesAccount {
+            |(), class, path, Sum { objects, contents, bytes, room_bytes }| CopiesAccount {
                 class,
                 path,
                 objects,
                 contents,
                 bytes,
+                room_bytes,
             },
         ),
         copy_objects,

@@ -31,12 +31,15 @@ pub(super) struct Sliced {
     pub(super) used_bytes: u64,
     /// The bytes that the slices could use.
     pub(super) bytes: u64,
+    /// True if programs know one of the slices: a Queue has an array that they do not know (up to 4.0).
+    pub(super) are_of_programs: bool,
 }
 
 impl Sliced {
     fn add(&mut self, more: &Self) {
         self.slices += more.slices;
         self.used_bytes = self.used_bytes.saturating_add(more.used_bytes);
+        self.are_of_programs |= more.are_of_programs;
         // The same in all parts.
         self.bytes = more.bytes;
     }
@@ -59,6 +62,8 @@ impl Rooms {
                 sliced.entry(owner).or_default().add(&its);
             }
         }
+        // Of an array that others share, the word for the capacity has another meaning.
+        own.retain(|(slot, _)| !sliced.contains_key(slot) || !space.is_hidden_array(*slot));
         let mut sliced: Vec<_> = sliced.into_iter().collect();
         sliced.retain(|(_, it)| it.used_bytes < it.bytes);
         let is_string = |slot: u32| space.slots[slot as usize].kind() == SlotType::STRING;
@@ -78,10 +83,16 @@ impl RoomsFinder {
         let space = subject.space;
         let kind = space.slots[slot as usize].kind();
         match kind {
-            SlotType::STRING => {}
-            // Of an array that others share, the word for the capacity has another meaning.
-            SlotType::ARRAY if space.is_hidden_array(slot) => return,
-            SlotType::ARRAY => {}
+            SlotType::STRING | SlotType::ARRAY => {}
+            SlotType::FILE => {
+                let rooms = reader.buffers_of_io(slot).into_iter();
+                let is_its = |room: &Room| {
+                    room.used < room.capacity
+                        && subject.memory_of(slot).any(|it| has_room_in(&it, room))
+                };
+                self.own.extend(rooms.filter(is_its).map(|room| (slot, room)));
+                return;
+            }
             SlotType::HASH | SlotType::OBJECT | SlotType::DATA => {
                 self.read_room(subject, reader, slot);
                 return;
@@ -111,6 +122,7 @@ impl RoomsFinder {
                 Sliced { bytes: all.min(length(&memory)), ..Sliced::default() }
             });
             its.slices += 1;
+            its.are_of_programs |= !space.is_hidden_array(slot);
             its.used_bytes = its.used_bytes.saturating_add(used_bytes);
         }
     }
@@ -122,7 +134,12 @@ impl RoomsFinder {
             return;
         }
         let Some(Body::Own(room)) = reader.body(slot) else { return };
-        let is_its = room.unit == Unit::Slot || memory.any(|it| has_room_in(&it, &room));
+        let is_its = match room.unit {
+            Unit::Slot => true,
+            // The slot refers to a structure, and that to the elements.
+            Unit::Queued => subject.block_at(room.start).is_some_and(|it| has_room_in(&it, &room)),
+            _ => memory.any(|it| has_room_in(&it, &room)),
+        };
         if is_its && room.used_bytes() < room.bytes() {
             self.own.push((slot, room));
         }

@@ -23,8 +23,11 @@ const MIN_ARRAYS_BYTES: u64 = 64 << 10;
 const MOST: (u64, u64) = (9, 10);
 /// An object counts if it uses less than one part in this many of its memory.
 const PARTS: u64 = 2;
-/// The last step of a path to an array that is hidden from programs.
+/// The last step of a path to an array that is hidden from programs, or to one behind it.
 const HIDDEN_ARRAY: &str = " → (T_ARRAY)";
+/// The end of the names of queues.
+const QUEUE: &str = "Queue";
+const HIDDEN_ARRAYS: &str = " → (T_ARRAY) × 2";
 
 /// Memory of which objects use a small part.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +78,8 @@ pub enum SpareKind {
     SlicedArrays,
     /// Strings with a large buffer.
     Buffers,
+    /// Queues: rings, or the hidden arrays from which they take elements.
+    Queues,
 }
 
 /// An object with large memory.
@@ -96,7 +101,8 @@ impl Large {
             Unit::Member => (SpareKind::Sets, 1),
             Unit::Byte => (SpareKind::Buffers, 1),
             Unit::Element => (SpareKind::Arrays, 8),
-            Unit::Variable | Unit::Named | Unit::Slot => return None,
+            Unit::Queued => (SpareKind::Queues, 8),
+            Unit::Variable | Unit::Named | Unit::Buffered | Unit::Slot => return None,
         };
         let is_large = room.bytes() >= MIN_BYTES && room.used < room.capacity / PARTS;
         let (used, room) = (room.used * unit, room.capacity * unit);
@@ -105,7 +111,7 @@ impl Large {
 
     /// An object of which others are slices, if they use little of it.
     fn of_slices(slot: u32, sliced: &Sliced, unneeded: u64) -> Option<Self> {
-        let Sliced { slices: users, used_bytes: used, bytes: room } = *sliced;
+        let Sliced { slices: users, used_bytes: used, bytes: room, .. } = *sliced;
         let is_large = room >= MIN_BYTES && used < room / PARTS;
         is_large.then_some(Self { slot, users, used, room, unneeded })
     }
@@ -131,9 +137,12 @@ pub(super) fn accounts(
         let objects = own.iter().filter(move |(kind, _)| *kind == wanted);
         objects.map(|(_, large)| large.clone()).collect::<Vec<_>>()
     };
-    let sliced = |wanted: SlotType| {
-        let is_wanted =
-            |it: &&(u32, Sliced)| graph.kind(it.0) == Some(wanted) && !whole.contains(&it.0);
+    let sliced = |wanted: SlotType, are_of_programs: bool| {
+        let is_wanted = |(slot, sliced): &&(u32, Sliced)| {
+            graph.kind(*slot) == Some(wanted)
+                && sliced.are_of_programs == are_of_programs
+                && !whole.contains(slot)
+        };
         let sliced = rooms.sliced.iter().filter(is_wanted).filter_map(|(slot, sliced)| {
             let unneeded = sums_of_slices(graph, pages, *slot, sliced).saved_bytes;
             Large::of_slices(*slot, sliced, unneeded)
@@ -144,10 +153,14 @@ pub(super) fn accounts(
     let kinds = [
         (SpareKind::Hashes, with_room(SpareKind::Hashes)),
         (SpareKind::Sets, with_room(SpareKind::Sets)),
-        (SpareKind::Strings, sliced(SlotType::STRING)),
+        (SpareKind::Strings, sliced(SlotType::STRING, true)),
         (SpareKind::Arrays, with_room(SpareKind::Arrays)),
-        (SpareKind::SlicedArrays, sliced(SlotType::ARRAY)),
+        (SpareKind::SlicedArrays, sliced(SlotType::ARRAY, true)),
         (SpareKind::Buffers, with_room(SpareKind::Buffers)),
+        (
+            SpareKind::Queues,
+            [with_room(SpareKind::Queues), sliced(SlotType::ARRAY, false)].concat(),
+        ),
     ];
     let accounts = kinds.into_iter().filter_map(|(kind, objects)| {
         let objects = of_most(objects, root, unneeded);
@@ -172,6 +185,12 @@ pub(super) fn accounts(
             SpareKind::SlicedArrays if is_much() => objects.iter().flat_map(nodes).collect(),
             _ => HashSet::new(),
         };
+        let path = Retainers::new(graph, paths).path_to(largest.slot);
+        let path = known_to_programs(&path).to_owned();
+        // The interpreter has other hidden arrays, too.
+        if kind == SpareKind::Queues && !path.ends_with(QUEUE) {
+            return None;
+        }
         Some(SpareAccount {
             kind,
             objects: objects.len() as u64,
@@ -181,7 +200,7 @@ pub(super) fn accounts(
             unneeded_bytes: sum_of(&mut objects.iter()),
             mapped_bytes: sum_of(&mut { mapped }),
             elements_bytes: graph.bytes_behind(paths, &sliced),
-            path: known_to_programs(&Retainers::new(graph, paths).path_to(largest.slot)).to_owned(),
+            path,
         })
     });
     accounts.collect()
@@ -212,7 +231,10 @@ fn of_most(
     objects
 }
 
-/// The path to the array that shares its elements with a hidden one, which programs do not know.
+/// The path to the array that shares its elements with a hidden one, or to the object that uses this: programs do not know it.
 pub(super) fn known_to_programs(path: &str) -> &str {
-    path.strip_suffix(HIDDEN_ARRAY).unwrap_or(path)
+    [HIDDEN_ARRAYS, HIDDEN_ARRAY]
+        .iter()
+        .find_map(|hidden| path.strip_suffix(hidden))
+        .unwrap_or(path)
 }

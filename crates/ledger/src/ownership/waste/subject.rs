@@ -33,6 +33,13 @@ impl Subject<'_> {
         certain_memory(self.heap, self.of_slots.of(slot))
     }
 
+    /// The memory in use that starts at an address.
+    pub(super) fn block_at(&self, at: Address) -> Option<Range<Address>> {
+        let block = self.heap.block(self.heap.block_of(at)?)?;
+        let usable = self.heap.header.usable(block);
+        (block.state().is_in_use() && usable.start == at).then_some(usable)
+    }
+
     /// The slot with this number.
     pub(super) fn slot(&self, slot: u32) -> Option<Range<Address>> {
         let at = self.space.slot_address(slot as usize)?;
