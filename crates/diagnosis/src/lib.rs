@@ -51,7 +51,7 @@ pub use trim::{trim_expectation, trim_watch};
 pub use variables::VARIABLES;
 pub use verdict::{
     FREE, MIN_BYTES, MIN_SHARE, Majority, NativeHolder, Part, are_kept_by_extensions,
-    is_of_extensions, judge, large_in_parts, large_root, large_table, managed, mapper,
+    is_of_extensions, judge, large_in_parts, large_room, large_root, large_table, managed, mapper,
     native_holder, retainer_of_mapper, retaining_few, root, uncollected_garbage, useless,
     user_of_interpreter, was_garbage_alive,
 };

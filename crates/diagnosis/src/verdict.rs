@@ -240,6 +240,14 @@ pub fn large_table(report: &Report) -> Option<(InterpreterKind, u64)> {
     })
 }
 
+/// Returns the room that live objects have and do not need, if it is much of a process.
+#[must_use]
+pub fn large_room(report: &Report) -> Option<u64> {
+    let bytes = report.waste.as_ref()?.saved_bytes();
+    let is_large = bytes >= MIN_ROOT_BYTES && percent(bytes, report.process.rss_bytes) >= MIN_SHARE;
+    is_large.then_some(bytes)
+}
+
 /// Returns the root whose objects hold most, with their resident bytes, if these are much of a process. Each cause may be small: the objects
 /// of one root may be of several classes, of Ruby and of extensions, and have classes of their own. Code and classes count if the code may be
 /// defined again and again, or if one root retains half of RSS with them: no root of a program that only loaded its code does.

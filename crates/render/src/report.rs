@@ -100,6 +100,7 @@ fn write(report: &Report, out: &mut String, options: TextOptions) -> std::fmt::R
     let is_healthy = report.verdict.cause.is_none()
         && diagnosis::large_in_parts(report).is_none()
         && diagnosis::large_root(report).is_none()
+        && diagnosis::large_room(report).is_none()
         && diagnosis::large_table(report).is_none()
         && diagnosis::uncollected_garbage(report).is_none();
     let style = if is_healthy { GREEN } else { RED };

@@ -500,3 +500,30 @@ fn buffers_of_ios_are_room_until_they_are_closed() {
     assert_eq!(row.saved_bytes, 0);
     assert!(target.finish());
 }
+
+/// Half of the process was room, in several small Arrays, and it was healthy. A step against the room counted the bytes of a step against equal
+/// strings, too.
+#[test]
+fn a_process_with_much_room_is_not_healthy() {
+    let target = Target::bare_ruby(
+        "module Lists; end
+         9.times { |i| Lists.const_set(\"L#{i}\", Array.new(300_000 + i, i).tap { |it| it.slice!(1..) }) }
+         BUFFERS = Array.new(12) { +'' << 'x' * 2_000_000 }
+         BUFFERS.each { |it| it[3..] = '' }
+         4.times { GC.start }
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(true)",
+    );
+    let report = report_of(&run(target.pid(), &["--json", "--waste"]));
+    let saved = report.waste.as_ref().unwrap().saved_bytes();
+    assert!(saved > 16 << 20, "{saved}");
+    let text = String::from_utf8(run(target.pid(), &["--waste"]).stdout).unwrap();
+    let text = text.replace('\n', " ");
+    assert!(
+        text.contains(" of it are room that live objects have and do not need: `rbloat"),
+        "{text}"
+    );
+    assert!(!text.contains("Healthy"), "{text}");
+    assert!(text.contains("Replace 12 Strings by a copy"), "{text}");
+    assert!(!text.contains("Let Strings with the same text share one"), "{text}");
+    assert!(target.finish());
+}

@@ -8,7 +8,7 @@ use ledger::{CauseGroup, InterpreterKind, Size, percent};
 
 use super::figures::{IN_USE, MIN_PART_BYTES, behind_extensions, by_cause, room};
 use super::objects::uncollected;
-use crate::words::{interpreter_kind, meaning, total};
+use crate::words::{interpreter_kind, meaning, process, total};
 
 /// The sentence, the evidence and the check.
 pub(super) fn healthy(report: &Report) -> (String, Vec<String>, String) {
@@ -19,7 +19,10 @@ pub(super) fn healthy(report: &Report) -> (String, Vec<String>, String) {
     let large_class = diagnosis::large_in_parts(report);
     let large_table = diagnosis::large_table(report);
     let garbage = diagnosis::uncollected_garbage(report);
-    let summary = match (diagnosis::useless(report), large_class, large_root, large_table) {
+    let large_room = diagnosis::large_room(report);
+    let useless =
+        diagnosis::useless(report).filter(|part| large_room.is_none_or(|room| part.bytes >= room));
+    let summary = match (useless, large_class, large_root, large_table) {
         (Some(part), ..) => format!(
             "Too small for a verdict: {} resident. But {:.0} % of it are {}.",
             Size(rss),
@@ -61,6 +64,13 @@ pub(super) fn healthy(report: &Report) -> (String, Vec<String>, String) {
             Size(bytes),
             interpreter_kind(table),
             if has_entries(report, table, bytes) { " with its entries" } else { "" }
+        ),
+        (None, ..) if large_room.is_some() => format!(
+            "{} resident. No cause exceeds {bound} of RSS, but {} of it are room that live objects have and do not need: \
+             `rbloat report {} --waste`.",
+            Size(rss),
+            Size(large_room.unwrap_or_default()),
+            process(report)
         ),
         (None, ..) => format!(
             "{}: {} resident. Nothing stands out: no cause exceeds {bound} of RSS.",
