@@ -527,3 +527,19 @@ fn a_process_with_much_room_is_not_healthy() {
     assert!(!text.contains("Let Strings with the same text share one"), "{text}");
     assert!(target.finish());
 }
+
+/// "Release the large String, or a part of its contents" does not say that a match keeps it.
+#[test]
+fn texts_that_matches_keep_have_a_hint() {
+    let target = Target::bare_ruby(
+        "IDS = Array.new(40) { |i| (\"id=#{i};\" + 'x' * 2_000_000).match(/id=(\\d+)/) }
+         def clear(depth); depth.zero? ? 0 : clear(depth - 1) + 1; end
+         clear(100)
+         4.times { GC.start }
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(true)",
+    );
+    let text = String::from_utf8(run(target.pid(), &[]).stdout).unwrap();
+    let text = text.replace("\n   ", "");
+    assert!(text.contains("keeps the whole text that was searched: `match[1] + \"\"`"), "{text}");
+    assert!(target.finish());
+}

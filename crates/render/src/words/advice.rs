@@ -10,8 +10,8 @@ use crate::text::quoted;
 
 use super::interpreter::{have_fewer_symbols, limit_table};
 use super::retained::{
-    by_several, free_native, many_of, release, release_native, release_of_several, shrink,
-    with_other,
+    by_several, free_native, many_of, of_matches, release, release_native, release_of_several,
+    shrink, with_other,
 };
 use super::room::use_less_room;
 use super::shared::{in_family, shares_most};
@@ -237,7 +237,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             let is_possible = path.is_none() || !may_be_garbage && !has_other;
             let several = owner.filter(|_| !are_garbage && is_possible);
             let several = several.and_then(|owner| by_several(owner, *bytes));
-            match (few, roots) {
+            let (words, command, costs) = match (few, roots) {
                 (Some((few, owner)), Some(roots)) => shrink(&process, few, &roots, owner),
                 _ if several.is_some() => {
                     release_of_several(&process, class, &size, &several.unwrap_or_default())
@@ -247,7 +247,8 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                     let are_kept = are_kept_by_extensions(report, Some(class));
                     release(&process, class, &size, roots.as_deref(), garbage.as_deref(), are_kept)
                 }
-            }
+            };
+            (words + of_matches(path.as_deref()), command, costs)
         }
         Action::Rehash { .. }
         | Action::CopySlices { .. }

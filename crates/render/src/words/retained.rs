@@ -184,6 +184,17 @@ pub(super) fn shrink(
     )
 }
 
+/// What programs need not know of texts that they searched: which object keeps them.
+pub(super) fn of_matches(path: Option<&str>) -> &'static str {
+    match path.is_some_and(|path| path.ends_with(" → MatchData → String")) {
+        true => {
+            " A MatchData, also `$~`, keeps the whole text that was searched: `match[1] + \"\"` copies what is needed, and `match?` makes no \
+             MatchData."
+        }
+        false => "",
+    }
+}
+
 /// The step against objects of C extensions: some of all of them.
 pub(super) fn free_native(
     many: &str,
