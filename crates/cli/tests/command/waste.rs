@@ -543,3 +543,31 @@ fn texts_that_matches_keep_have_a_hint() {
     assert!(text.contains("keeps the whole text that was searched: `match[1] + \"\"`"), "{text}");
     assert!(target.finish());
 }
+
+/// "Release the objects", although most of them are empty or equal.
+#[test]
+fn a_step_against_objects_says_if_most_are_empty_or_equal() {
+    let sentence = |program: &str| {
+        let target = Target::bare_ruby(&format!(
+            "{program}
+             4.times {{ GC.start }}
+             puts 'ready {{}}'; $stdout.flush; $stdin.read; exit!(true)"
+        ));
+        let with = String::from_utf8(run(target.pid(), &["--waste"]).stdout).unwrap();
+        let without = String::from_utf8(run(target.pid(), &[]).stdout).unwrap();
+        assert!(target.finish());
+        assert!(!without.contains(" of them ("), "{without}");
+        with.replace("\n   ", "")
+    };
+    let empty = sentence("LISTS = Array.new(900_000) { [] }");
+    assert!(empty.contains(" of them (34.3 MiB) are empty: they need not exist before"), "{empty}");
+    let equal = sentence(
+        "class Version; def initialize(major); @major = major; end; end
+         VERSIONS = Array.new(900_000) { |i| Version.new(i % 7) }",
+    );
+    assert!(equal.contains("899,993 of them ("), "{equal}");
+    assert!(
+        equal.contains("repeat 7 contents: if nothing changes these, one object of each"),
+        "{equal}"
+    );
+}

@@ -13,7 +13,7 @@ use super::retained::{
     by_several, free_native, many_of, of_matches, release, release_native, release_of_several,
     shrink, with_other,
 };
-use super::room::use_less_room;
+use super::room::{of_contents, use_less_room};
 use super::shared::{in_family, shares_most};
 use super::threads::{end_fibers, run_fewer_threads};
 use super::{GLIBC_TRIM, trim_call};
@@ -248,7 +248,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                     release(&process, class, &size, roots.as_deref(), garbage.as_deref(), are_kept)
                 }
             };
-            (words + of_matches(path.as_deref()), command, costs)
+            (words + of_matches(path.as_deref()) + &of_contents(report, class), command, costs)
         }
         Action::Rehash { .. }
         | Action::CopySlices { .. }

@@ -1,7 +1,9 @@
 //! The steps against room that objects do not use, and against equal strings.
 
-use formats::Action;
+use formats::{Action, FewThings, Report};
 use ledger::{Count, Size};
+
+use super::total;
 
 /// The class of `Action::CopyBuffers` for queues.
 const QUEUE: &str = "Queue";
@@ -91,6 +93,38 @@ pub(super) fn use_less_room(action: &Action) -> (String, String, &'static str) {
         ),
         _ => Default::default(),
     }
+}
+
+/// What the contents of a class's objects are, if they were compared and are the same in most of them. Equal Strings have a step of their own.
+pub(super) fn of_contents(report: &Report, class: &str) -> String {
+    let owner = report.owners.iter().flatten().find(|owner| owner.owner == class);
+    let contents = report.waste.as_ref().and_then(|waste| waste.contents.as_ref());
+    let (Some(owner), Some(contents)) = (owner, contents) else { return String::new() };
+    let few = |has: FewThings| {
+        let rows = contents.few.iter().filter(|it| it.class == class && it.has == has);
+        (total(rows.clone().map(|it| it.objects)), total(rows.map(|it| it.bytes)))
+    };
+    let copies = contents.copies.iter().filter(|it| it.class == class && class != "String");
+    let different = total(copies.clone().map(|it| it.contents));
+    let copies = (total(copies.clone().map(|it| it.objects)), total(copies.map(|it| it.bytes)));
+    let kinds = [
+        (
+            few(FewThings::Nothing),
+            "are empty: they need not exist before something is put into them".to_owned(),
+        ),
+        (few(FewThings::OnlyNil), "have nothing but nil".to_owned()),
+        (
+            copies,
+            format!(
+                "repeat {}: if nothing changes these, one object of each is enough",
+                many(different, "content", "contents")
+            ),
+        ),
+    ];
+    let most = kinds.into_iter().find(|((objects, _), _)| *objects > owner.objects / 2);
+    most.map_or_else(String::new, |((objects, bytes), words)| {
+        format!(" {} of them ({}) {words}.", Count(objects), Size(bytes))
+    })
 }
 
 /// A count and its noun.
