@@ -23,10 +23,12 @@ macro_rules! question {
 }
 
 /// The questions.
-pub const QUESTIONS: [Question; 6] = [
+pub const QUESTIONS: [Question; 8] = [
     question!("free"),
     question!("remedies"),
     question!("growth"),
+    question!("changes"),
+    question!("days"),
     question!("outliers"),
     question!("gems"),
     question!("limits"),
@@ -123,7 +125,7 @@ mod tests {
         let reading = |table: &str| -> Vec<&str> {
             QUESTIONS.iter().filter(|it| it.reads(table)).map(|it| it.name).collect()
         };
-        assert_eq!(reading("causes"), ["free", "outliers"]);
+        assert_eq!(reading("causes"), ["free", "changes", "days", "outliers"]);
         assert_eq!(reading("owners"), ["growth"]);
         assert_eq!(reading("remedies"), ["remedies"]);
         assert_eq!(reading("gems"), ["gems"]);

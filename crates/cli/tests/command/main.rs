@@ -3,6 +3,7 @@
 mod advice;
 mod agent;
 mod archive;
+mod archive_answers;
 mod archive_questions;
 mod busy;
 mod cases;

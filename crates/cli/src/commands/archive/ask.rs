@@ -21,7 +21,7 @@ pub(crate) struct AskArguments {
     price: Option<f64>,
     /// The time of a deploy: 2026-11-20
     ///
-    /// Or 2026-11-20T14:00:00Z. `growth` compares with the window before it. [default: a window before the latest snapshot]
+    /// Or 2026-11-20T14:00:00Z. `growth` and `changes` compare with the window before it. [default: a window before the latest snapshot]
     #[arg(long, value_name = "DATE", value_parser = parse_date)]
     since: Option<SystemTime>,
     /// Processes without a snapshot in this time have ended [default: 1d]
