@@ -260,34 +260,35 @@ impl Limits {
         }
     }
 
-    /// Adds a kill to the latest snapshot of the process. If there is none, keeps the latest report on it, as a page.
-    pub(crate) fn keep_killed(&mut self, killed: Ended, killed_ms: Option<u64>) {
+    /// Adds a kill to the latest snapshot of the process. If there is none, keeps the latest report on it, as a page. Returns the report.
+    pub(crate) fn keep_killed(&mut self, killed: Ended, killed_ms: Option<u64>) -> Option<Report> {
         let stem = snapshot_folder::stem(unix_ms() / 1000, &killed.place, killed.id.0);
         let reason = |report: &Report| {
             let after = killed_ms.and_then(|at| at.checked_sub(report.capture.unix_ms));
             finding(Alarm::Killed, killed.group, vec![], after)
         };
         let latest = self.folder.latest(&stem).map(str::to_owned);
-        let (name, bytes, reason) = match (latest, killed.report) {
+        let (name, bytes, reason, report) = match (latest, killed.report) {
             (Some(name), _) => {
                 let bytes = self.folder.read(&name);
                 let read = bytes.and_then(|bytes| Snapshot::from_bytes(&bytes).ok());
                 // Another program may have changed the file.
-                let Some(mut snapshot) = read else { return };
+                let mut snapshot = read?;
                 let reason = reason(&snapshot.report);
                 snapshot.report.findings.push(reason.clone());
-                (name, snapshot.to_bytes(), reason)
+                (name, snapshot.to_bytes(), reason, snapshot.report)
             }
             (None, Some(mut report)) => {
                 let reason = reason(&report);
                 report.findings.push(reason.clone());
                 let page = render::report_html(&report).into_bytes();
-                (format!("{stem}{}", snapshot_folder::KILLED), page, reason)
+                (format!("{stem}{}", snapshot_folder::KILLED), page, reason, report)
             }
-            (None, None) => return,
+            (None, None) => return None,
         };
         let outcome = self.save(killed.id, &killed.place, &name, &bytes, &reason);
         *self.attempts.entry((Alarm::Killed, outcome)).or_default() += 1;
+        Some(report)
     }
 
     /// Writes a file about a process, and prints the reason.

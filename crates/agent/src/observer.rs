@@ -206,8 +206,10 @@ impl Observer {
         for killed in killed {
             self.about(killed.id, |it| {
                 let killed_ms = it.kills.latest_ms(&killed.place.container);
-                if let Some(limits) = &mut it.outputs.limits {
-                    limits.keep_killed(killed, killed_ms);
+                let place = killed.place.clone();
+                let limits = it.outputs.limits.as_mut();
+                if let Some(report) = limits.and_then(|it| it.keep_killed(killed, killed_ms)) {
+                    it.archive_kill(place, report);
                 }
             });
         }
@@ -315,7 +317,25 @@ impl Observer {
             pss_bytes: listed.exact.map(|it| it.pss_bytes),
             limit_bytes: listed.group.and_then(|group| group.limit_bytes),
             report,
+            is_only_kill: false,
         });
+    }
+
+    /// Adds a kill to the archive, which has the process itself from its hourly snapshots.
+    fn archive_kill(&self, place: Place, report: Report) {
+        if let Some(archive) = &self.outputs.archive {
+            let (service, node) = (diagnosis::service(&place), self.name.clone());
+            let (pss_bytes, limit_bytes, is_only_kill) = (None, None, true);
+            archive.add(Look {
+                service,
+                node,
+                place,
+                pss_bytes,
+                limit_bytes,
+                report,
+                is_only_kill,
+            });
+        }
     }
 
     /// Trims a process that was captured just now, if that returns much.

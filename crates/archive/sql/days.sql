@@ -23,7 +23,7 @@ WITH looks_of_days AS (
   SELECT service, ROW_NUMBER() OVER (ORDER BY most DESC, service) AS place
   FROM services
 )
-SELECT m.service, m.dt AS day, m.processes,
+SELECT m.service, CAST(m.dt AS STRING) AS day, m.processes,
   FLOOR(m.rss / 1.048576e5 + 5e-1) / 10 AS rss_mib,
   FLOOR(m.free / 1.048576e5 + 5e-1) / 10 AS free_mib,
   FLOOR(m.unreachable / 1.048576e5 + 5e-1) / 10 AS unreachable_mib,

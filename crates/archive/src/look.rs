@@ -20,6 +20,8 @@ pub struct Look {
     pub limit_bytes: Option<u64>,
     /// The report, with all owners.
     pub report: Report,
+    /// True for the last snapshot of a process that was killed, of which only the kill is wanted: other tables have the process already.
+    pub is_only_kill: bool,
 }
 
 impl Look {

@@ -23,13 +23,14 @@ macro_rules! question {
 }
 
 /// The questions.
-pub const QUESTIONS: [Question; 8] = [
+pub const QUESTIONS: [Question; 9] = [
     question!("free"),
     question!("remedies"),
     question!("growth"),
     question!("changes"),
     question!("days"),
     question!("outliers"),
+    question!("kills"),
     question!("gems"),
     question!("limits"),
 ];
@@ -129,6 +130,7 @@ mod tests {
         assert_eq!(reading("owners"), ["growth"]);
         assert_eq!(reading("remedies"), ["remedies"]);
         assert_eq!(reading("gems"), ["gems"]);
+        assert_eq!(reading("kills"), ["kills"]);
         // They see no snapshot of the future.
         assert_eq!(reading("looks"), [""; 0]);
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use formats::{Action, Advice, Report};
+use formats::{Action, Advice, Alarm, FindingKind, Report};
 
 use crate::look::Look;
 
@@ -55,6 +55,9 @@ macro_rules! row {
 /// Returns the rows of a look in a table, without the keys.
 pub(crate) fn of<'a>(look: &'a Look, table: &str) -> Vec<Row<'a>> {
     let report = &look.report;
+    if look.is_only_kill && table != "kills" {
+        return vec![];
+    }
     match table {
         "looks" => vec![itself(look)],
         "causes" => report.causes.iter().map(|it| row![it.cause.name(), it.bytes]).collect(),
@@ -63,6 +66,7 @@ pub(crate) fn of<'a>(look: &'a Look, table: &str) -> Vec<Row<'a>> {
         "size_classes" => size_classes(report),
         "gems" => gems(report),
         "remedies" => report.advice.iter().map(|advice| remedy(report, advice)).collect(),
+        "kills" => kill(look).into_iter().collect(),
         _ => unreachable!("{table} is none of the tables"),
     }
 }
@@ -165,11 +169,52 @@ fn gems(report: &Report) -> Vec<Row<'_>> {
     gems.collect()
 }
 
+/// The row of a process that was killed; `None` for others.
+fn kill(look: &Look) -> Option<Row<'_>> {
+    let Look { node, place, report, .. } = look;
+    let (process, container) = (&report.process, &place.container);
+    let mut findings = report.findings.iter();
+    let (used, limit, tmpfs, after) = findings.find_map(|it| match it.kind {
+        FindingKind::GroupAlarm {
+            alarm: Alarm::Killed,
+            used_bytes,
+            limit_bytes,
+            shmem_bytes,
+            after_ms,
+            ..
+        } => Some((used_bytes, limit_bytes, shmem_bytes, after_ms)),
+        _ => None,
+    })?;
+    let owner = report.owners.iter().flatten().max_by_key(|owner| owner.bytes());
+    Some(row![
+        node.as_str(),
+        container.namespace.as_str(),
+        container.pod.as_str(),
+        container.name.as_str(),
+        place.role.as_str(),
+        u64::from(process.pid.unsigned_abs()),
+        after,
+        process.rss_bytes,
+        used,
+        limit,
+        tmpfs,
+        report.verdict.cause.map_or("healthy", |cause| cause.name()),
+        report.verdict.bytes,
+        owner.map(|it| it.owner.as_str()),
+        owner.map(|it| it.bytes()),
+        owner.and_then(|it| it.kept_by.first()?.path.as_deref()),
+    ])
+}
+
 fn remedy<'a>(report: &Report, advice: &'a Advice) -> Row<'a> {
     let subject = match &advice.action {
         Action::ReleaseObjects { class, path, .. } | Action::FreeNative { class, path, .. } => {
             Some(path.as_deref().unwrap_or(class))
         }
+        Action::Rehash { path, .. }
+        | Action::CopySlices { path, .. }
+        | Action::CopyBuffers { path, .. }
+        | Action::ShareStrings { path, .. } => Some(path.as_str()),
         _ => None,
     };
     let against = diagnosis::against(report, &advice.action);

@@ -77,7 +77,7 @@ pub const KEYS: &[Column] = &[
 ];
 
 /// All tables.
-pub const TABLES: [Table; 7] = [LOOKS, CAUSES, OWNERS, ARENAS, SIZE_CLASSES, GEMS, REMEDIES];
+pub const TABLES: [Table; 8] = [LOOKS, CAUSES, OWNERS, ARENAS, SIZE_CLASSES, GEMS, REMEDIES, KILLS];
 
 pub(crate) const LOOKS: Table = Table {
     name: "looks",
@@ -196,6 +196,29 @@ pub(crate) const REMEDIES: Table = Table {
             "against_bytes",
             "the resident bytes that it is against: it saves at most this",
         )),
+    ],
+};
+
+pub(crate) const KILLS: Table = Table {
+    name: "kills",
+    row: "a process that the kernel killed at a memory limit, with its last snapshot",
+    columns: &[
+        text("node", "the machine; empty if unknown, as the next three"),
+        text("namespace", "the namespace of Kubernetes"),
+        text("pod", "the pod"),
+        text("container", "the container, or the service of systemd"),
+        text("role", "the role of the process"),
+        integer("pid", "the process id"),
+        optional(integer("after_ms", "the time from the snapshot to the kill")),
+        integer("rss_bytes", "RSS in the snapshot"),
+        integer("used_bytes", "the memory that the control group used when it was read last"),
+        integer("limit_bytes", "its limit; 0 if unknown"),
+        integer("tmpfs_bytes", "the part of it in files in memory"),
+        text("verdict", "the cause of the verdict, or `healthy`"),
+        integer("verdict_bytes", "the resident bytes of the verdict"),
+        optional(text("owner", "the owner with most memory, if owners were searched for")),
+        optional(integer("owner_bytes", "its slots and resident memory")),
+        optional(text("path", "the path that retains most of it")),
     ],
 };
 

@@ -84,7 +84,7 @@ fn the_engine_runs_in_the_archive_and_its_failure_is_one_of_rbloat() {
     assert!(message.contains("could not answer: exit status: 7: no  [31mmagic"), "{message}");
     let (status, message) = complaint(&ask(&program(folder.path(), "cat >/dev/null"), &[]));
     assert_eq!(status, 1);
-    assert!(message.contains("0 answers to 9 questions"), "{message}");
+    assert!(message.contains("0 answers to 10 questions"), "{message}");
     let (status, message) = complaint(&ask(&folder.path().join("none"), &[]));
     assert_eq!(status, 127);
     assert!(message.contains("pip install duckdb-cli"), "{message}");

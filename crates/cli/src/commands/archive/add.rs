@@ -123,7 +123,15 @@ impl AddArguments {
             }
         }
         let service = self.service.clone().unwrap_or_else(|| diagnosis::service(&place));
-        Look { service, node, place, pss_bytes: None, limit_bytes: self.limit, report }
+        Look {
+            service,
+            node,
+            place,
+            pss_bytes: None,
+            limit_bytes: self.limit,
+            report,
+            is_only_kill: false,
+        }
     }
 }
 
