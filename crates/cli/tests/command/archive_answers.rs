@@ -130,3 +130,41 @@ fn processes_before_and_after_a_deploy_are_compared_at_the_same_age() {
     let expected = [day("2026-11-20", 1, 275.0, 80.0, 29.0), day("2026-11-21", 2, 115.0, 0.0, 0.0)];
     assert_eq!(ask(folder.path(), "days", &[]), json!(expected));
 }
+
+/// The name of a class is not enough to find the code that keeps its objects.
+#[test]
+fn growth_since_a_deploy_has_the_path() {
+    if !has_duckdb() {
+        return testkit::skip("there is no duckdb; `scripts/duckdb` installs it");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let row = |look: u64, hour: u64, mib: u64, path: &str| -> Row {
+        vec![
+            ("look", look.to_string()),
+            ("process", look.to_string()),
+            ("unix_ms", (DAY_MS + hour * HOUR_MS).to_string()),
+            ("owner", "'String'".to_owned()),
+            ("kind", "'class'".to_owned()),
+            ("path", path.to_owned()),
+            ("slot_bytes", (mib * MIB).to_string()),
+            ("resident_bytes", "0".to_owned()),
+        ]
+    };
+    let looks = [(1, 20), (2, 30), (3, 31), (4, 32), (5, 33)];
+    let times = looks.map(|(look, hour)| row(look, hour, 0, "NULL"));
+    write(folder.path(), "looks", "2026-11-20", &times[..1]);
+    write(folder.path(), "looks", "2026-11-21", &times[1..]);
+    write(folder.path(), "owners", "2026-11-20", &[row(1, 20, 10, "'OLD → Array → String'")]);
+    let after = [
+        row(2, 30, 30, "'NEW → Array → String'"),
+        row(3, 31, 30, "'NEW → Array → String'"),
+        row(4, 32, 30, "NULL"),
+        row(5, 33, 30, "'OLD → Array → String'"),
+    ];
+    write(folder.path(), "owners", "2026-11-21", &after);
+    let expected = json!([{
+        "service": "shop", "owner": "String", "kind": "class", "processes": 4, "before_mib": 10.0, "after_mib": 30.0,
+        "growth_of_all_mib": 80.0, "path": "NEW → Array → String"
+    }]);
+    assert_eq!(ask(folder.path(), "growth", &["--since", "2026-11-21"]), expected);
+}
