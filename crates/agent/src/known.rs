@@ -43,6 +43,7 @@ impl Known {
             swap_bytes: it.swap_bytes,
         });
         NodeProcess {
+            pid: self.listed.id.0,
             place: self.place.clone(),
             rss_bytes: self.listed.rss_bytes,
             exact,

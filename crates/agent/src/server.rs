@@ -302,6 +302,9 @@ fn answer_to(bytes: &[u8], service: &Service) -> Option<(bool, Answer)> {
             let format = MetricsFormat::for_accept(&String::from_utf8_lossy(header("accept")));
             service.long(format.content_type(), |node| render::metrics(node, format).into_bytes())
         }
+        ("GET" | "HEAD", "/processes") => {
+            service.long("application/json", |node| render::node_processes(node).into_bytes())
+        }
         ("GET" | "HEAD", "/debug/pprof/owners") => {
             let now = unix_ms().saturating_mul(1_000_000);
             service.long("application/octet-stream", |node| render::owners_pprof(node, now))
@@ -309,7 +312,7 @@ fn answer_to(bytes: &[u8], service: &Service) -> Option<(bool, Answer)> {
         ("GET" | "HEAD", "/healthz") => health(service.shared.age()),
         ("GET" | "HEAD", _) => Answer::plain(
             "404 Not Found",
-            "rbloat agent serves /metrics, /debug/pprof/owners and /healthz",
+            "rbloat agent serves /metrics, /processes, /debug/pprof/owners and /healthz",
         ),
         _ => Answer::plain(
             "405 Method Not Allowed\r\nAllow: GET, HEAD",

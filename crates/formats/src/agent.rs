@@ -173,6 +173,8 @@ impl SnapshotOutcome {
 /// A Ruby process of a node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeProcess {
+    /// Its id in the namespace of the agent.
+    pub pid: i32,
     /// Its place.
     pub place: Place,
     /// The kernel's figures, in bytes.

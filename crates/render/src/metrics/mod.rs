@@ -86,6 +86,7 @@ mod tests {
         let rows =
             [(Cause::MallocUnreturned, 2 * mib / 3), (Cause::RubyLiveSlots, mib - 2 * mib / 3)];
         NodeProcess {
+            pid: 42,
             place: Place { container, role: role.into() },
             rss_bytes: mib << 20,
             exact: Some(NodeMemory { pss_bytes: mib << 19, ..NodeMemory::default() }),

@@ -36,7 +36,7 @@ fn a_token_is_needed_except_for_the_check_of_health() {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
     let agent = Agent::start(&group, &["--token-file", path]);
     assert_eq!(agent.get("/healthz").1, "ok\n");
-    for path in ["/metrics", "/debug/pprof/owners", "/other"] {
+    for path in ["/metrics", "/processes", "/debug/pprof/owners", "/other"] {
         let (head, _) = agent.get(path);
         assert!(
             head.starts_with("HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer"),

@@ -389,3 +389,27 @@ impl TakingServer {
         Self { address, requests }
     }
 }
+
+/// Metrics add up processes with the same names, so an alert did not lead to the process.
+#[test]
+fn the_processes_behind_a_series_have_their_ids() {
+    let Some(group) = ControlGroup::make() else { return };
+    let targets = [server(&group, "agenttwin"), server(&group, "agenttwin")];
+    let agent = Agent::start(&group, &["--every", "1s", "--causes-every", "1s"]);
+    agent.await_samples("rbloat_memory_bytes{", "role=\"agenttwin\"");
+    let mut expected: Vec<i64> = targets.iter().map(|it| it.pid().into()).collect();
+    expected.sort_unstable();
+    wait_until("both have a verdict", || {
+        let (head, body) = agent.get("/processes");
+        assert!(head.contains("Content-Type: application/json"), "{head}");
+        let document: serde_json::Value = serde_json::from_str(&body).unwrap();
+        let rows = document["processes"].as_array().unwrap().iter();
+        let twins: Vec<_> = rows.filter(|it| it["role"] == "agenttwin").collect();
+        let mut pids: Vec<_> = twins.iter().filter_map(|it| it["pid"].as_i64()).collect();
+        pids.sort_unstable();
+        pids == expected
+            && twins.iter().all(|it| it["resident_bytes"].as_u64() > Some(1 << 20))
+            && twins.iter().all(|it| it["verdict"] == "healthy")
+    });
+    agent.end();
+}
