@@ -14,8 +14,8 @@ pub struct Kept {
     pub command: String,
     /// The time for which its new objects were sampled.
     pub elapsed_ms: f64,
-    /// The ticks of the clock in a second of each thread's processor time, while the process is busy. While it uses less than 15 % of
-    /// a processor, there are up to five times as many, and at most 1000.
+    /// The ticks of the clock in a second of each thread's processor time, while the process is busy. If it uses a part of a
+    /// processor only, there are up to five times as many, and at most 1000.
     pub rate: u32,
     /// The age from which objects count.
     pub older_than_ms: f64,

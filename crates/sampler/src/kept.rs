@@ -118,8 +118,8 @@ pub struct KeptObject {
 }
 
 impl KeptSampler {
-    /// Starts clocks that tick `rate` times in a second of each thread's processor time; up to five times as often while the process
-    /// uses little.
+    /// Starts clocks that tick `rate` times in a second of each thread's processor time; up to five times as often if the process
+    /// uses a part of a processor only.
     ///
     /// # Errors
     /// If the process has ended, or the kernel refuses: it needs CAP_BPF, CAP_PERFMON, and Linux 5.13.

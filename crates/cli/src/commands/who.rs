@@ -73,7 +73,7 @@ pub(crate) struct WhoArguments {
     pub(crate) kept: bool,
     /// The ticks of the clock in a second of each thread's processor time, with --kept
     ///
-    /// More find smaller leaks sooner, and slow the process down: 1000 by about 6 %. A process that uses less than 15 % of a processor
+    /// More find smaller leaks sooner, and slow the process down: 1000 by about 6 %. A process that uses a part of a processor only
     /// gets up to five times as many, and at most 1000
     #[arg(long, value_name = "TICKS", default_value_t = 200, requires = "kept",
         value_parser = clap::value_parser!(u32).range(1..=1000))]
