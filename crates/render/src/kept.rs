@@ -7,7 +7,7 @@ use formats::{
     Diff, DiffKind, DiffSampling, Kept, KeptChange, KeptGrowth, KeptJudgement, KeptLine, KeptRow,
     KeptUnknown, Subject,
 };
-use ledger::{Count, Size};
+use ledger::{Count, Gem, Size};
 
 use crate::made_by::in_file;
 use crate::text::{BOLD, DIM, RED, write_paragraph, write_wrapped};
@@ -19,6 +19,8 @@ const MAX_LINES: usize = 3;
 /// The growth of memory that is worth a line.
 const MIN_BYTES: u64 = 1 << 20;
 const MIN_SAMPLES: u64 = KeptJudgement::MIN_SAMPLES;
+/// A time in which so many samples are expected has fewer than ten in 1 of 23 cases. With ten expected it would be nearly every other one.
+const EXPECTED_SAMPLES: f64 = 16.0;
 
 /// One sentence on the result.
 #[must_use]
@@ -362,9 +364,9 @@ fn not_named(kept: &Kept, row: &KeptRow) -> String {
     }
 }
 
-/// The minutes after which enough samples are expected, if there were so few in this time; a day at most.
+/// The minutes in which there are most probably enough samples, if there were so few in this time; a day at most.
 pub(crate) fn minutes_for_a_line(seconds: f64, samples: u64) -> u64 {
-    let needed = seconds * MIN_SAMPLES as f64 / samples.max(1) as f64;
+    let needed = seconds * EXPECTED_SAMPLES / samples.max(1) as f64;
     (needed / 60.0).ceil().clamp(1.0, 24.0 * 60.0) as u64
 }
 
@@ -413,14 +415,19 @@ pub(crate) fn made_by(kept: &KeptChange) -> Option<String> {
     })
 }
 
-/// "Audit#note → Array.new (/srv/app/audit.rb:8)".
+/// "Audit#note → Array.new (/srv/app/audit.rb:8)". The stack of a Fiber of a gem has lines of the gem only: who resumes it made the gem
+/// make the object.
 fn place(line: &KeptLine) -> String {
     let KeptLine { method, calls, path, line, .. } = line;
     let mut text = method.clone();
     if let Some(calls) = calls {
         text += &format!(" → {calls}");
     }
-    in_file(text, path.as_deref(), *line)
+    let mut text = in_file(text, path.as_deref(), *line);
+    if path.as_deref().is_some_and(|path| Gem::of(Some(path)).is_library()) {
+        text += ", without a line of the application on the stack";
+    }
+    text
 }
 
 #[cfg(test)]
@@ -464,6 +471,25 @@ mod tests {
             ] {
                 assert_eq!(text.contains(part), is_shown, "{part} {text}");
             }
+        }
+    }
+
+    /// "Made in CSV::Parser#start_row": the parser runs in a Fiber, and the line that keeps its rows was not on the stack.
+    #[test]
+    fn a_line_of_a_gem_has_no_caller_in_the_application() {
+        let at = |path: &str| {
+            let path = Some(path.into());
+            let method = "CSV::Parser#start_row".into();
+            place(&KeptLine { samples: 12, method, calls: None, path, line: Some(9) })
+        };
+        let alone = ", without a line of the application on the stack";
+        for gem in
+            ["/usr/lib/ruby/3.3.0/csv/parser.rb", "/usr/lib/ruby/gems/3.4.0/gems/csv-3.3.2/p.rb"]
+        {
+            assert_eq!(at(gem), format!("CSV::Parser#start_row ({gem}:9){alone}"));
+        }
+        for own in ["/srv/app/csv.rb", "(eval)", "(eval at /srv/app/csv.rb:3)"] {
+            assert_eq!(at(own), format!("CSV::Parser#start_row ({own}:9)"));
         }
     }
 
@@ -524,7 +550,7 @@ mod tests {
         without.growing[0].samples = 0;
         let text = super::kept(&without, 400);
         let line = "(bus.rb:3) (no sample: code has these objects in its hands too briefly, C code makes them, they have no write \
-                    barrier, or others replace them within 0 s; watch for 10 min or longer";
+                    barrier, or others replace them within 0 s; watch for 16 min or longer";
         assert!(text.contains(line), "{text}");
     }
 }

@@ -48,6 +48,12 @@ impl Gem {
         self.name == Self::APPLICATION
     }
 
+    /// Returns true for files of a gem, or of Ruby itself.
+    #[must_use]
+    pub fn is_library(&self) -> bool {
+        !self.is_application() && !self.name.starts_with("(eval")
+    }
+
     fn group(name: &str) -> Self {
         Self { name: name.to_owned(), version: None }
     }
