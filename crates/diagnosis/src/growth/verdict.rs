@@ -341,11 +341,15 @@ pub fn slow_root_besides(diff: &Diff) -> Option<&KeptChange> {
     slow_root(diff.into()).filter(is_other).filter(|_| is_besides)
 }
 
-/// The same if it keeps much more, also compared with the other roots.
+/// The same if it keeps much more, also compared with the other roots, or if the line is known that makes what it keeps.
 #[must_use]
 pub fn steady_root_besides(diff: &Diff) -> Option<&KeptChange> {
-    let much = kept_besides(diff)?.bytes / PART_OF_LARGEST;
-    slow_root_besides(diff).filter(|row| row.bytes >= much.max(least_kept(diff.into())))
+    let keeps_much = |row: &KeptChange| {
+        kept_besides(diff).is_some_and(|largest| {
+            row.bytes >= (largest.bytes / PART_OF_LARGEST).max(least_kept(diff.into()))
+        })
+    };
+    slow_root_besides(diff).filter(|row| !row.made_by.is_empty() || keeps_much(row))
 }
 
 /// Returns true for a verdict that nothing grew.

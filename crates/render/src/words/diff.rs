@@ -7,6 +7,8 @@ use diagnosis::{native_blocks_of_verdict, slow_root_besides, steady_root_besides
 use formats::{ClassChange, Diff, DiffKind, Doubt};
 use ledger::{Count, Size};
 
+use crate::kept::made_by;
+
 use super::next::longer;
 use super::{VerdictWords, confidence, unread};
 use evidence::{blocks_gone, evidence, keeps_more, rates};
@@ -26,7 +28,9 @@ pub fn diff_verdict(diff: &Diff) -> VerdictWords {
     let class = class.and_then(|name| diff.classes.iter().find(|class| class.name == *name));
     let (mut summary, check) = sentences(diff, class);
     if let Some(row) = steady_root_besides(diff) {
-        summary += &format!(" {} at a steady rate, which may be a leak.", keeps_more(row));
+        let line = made_by(row).filter(|_| !row.made_by.is_empty());
+        let line = line.map_or(String::new(), |line| format!("; {line}"));
+        summary += &format!(" {} at a steady rate, which may be a leak{line}.", keeps_more(row));
     }
     let check = format!("{} To check: {check}{}", confidence(verdict.confidence), unseen(diff));
     VerdictWords { summary, evidence: evidence(diff, class), check }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use diagnosis::{add_lines, growth};
 use formats::{
-    CauseChange, Confidence, Diff, DiffKind, Doubt, KeptBy, KeptUnknown, Snapshot, Subject,
-    Trajectory,
+    CauseChange, Confidence, Diff, DiffKind, Doubt, KeptBy, KeptLine, KeptUnknown, Snapshot,
+    Subject, Trajectory,
 };
 use ledger::{Cause, MapRoot};
 use linux::Address;
@@ -214,8 +214,8 @@ fn samples_name_the_lines_that_made_what_a_root_keeps() {
     let line = "made by Cache#store (/srv/app/cache.rb:8), about 27 of 30 samples";
     assert_eq!(told(30), expected(line, ""));
     // The snapshots are an hour apart.
-    assert_eq!(told(9), expected("9 samples, too few to name a line", "--every 67m"));
-    assert_eq!(told(0), expected("no samples", "--every 600m"));
+    assert_eq!(told(9), expected("9 samples, too few to name a line", "--every 107m"));
+    assert_eq!(told(0), expected("no samples", "--every 960m"));
 }
 
 /// "Most of it: … → Hash; made by Table#find": the samples were of Strings in the Hashes, which are made elsewhere.
@@ -320,6 +320,26 @@ fn a_slow_root_is_told_below_the_verdict_that_nothing_grew() {
     let told = "Cache::STORE keeps about 80.0 KiB more (+80 objects), at a steady rate: too little for a verdict after 10800 s, but \
                 much in time";
     assert!(words.evidence.iter().any(|it| it == told), "{words:?}");
+    // Redmine with a leak of 2 kB for each request: "ActionView::OutputBuffer grew … It may be garbage", and not a word on the leak.
+    let mut garbage = slow.clone();
+    (garbage.verdict.kind, garbage.verdict.doubt) = (DiffKind::Growth, Some(Doubt::Garbage));
+    let words = diff_verdict(&garbage);
+    assert!(words.evidence.iter().any(|it| it == told), "{words:?}");
+    // "Nothing grew" stood above the table with the line of a leak.
+    let mut named = slow;
+    named.kept.as_mut().unwrap()[0].made_by.push(KeptLine {
+        samples: 11,
+        method: "Audit#note".into(),
+        calls: None,
+        path: Some("audit.rb".into()),
+        line: Some(13),
+    });
+    named.kept.as_mut().unwrap()[0].samples = Some(11);
+    let words = diff_verdict(&named);
+    let told = " Cache::STORE keeps about 80.0 KiB more (+80 objects) at a steady rate, which may be a leak; made by Audit#note \
+                (audit.rb:13), about 11 of 11 samples of all it keeps.";
+    assert!(words.summary.ends_with(told), "{words:?}");
+    assert!(!words.evidence.iter().any(|it| it.contains("Cache::STORE")), "{words:?}");
     for kept in [[1_000, 1_005, 1_012, 1_018], [1_000, 1_060, 1_066, 1_072]] {
         let even = diff(kept);
         let words = diff_verdict(&even);

@@ -72,9 +72,11 @@ pub(super) fn evidence(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> 
     // What the verdict says itself is not said again.
     let told = steady_root_besides(diff).map(|row| &row.root);
     evidence.extend(kept_besides(diff).filter(|row| told != Some(&row.root)).map(keeps_more));
-    // Beside growth, what is too little for that of other roots is no news.
-    let nothing_grew = matches!(verdict.kind, DiffKind::Stable | DiffKind::Shrank);
-    if let Some(row) = slow_root_besides(diff).filter(|_| nothing_grew) {
+    // Beside growth of what stays, what is too little for that of other roots is no news.
+    let nothing_stays = matches!(verdict.kind, DiffKind::Stable | DiffKind::Shrank)
+        || verdict.doubt == Some(Doubt::Garbage);
+    let slow = slow_root_besides(diff).filter(|row| nothing_stays && told != Some(&row.root));
+    if let Some(row) = slow {
         evidence.push(format!(
             "{}, at a steady rate: too little for a verdict after {:.0} s, but much in time",
             keeps_more(row),
