@@ -3,8 +3,9 @@
 # A healthy server with caches that evict, a memo that fills, a pool, and a log that rotates.
 #   usage: caches.rb OBJECTS_OF_THE_CACHE
 
+require_relative "paced"
+
 LIMIT = Integer(ARGV[0])
-BALLAST = Array.new(200_000) { |i| ["b#{i}"] }
 Entry = Struct.new(:key, :body)
 
 # Evicts what was used least recently.
@@ -67,12 +68,4 @@ def request(number)
   4.times { Times.note([number, rand(9)]) }
 end
 
-4.times { GC.start }
-puts "ready {}"
-$stdout.flush
-start = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-(1..).each do |number|
-  request(number)
-  ahead = number / 100.0 - (Process.clock_gettime(Process::CLOCK_MONOTONIC) - start)
-  sleep ahead if ahead > 0
-end
+Paced.run(100.0) { |number| request(number) }

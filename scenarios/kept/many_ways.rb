@@ -8,6 +8,7 @@ require "delegate"
 require "forwardable"
 require "json"
 require "set"
+require_relative "paced"
 begin
   require "csv"
 rescue LoadError
@@ -16,7 +17,6 @@ end
 
 $VERBOSE = nil
 TIMES, GARBAGE, RATE = Integer(ARGV[0]), Integer(ARGV[1]), Float(ARGV[2])
-BALLAST = Array.new(200_000) { |i| ["b#{i}"] }
 Row = Struct.new(:id, :name)
 Pair = Struct.new(:a, :b)
 
@@ -93,13 +93,7 @@ class Leaks
 end
 
 leaks = Leaks.new
-4.times { GC.start }
-puts "ready {}"
-$stdout.flush
-start = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-(1..).each do |number|
+Paced.run(RATE) do |number|
   (GARBAGE / 4).times { |i| { id: i, name: "n#{i}", tags: [i] }[:id] }
   Leaks::LISTS.shuffle.each { |way| TIMES.times { |more| leaks.public_send(way, number + more) } }
-  ahead = number / RATE - (Process.clock_gettime(Process::CLOCK_MONOTONIC) - start)
-  sleep ahead if ahead > 0
 end

@@ -3,9 +3,10 @@
 # A server with a fixed number of requests a second. Each makes so much garbage, and keeps objects so many times in one of these ways.
 #   usage: ways.rb WAY TIMES GARBAGE REQUESTS_PER_SECOND
 
+require_relative "paced"
+
 $VERBOSE = nil
 WAY, TIMES, GARBAGE, RATE = ARGV[0], Integer(ARGV[1]), Integer(ARGV[2]), Float(ARGV[3])
-BALLAST = Array.new(200_000) { |i| ["b#{i}"] }
 LEAK = []
 Event = Struct.new(:at, :who, :what)
 
@@ -87,13 +88,7 @@ request =
   when "ratio" then ->(number) { (TIMES * 3 / 4).times { audit.hot(number) }; (TIMES / 4).times { audit.cold(number) } }
   else ->(number) { TIMES.times { |i| audit.public_send(WAY, number + i) } }
   end
-4.times { GC.start }
-puts "ready {}"
-$stdout.flush
-start = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-(1..).each do |number|
+Paced.run(RATE) do |number|
   garbage(GARBAGE)
   request.call(number)
-  ahead = number / RATE - (Process.clock_gettime(Process::CLOCK_MONOTONIC) - start)
-  sleep ahead if ahead > 0
 end
