@@ -10,7 +10,7 @@ use formats::{
 };
 use ledger::{Cause, Count, Size};
 
-use crate::kept::{made_by, minutes_for_a_line, native_line_fact, sampling_facts};
+use crate::kept::{minutes_for_a_line, native_line_fact, sampling_facts};
 use crate::made_by::write_made_by;
 use crate::pins::write_pin_changes;
 use crate::rows::{Heads, Row, write_rows};
@@ -19,6 +19,7 @@ use crate::text::{
     write_verdict, write_wrapped,
 };
 use crate::waste::write_waste_changes;
+use crate::words::lines::made_by;
 use crate::words::{self, signed_count};
 
 /// Rows of classes and of owners, at most.

@@ -4,14 +4,13 @@ use std::fmt::Write;
 
 use diagnosis::{is_in_free_memory, is_native_in_free_memory, native_besides};
 use formats::{
-    Diff, DiffKind, DiffSampling, Kept, KeptChange, KeptGrowth, KeptJudgement, KeptLine, KeptRow,
-    KeptUnknown, Subject,
+    Diff, DiffKind, DiffSampling, Kept, KeptGrowth, KeptJudgement, KeptRow, KeptUnknown, Subject,
 };
-use ledger::{Count, Gem, Size};
+use ledger::{Count, Size};
 
-use crate::made_by::in_file;
 use crate::text::{BOLD, DIM, RED, write_paragraph, write_wrapped};
 use crate::words::counted;
+use crate::words::lines::place;
 
 /// Rows and lines that are shown, at most.
 const MAX_ROWS: usize = 12;
@@ -33,7 +32,7 @@ pub fn kept_summary(kept: &Kept) -> String {
             reason => ("which lines allocate what", why_no_lines_are_known(reason).into()),
         };
         let mut text = format!("It is not known {what} process {pid} keeps: {why}.");
-        if let Some(growth) = kept.growing.first() {
+        if let Some(growth) = growing(kept).next() {
             text += &format!(" {} retains {} than {time} ago.", growth.root, more(growth));
         }
         return text;
@@ -41,13 +40,17 @@ pub fn kept_summary(kept: &Kept) -> String {
     let Some(row) = named(kept).next() else {
         let nothing =
             format!("No line of process {pid} was seen to allocate what stays, in {time}");
-        return match (kept.growing.first(), kept.samples) {
-            (Some(growth), 0) => format!("{nothing}; {} retains {}.", growth.root, more(growth)),
+        // Samples show that what the root retains stays.
+        let root = growing(kept).rev().max_by_key(|it| it.samples);
+        return match (root, kept.samples) {
+            (Some(growth), _) if growth.samples == 0 => {
+                format!("{nothing}; {} retains {}.", growth.root, more(growth))
+            }
             (Some(growth), _) => format!(
                 "{} in process {pid} retains {} than {time} ago; too few of what stays were seen to name a line: {}.",
                 growth.root,
                 more(growth),
-                kept.samples
+                growth.samples
             ),
             (None, samples) if samples > 0 && is_few(kept) => format!(
                 "Too few of the objects that stay in process {pid} were seen to name their lines: {samples} in {time}."
@@ -68,7 +71,7 @@ pub fn kept_summary(kept: &Kept) -> String {
     let mut text = format!(
         "{who} keeps {objects} than {time} ago; about {samples} of {of} samples of them were made in {line}."
     );
-    if let Some(growth) = kept.growing.first().filter(|it| grown_of(it) > row.growth()) {
+    if let Some(growth) = growing(kept).find(|it| grown_of(it) > row.growth()) {
         text += &format!(" {} retains {}; no line of these is named.", growth.root, more(growth));
     }
     text
@@ -129,6 +132,9 @@ pub(crate) fn write_result(kept: &Kept, out: &mut String, width: usize) -> std::
         for growth in &kept.growing {
             let watch = match kept.unknown {
                 Some(_) => String::new(),
+                None if comes_and_goes(kept, growth) => {
+                    " (most of its objects that were seen did not stay)".into()
+                }
                 None => format!(" ({})", few_samples(kept, growth.samples)),
             };
             let text = format!("{}: {}{watch}", more(growth), growth.path);
@@ -178,6 +184,21 @@ fn more(growth: &KeptGrowth) -> String {
         others => format!(" and {} of other classes", Count(others)),
     };
     format!("{count} more {}{others}", objects(&growth.class))
+}
+
+/// The roots that retain more, without a named line, and without those whose objects come and go.
+fn growing(kept: &Kept) -> impl DoubleEndedIterator<Item = &KeptGrowth> {
+    kept.growing.iter().filter(|growth| !comes_and_goes(kept, growth))
+}
+
+/// Returns true if most objects of a root that were seen did not stay, as those of a cache that belongs to a request.
+fn comes_and_goes(kept: &Kept, growth: &KeptGrowth) -> bool {
+    let is_gone = |it: &&KeptRow| {
+        it.root.as_ref() == Some(&growth.root)
+            && matches!(it.judgement, KeptJudgement::Replaced | KeptJudgement::Passing)
+    };
+    let gone: u64 = kept.rows.iter().filter(is_gone).map(|it| it.samples).sum();
+    gone >= MIN_SAMPLES && gone > growth.samples
 }
 
 /// The number of all objects that a root retains more.
@@ -397,39 +418,6 @@ fn seconds(milliseconds: f64) -> String {
     }
 }
 
-/// "made by Audit#note (/srv/app/audit.rb:8), about 35 of 39 samples"; `None` if no objects were sampled between the snapshots.
-pub(crate) fn made_by(kept: &KeptChange) -> Option<String> {
-    let samples = kept.samples?;
-    Some(match kept.made_by.first() {
-        Some(line) => {
-            // Samples of one class are too few then. Other objects have other lines.
-            let of = match (kept.class.is_none() || kept.samples_of_class, &kept.sampled_class) {
-                (true, _) => String::new(),
-                (false, None) => " of all it keeps".into(),
-                (false, Some(class)) => format!(" of all it keeps, most of them of {class}"),
-            };
-            format!("made by {}, about {} of {samples} samples{of}", place(line), line.samples)
-        }
-        None if samples == 0 => "no samples".into(),
-        None => format!("{}, too few to name a line", counted(samples, "sample")),
-    })
-}
-
-/// "Audit#note → Array.new (/srv/app/audit.rb:8)". The stack of a Fiber of a gem has lines of the gem only: who resumes it made the gem
-/// make the object.
-fn place(line: &KeptLine) -> String {
-    let KeptLine { method, calls, path, line, .. } = line;
-    let mut text = method.clone();
-    if let Some(calls) = calls {
-        text += &format!(" → {calls}");
-    }
-    let mut text = in_file(text, path.as_deref(), *line);
-    if path.as_deref().is_some_and(|path| Gem::of(Some(path)).is_library()) {
-        text += ", without a line of the application on the stack";
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -474,25 +462,6 @@ mod tests {
         }
     }
 
-    /// "Made in CSV::Parser#start_row": the parser runs in a Fiber, and the line that keeps its rows was not on the stack.
-    #[test]
-    fn a_line_of_a_gem_has_no_caller_in_the_application() {
-        let at = |path: &str| {
-            let path = Some(path.into());
-            let method = "CSV::Parser#start_row".into();
-            place(&KeptLine { samples: 12, method, calls: None, path, line: Some(9) })
-        };
-        let alone = ", without a line of the application on the stack";
-        for gem in
-            ["/usr/lib/ruby/3.3.0/csv/parser.rb", "/usr/lib/ruby/gems/3.4.0/gems/csv-3.3.2/p.rb"]
-        {
-            assert_eq!(at(gem), format!("CSV::Parser#start_row ({gem}:9){alone}"));
-        }
-        for own in ["/srv/app/csv.rb", "(eval)", "(eval at /srv/app/csv.rb:3)"] {
-            assert_eq!(at(own), format!("CSV::Parser#start_row ({own}:9)"));
-        }
-    }
-
     /// "1,884 of other classes,: Bus::SUBS → …".
     #[test]
     fn growth_of_several_classes_is_told_in_sentences() {
@@ -528,7 +497,9 @@ mod tests {
         let nothing = format!(
             "No line of process 7 was seen to allocate what stays, in 60 s; Bus::SUBS retains {more}."
         );
-        assert_eq!(kept_summary(&kept(0, Vec::new())), nothing);
+        let mut unseen = kept(0, Vec::new());
+        unseen.growing[0].samples = 0;
+        assert_eq!(kept_summary(&unseen), nothing);
         let few = format!(
             "Bus::SUBS in process 7 retains {more} than 60 s ago; too few of what stays were seen to name a line: 4."
         );
@@ -545,6 +516,18 @@ mod tests {
         let text = super::kept(&kept(4, Vec::new()), 400);
         let line = format!(" · {more}: Bus::SUBS → Array → Proc (bus.rb:3) (4 of 10 samples; ");
         assert!(text.contains(&line), "{text}");
+        // Redmine's first sentence was on a cache of queries that ends with each request, and that 184 samples were too few for a name.
+        let mut cached = kept(100, Vec::new());
+        let of_cache = KeptGrowth { root: "App".into(), samples: 9, ..growth.clone() };
+        cached.growing.insert(0, of_cache);
+        assert!(kept_summary(&cached).starts_with("App in process 7"));
+        cached.rows = vec![KeptRow { judgement: KeptJudgement::Passing, ..row(500, Some("App")) }];
+        assert_eq!(kept_summary(&cached), few);
+        let text = super::kept(&cached, 400);
+        assert!(text.contains(" (most of its objects that were seen did not stay)"), "{text}");
+        cached.growing.truncate(1);
+        let nothing = "No line of process 7 was seen to allocate what stays, in 60 s.";
+        assert_eq!(kept_summary(&cached), nothing);
         // The growth was reported without a word on why it has no line.
         let mut without = kept(0, Vec::new());
         without.growing[0].samples = 0;

@@ -6,6 +6,7 @@ use formats::{MadeBy, Maker};
 use ledger::{Cause, Size};
 
 use crate::text::{BOLD, write_wrapped};
+use crate::words::lines::in_file;
 
 /// Parts of the memory, at most.
 const MAX_PARTS: usize = 20;
@@ -65,13 +66,4 @@ pub(crate) fn maker(code: &Maker) -> String {
         text += &format!(" → {calls}");
     }
     in_file(text, path.as_deref(), *line)
-}
-
-/// Adds the file and line of code, if they are known.
-pub(crate) fn in_file(code: String, path: Option<&str>, line: Option<u64>) -> String {
-    match (path, line) {
-        (Some(path), Some(line)) => code + &format!(" ({path}:{line})"),
-        (Some(path), None) => code + &format!(" ({path})"),
-        (None, _) => code,
-    }
 }

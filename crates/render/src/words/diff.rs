@@ -7,8 +7,7 @@ use diagnosis::{native_blocks_of_verdict, slow_root_besides, steady_root_besides
 use formats::{ClassChange, Diff, DiffKind, Doubt};
 use ledger::{Count, Size};
 
-use crate::kept::made_by;
-
+use super::lines::made_by;
 use super::next::longer;
 use super::{VerdictWords, confidence, unread};
 use evidence::{blocks_gone, evidence, keeps_more, rates};

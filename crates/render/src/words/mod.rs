@@ -9,6 +9,7 @@ mod finding;
 mod gc;
 mod group;
 mod interpreter;
+pub(crate) mod lines;
 mod next;
 mod retained;
 mod room;
