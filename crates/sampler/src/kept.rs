@@ -367,7 +367,7 @@ impl KeptSampler {
         let is_marking = self.looks.is_marking(&self.image);
         let mut looked = before;
         for slots in slots.chunks(Looks::MAX_SLOTS) {
-            let (counts, contents) = self.looks.at(&self.image, slots)?;
+            let (counts, contents) = self.contents(slots)?;
             if counts.compacting != self.last.compacting {
                 return None;
             }
@@ -384,6 +384,20 @@ impl KeptSampler {
             _ => self.undecided.take(slots, &self.followed),
         }
         Some(looked)
+    }
+
+    /// The contents of slots. The process has mapped more memory since its mappings were listed. Such memory is read only if no other
+    /// process shares it, since it may belong to a device: so while a forked copy exists, the mappings have to be listed again.
+    fn contents(
+        &mut self,
+        slots: &[Address],
+    ) -> Option<(CollectionCounts, Vec<Option<followed::Contents>>)> {
+        let looked = self.looks.at(&self.image, slots)?;
+        if looked.1.iter().all(Option::is_some) {
+            return Some(looked);
+        }
+        self.image = image::look(self.pid).ok()?;
+        self.looks.at(&self.image, slots)
     }
 
     fn judge(&mut self, slot: Address, now: u64, contents: Option<followed::Contents>) {
