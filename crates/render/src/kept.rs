@@ -257,8 +257,8 @@ fn facts(kept: &Kept) -> Vec<String> {
     } else {
         facts.extend(object_memory(kept));
         facts.push(format!(
-            "a slow leak may have had no sample: {MIN_SAMPLES} samples take ten thousand leaked objects or more, and many more if C code \
-             makes them, such as copies of Strings as keys of a Hash; watch longer (--for), or with more ticks (`rbloat who --rate`)"
+            "a slow leak may have had no sample: {MIN_SAMPLES} samples take ten thousand to some hundred thousand leaked objects, and more \
+             if C code makes them, such as copies of Strings as keys of a Hash; watch longer (--for), or with more ticks (`rbloat who --rate`)"
         ));
     }
     facts
