@@ -104,6 +104,7 @@ pub(crate) fn remedy(error: &examine::Error) -> Cow<'static, str> {
             "; if you mean the process of this program, give its id (`rbloat` lists them). `rbloat report` reads recordings, whose \
              names end in .jsonl"
         }
+        E::NotSamples { kind: "kept", .. } => "; for dumps, give a file that `rbloat who PID --kept -o kept.json` wrote",
         E::NotSamples { .. } => "; give a file with the output of `rbloat who PID --json`, or of -o who.json",
         E::NoFamily { .. } => "; leave out --tree",
         E::NoGroup { .. } => ": give its folder, or its path as in /proc/PID/cgroup",

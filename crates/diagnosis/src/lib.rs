@@ -38,9 +38,11 @@ pub use growth::{
     native_owner_of_verdict, open_native_blocks, root_of_most, slow_root_besides,
     steady_root_besides, totals,
 };
-pub use kept::{KeptSampling, RetainedObjects, add_lines, kept, retained_objects};
+pub use kept::{
+    KeptSampling, RetainedObjects, add_lines, add_lines_to_dumps, kept, retained_objects,
+};
 pub use made_by::{made_by, made_pages, name_code, touched_by};
-pub use path::has_step;
+pub use path::{has_step, is_in_module};
 pub use place::{ContainerIds, container_ids, container_of_log, role, service};
 pub use series::{Basis, LatestFigures, MemorySeries, growth_per_minute, top_causes};
 pub use setting::{Environment, Setting};

@@ -60,6 +60,13 @@ pub(crate) fn is_hidden(class: &str) -> bool {
     class.starts_with('(') && class != ANONYMOUS_CLASS
 }
 
+/// Returns true for the root of a constant or variable in this module, whose name begins with that of the module.
+#[must_use]
+pub fn is_in_module(root: &str, module: &str) -> bool {
+    let rest = root.strip_prefix(module);
+    rest.is_some_and(|rest| ["::", ".@", "@@"].iter().any(|it| rest.starts_with(it)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

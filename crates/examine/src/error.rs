@@ -167,6 +167,8 @@ pub enum Error {
     NotSamples {
         /// The file.
         path: PathBuf,
+        /// The kind of document that is needed.
+        kind: &'static str,
         /// The reason.
         what: String,
     },

@@ -49,7 +49,7 @@ pub use process::{Id, command, open, ruby, target};
 pub use progress::Progress;
 pub use rubies::{Intervals, Listed, Rubies};
 pub use sampler::NoStacks;
-pub use samples::Samples;
+pub use samples::{Samples, read_kept};
 pub use sandbox::{Sandbox, SandboxOptions};
 pub use source::{SnapshotFile, Source, report_of, report_of_file, snapshot_of, snapshots};
 pub use trimming::{causes_of, predict, trim};

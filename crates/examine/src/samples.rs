@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use formats::{SamplingMethod, Snapshot, Who};
+use formats::{Content, Kept, SamplingMethod, Snapshot, Who, from_json};
 use linux::proc;
 
 use crate::error::Error;
@@ -24,12 +24,8 @@ impl Samples {
     /// # Errors
     /// If it cannot be read, or has no samples.
     pub fn read(path: PathBuf) -> Result<Self, Error> {
-        let mut json = Vec::new();
-        let read = File::open(&path).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut json));
-        match read.map_err(|error| error.to_string()).and_then(|_| Who::from_json(&json)) {
-            Ok(who) => Ok(Self { path, who }),
-            Err(what) => Err(Error::NotSamples { path, what }),
-        }
+        let who = read(&path, from_json)?;
+        Ok(Self { path, who })
     }
 
     /// Returns an error if a process that runs has no samples.
@@ -60,4 +56,19 @@ impl Samples {
         };
         Err(Error::OtherSamples { path: path.clone(), pid, why })
     }
+}
+
+/// Reads the samples of `rbloat who --kept`.
+///
+/// # Errors
+/// If the file cannot be read, or has no such samples.
+pub fn read_kept(path: &Path) -> Result<Kept, Error> {
+    read(path, from_json)
+}
+
+fn read<T: Content>(path: &Path, parse: fn(&[u8]) -> Result<T, String>) -> Result<T, Error> {
+    let mut json = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut json));
+    let document = read.map_err(|error| error.to_string()).and_then(|_| parse(&json));
+    document.map_err(|what| Error::NotSamples { path: path.into(), kind: T::KIND, what })
 }

@@ -5,7 +5,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Content;
+use crate::{Content, KeptLine};
 
 /// The document of `rbloat diff` of dumps: files of `rbloat dump` or of `ObjectSpace.dump_all`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -19,6 +19,20 @@ pub struct DumpDiff {
     pub gone: Option<DumpCount>,
     /// The 100 largest groups of these objects.
     pub groups: Vec<DumpGroup>,
+    /// With `--who`, the observation by `rbloat who --kept`. Otherwise, and in older documents, `null`.
+    #[serde(default)]
+    pub sampling: Option<DumpSampling>,
+}
+
+/// An observation of a process by `rbloat who --kept`. Dumps do not tell of which process they are.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DumpSampling {
+    /// The process.
+    pub pid: i32,
+    /// Its command line.
+    pub command: String,
+    /// The time for which its new objects were sampled.
+    pub elapsed_ms: f64,
 }
 
 /// One of the dumps.
@@ -59,6 +73,13 @@ pub struct DumpGroup {
     pub example: Option<String>,
     /// The names of the root and of the objects on a shortest path to that. Of a long path, `…` stands for the middle.
     pub path: Vec<String>,
+    /// The samples of objects of this class that this root kept, if `--who` has named their lines and `line` is `null`. Otherwise, and
+    /// in older documents, 0.
+    #[serde(default)]
+    pub samples: u64,
+    /// The lines that made these samples, as in docs/json.md#kept.
+    #[serde(default)]
+    pub made_by: Vec<KeptLine>,
 }
 
 impl DumpGroup {

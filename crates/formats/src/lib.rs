@@ -29,6 +29,7 @@ mod who;
 mod why;
 
 use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use agent::{
@@ -49,7 +50,7 @@ pub use diff::{
     DiffVerdict, DominatorChange, Doubt, InterpreterChange, KeptChange, KeptNative, OwnerChange,
     PinChange, Rate, SizeClassChange, Subject, Trajectory, UnreadPoint, WasteChange,
 };
-pub use dump_diff::{DumpCount, DumpDiff, DumpGroup, DumpPoint};
+pub use dump_diff::{DumpCount, DumpDiff, DumpGroup, DumpPoint, DumpSampling};
 pub use explanations::{Explanation, Explanations};
 pub use family::{
     CopiedOwner, Family, FamilyCause, FamilyDiff, FamilyLimit, FamilyMember, FamilyPoint,
@@ -146,6 +147,23 @@ pub fn to_json<T: Content>(content: &T, summary: &str) -> String {
         Document { schema: SCHEMA, kind: T::KIND.into(), summary: summary.into(), content };
     let json = serde_json::to_string_pretty(&document).expect("a document has string keys");
     untrusted::escape_controls(&json) + "\n"
+}
+
+/// Reads a document that rbloat printed.
+///
+/// # Errors
+/// If it is something else. The error says what is wrong.
+pub fn from_json<T: Content + DeserializeOwned>(json: &[u8]) -> Result<T, String> {
+    /// The beginning of every document.
+    #[derive(Deserialize)]
+    struct Head {
+        kind: String,
+    }
+    let head: Head = untrusted::parse_addresses(json)?;
+    if head.kind != T::KIND {
+        return Err(format!("it is a document of the kind `{}`", linux::one_line(&head.kind)));
+    }
+    untrusted::parse_addresses(json)
 }
 
 /// Returns the JSON Schema of all documents with content `T`.

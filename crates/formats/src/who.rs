@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Content, page_size, untrusted};
+use crate::{Content, page_size};
 
 /// The document of `rbloat who`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -59,25 +59,6 @@ pub struct Who {
 
 impl Content for Who {
     const KIND: &'static str = "who";
-}
-
-impl Who {
-    /// Reads the document that `rbloat who --json` printed.
-    ///
-    /// # Errors
-    /// If it is something else. The error says what is wrong.
-    pub fn from_json(json: &[u8]) -> Result<Self, String> {
-        /// The beginning of every document.
-        #[derive(Deserialize)]
-        struct Head {
-            kind: String,
-        }
-        let head: Head = untrusted::parse_addresses(json)?;
-        if head.kind != Self::KIND {
-            return Err(format!("it is the document of `rbloat {}`", linux::one_line(&head.kind)));
-        }
-        untrusted::parse_addresses(json)
-    }
 }
 
 /// The samples, and how sure they are.

@@ -5,8 +5,10 @@ use formats::{DumpCount, DumpDiff, DumpGroup};
 use ledger::{Count, Size};
 use linux::one_line;
 
+use crate::kept::seconds;
 use crate::rows::{Heads, Row, write_rows};
 use crate::text::{BOLD, DIM, write_paragraph, write_wrapped};
+use crate::words::lines::made_by_line;
 use crate::words::{counted, signed};
 
 /// The groups that a terminal shows.
@@ -97,27 +99,47 @@ fn write(diff: &DumpDiff, out: &mut String, width: usize) -> std::fmt::Result {
         let more = counted((diff.groups.len() - MAX_ROWS) as u64, "group");
         write_paragraph(out, DIM, &format!("{more} more: --json"), "", width)?;
     }
-    if diff.groups.iter().all(|it| it.line.is_none()) {
-        let text = "No lines: the allocation of these objects was not traced. `rbloat who PID --kept` finds lines in a process that runs.";
-        write_wrapped(out, "", text, width)?;
+    match lines(diff) {
+        text if text.is_empty() => Ok(()),
+        text => write_wrapped(out, "", &text, width),
     }
-    Ok(())
+}
+
+/// Where the lines are from, or why there are none.
+fn lines(diff: &DumpDiff) -> String {
+    let is_traced = diff.groups.iter().any(|it| it.line.is_some());
+    match &diff.sampling {
+        Some(it) => {
+            let lines = match diff.groups.iter().any(|it| !it.made_by.is_empty()) {
+                true => "Lines are those of",
+                false => "No line is named by",
+            };
+            let (time, command) = (seconds(it.elapsed_ms), one_line(&it.command));
+            format!("{lines} the samples of process {} in {time} ({command}).", it.pid)
+        }
+        None if is_traced => String::new(),
+        None => "No lines: the allocation of these objects was not traced. While the process runs, `rbloat who PID --kept -o kept.json` \
+                 finds them; give that file by --who."
+            .into(),
+    }
 }
 
 /// The line, and the path or at least the root.
 fn note(group: &DumpGroup) -> Vec<(anstyle::Style, String)> {
-    let line = group.line.iter().map(|it| one_line(it));
+    let traced = group.line.as_ref().map(|it| one_line(it));
+    let sampled = || Some(one_line(&made_by_line(group.made_by.first()?, group.samples)));
+    let line = traced.or_else(sampled);
     let path = match &group.path[..] {
         [] => group.root.iter().map(|it| one_line(it)).collect(),
         path => path.iter().map(|it| one_line(it)).collect::<Vec<_>>().join(" → "),
     };
-    let parts = line.chain([path]).filter(|it| !it.is_empty());
+    let parts = line.into_iter().chain([path]).filter(|it| !it.is_empty());
     parts.map(|it| (DIM, it)).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use formats::DumpPoint;
+    use formats::{DumpPoint, DumpSampling, KeptLine};
 
     use super::*;
 
@@ -135,6 +157,8 @@ mod tests {
             gone: gone.unwrap_or_default(),
             example: None,
             path: ["Cache::LEAK", "Array", "Entry"].map(str::to_owned).into(),
+            samples: 0,
+            made_by: Vec::new(),
         };
         let text = DumpGroup {
             class: "String".into(),
@@ -144,7 +168,7 @@ mod tests {
             ..group.clone()
         };
         let dumps = vec![point("heap-1.ndjson", 0), point("heap-2.ndjson", 2)];
-        DumpDiff { dumps, new: group.new, gone, groups: vec![group, text] }
+        DumpDiff { dumps, new: group.new, gone, groups: vec![group, text], sampling: None }
     }
 
     #[test]
@@ -156,7 +180,21 @@ mod tests {
     fn who_keeps_objects_that_were_not_traced() {
         let mut diff = diff(None);
         diff.groups[0].line = None;
-        assert!(dump_diff(&diff, 200).contains("`rbloat who PID --kept`"));
+        assert!(dump_diff(&diff, 200).contains("`rbloat who PID --kept -o kept.json`"));
+        diff.sampling =
+            Some(DumpSampling { pid: 7, command: "puma\u{1b}".into(), elapsed_ms: 9e3 });
+        let none = "No line is named by the samples of process 7 in 9 s (puma ).";
+        assert!(dump_diff(&diff, 200).contains(none), "{}", dump_diff(&diff, 200));
+        let (method, path) = ("Cache#add".into(), Some("cache.rb".into()));
+        let line = KeptLine { samples: 8, method, calls: None, path, line: Some(7) };
+        (diff.groups[0].samples, diff.groups[0].made_by) = (9, vec![line]);
+        let text = dump_diff(&diff, 200);
+        for part in [
+            "made by Cache#add (cache.rb:7), about 8 of 9 samples",
+            "Lines are those of the samples of process 7 in 9 s",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
     }
 
     #[test]

@@ -410,7 +410,7 @@ fn collections(count: u64) -> String {
     }
 }
 
-fn seconds(milliseconds: f64) -> String {
+pub(crate) fn seconds(milliseconds: f64) -> String {
     match milliseconds / 1e3 {
         seconds if seconds < 300.0 => format!("{seconds:.0} s"),
         seconds if seconds < 7200.0 => format!("{:.0} min", seconds / 60.0),

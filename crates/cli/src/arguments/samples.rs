@@ -12,7 +12,7 @@ use crate::failure::Failure;
 pub(crate) struct SamplesArguments {
     /// Show which code touched the memory first
     ///
-    /// FILE has the output of `rbloat who PID --json`
+    /// FILE has the output of `rbloat who PID --json`, and for dumps that of `rbloat who PID --kept --json`
     #[arg(long, value_name = "FILE")]
     pub(crate) who: Option<PathBuf>,
 }

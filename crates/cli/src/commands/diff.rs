@@ -97,7 +97,7 @@ impl DiffArguments {
     pub(super) fn is_of_process(&self) -> bool {
         let repeats = self.every.is_some() || self.times.is_some();
         let limits = self.fail_over.is_some() || self.sysroot.is_some();
-        repeats || limits || self.kept || self.retained.retained || self.samples.who.is_some()
+        repeats || limits || self.kept || self.retained.retained
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = (&str, SourceName)> {

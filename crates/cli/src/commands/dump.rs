@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use archive::Counts;
 use clap::Args;
-use examine::{Detail, DumpFiles, Dumps, NotDumped, Sandbox, Source};
+use examine::{Detail, DumpFiles, Dumps, NotDumped, Sandbox, Source, read_kept};
 use formats::to_json;
 use ledger::Dump;
 use output::{Output, default_path};
@@ -81,8 +81,10 @@ pub(super) fn diff(dumps: Dumps, arguments: &DiffArguments) -> Result<Outcome, F
     if arguments.is_of_process() {
         return Err(Failure::NeedlessOfDumps);
     }
+    let kept = arguments.samples.who.as_deref().map(read_kept).transpose()?;
     let sandbox = Sandbox::new(arguments.capture.options().sandbox, []);
-    let diff = dumps.compare(&sandbox)?;
+    let mut diff = dumps.compare(&sandbox)?;
+    kept.iter().for_each(|kept| diagnosis::add_lines_to_dumps(&mut diff, kept));
     let text = match arguments.json {
         true => to_json(&diff, &render::dump_diff_summary(&diff)),
         false => render::dump_diff(&diff, terminal::width()),

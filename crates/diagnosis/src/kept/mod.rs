@@ -1,6 +1,7 @@
 //! The lines of code that allocate what stays: samples that outlived the observation, joined with the objects that a snapshot
 //! at its end has.
 
+mod dumps;
 mod lines;
 mod objects;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use crate::sizes::Sizes;
 use lines::{line, lines, number_frames, stacks};
 use objects::{class, is_kept, is_of_program, is_old, native_bytes, object_bytes, objects, root};
 
+pub use dumps::add_lines_to_dumps;
 pub use objects::{RetainedObjects, retained_objects};
 
 /// The roots without a line that are listed, at most.

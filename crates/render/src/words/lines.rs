@@ -14,12 +14,17 @@ pub(crate) fn made_by(kept: &KeptChange) -> Option<String> {
                 (false, None) => " of all it keeps".into(),
                 (false, Some(class)) => format!(" of all it keeps, most of them of {class}"),
             };
-            format!("made by {}, about {} of {samples} samples{of}", place(line), line.samples)
+            made_by_line(line, samples) + &of
         }
         None if samples == 0 => "no samples".into(),
         None if samples == 1 => "1 sample, too few to name a line".into(),
         None => format!("{samples} samples, too few to name a line"),
     })
+}
+
+/// "made by Audit#note (/srv/app/audit.rb:8), about 35 of 39 samples".
+pub(crate) fn made_by_line(line: &KeptLine, samples: u64) -> String {
+    format!("made by {}, about {} of {samples} samples", place(line), line.samples)
 }
 
 /// "Audit#note → Array.new (/srv/app/audit.rb:8)". The stack of a Fiber of a gem has lines of the gem only: who resumes it made the gem

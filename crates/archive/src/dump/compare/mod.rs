@@ -89,7 +89,13 @@ pub fn compare_dumps(dumps: &mut [OpenDump]) -> Result<DumpDiff, (usize, DumpErr
             bytes: sum.bytes.saturating_add(its.count.bytes),
         })
     };
-    Ok(DumpDiff { dumps: points, new: sum(&new), gone: gone.as_ref().map(sum), groups })
+    Ok(DumpDiff {
+        dumps: points,
+        new: sum(&new),
+        gone: gone.as_ref().map(sum),
+        groups,
+        sampling: None,
+    })
 }
 
 /// The groups with most growth.
@@ -117,6 +123,8 @@ fn groups(
         gone: both.gone.count,
         example: address(both.new.example),
         path: Vec::new(),
+        samples: 0,
+        made_by: Vec::new(),
     };
     let change = |both: &Both| i128::from(both.new.count.bytes) - i128::from(both.gone.count.bytes);
     let mut all: Vec<_> = all.into_iter().collect();
@@ -129,8 +137,9 @@ fn groups(
     for (group, (root, mut objects)) in groups.iter_mut().zip(paths) {
         let root = root.or_else(|| group.root.clone()).filter(|_| !objects.is_empty());
         // The name of a constant, or of a variable of a class, has that of its module.
-        let module = objects.first().and_then(|first| root.as_ref()?.strip_prefix(first.as_str()));
-        if module.is_some_and(|rest| ["::", ".@", "@@"].iter().any(|it| rest.starts_with(it))) {
+        if let (Some(root), Some(first)) = (&root, objects.first())
+            && diagnosis::is_in_module(root, first)
+        {
             objects.remove(0);
         }
         group.path = root.into_iter().chain(objects).collect();

@@ -121,7 +121,7 @@ fn the_code_that_left_free_memory_is_named() {
     fs::write(&samples, output_of(&["report", &snapshot, "--json"])).unwrap();
     let output = rbloat().args(["report", &snapshot, "--who", &samples]).output().unwrap();
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(complaint.contains("it is the document of `rbloat report`"), "{complaint}");
+    assert!(complaint.contains("it is a document of the kind `report`"), "{complaint}");
     assert!(target.finish());
 }
 

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
-use formats::{Diff, Kept, KeptJudgement, KeptLine, KeptRow, KeptUnknown, Recording};
+use formats::{Diff, DumpDiff, Kept, KeptJudgement, KeptLine, KeptRow, KeptUnknown, Recording};
 use testkit::Target;
 
 use super::{wait_until_it_has_waited, wait_until_it_samples};
@@ -140,6 +140,51 @@ fn the_lines_that_keep_what_they_make_are_named() {
         assert!((slots..=slots * 2).contains(&arrays.bytes), "{arrays:#?}");
         let [hot, cold] = ["Cache#hot", "Cache#cold"].map(|method| samples(arrays, method));
         assert!(hot > cold && cold > 0, "{arrays:#?}");
+        return;
+    }
+    panic!("too few samples of what the program keeps");
+}
+
+#[test]
+fn dumps_of_a_process_that_traced_nothing_get_the_lines_of_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let samples = at("kept.json");
+    // A machine that leaves rbloat little time has fewer samples.
+    for rounds in [15_000, 60_000, 240_000] {
+        let mut target = Target::scenario("kept/lines", &[]);
+        let pid = target.pid().to_string();
+        let dump = |name: &str| {
+            let mut rbloat = rbloat();
+            rbloat.args(["dump", &pid, "--max-pause", "10s", "-o", &at(name)]);
+            assert!(rbloat.status().unwrap().success());
+        };
+        dump("1.ndjson.gz");
+        let rounds = rounds.to_string();
+        let Some(kept) = watch_target(&mut target, "1000", &rounds, &["-o", &samples]) else {
+            return;
+        };
+        if named(&kept, "Event", "Tracker::SEEN").is_none() {
+            continue;
+        }
+        dump("2.ndjson.gz");
+        let diff = |more: &[&str]| {
+            let mut rbloat = rbloat();
+            rbloat.args(["diff", &at("1.ndjson.gz"), &at("2.ndjson.gz")]).args(more);
+            rbloat.output().unwrap()
+        };
+        let result: DumpDiff = document(&diff(&["--who", &samples, "--json"]).stdout);
+        let mut groups = result.groups.iter();
+        let events =
+            groups.find(|it| it.class == "Event" && it.root.as_deref() == Some("Tracker::SEEN"));
+        let line = &events.unwrap().made_by[0];
+        assert!(line.method.ends_with("Tracker#track"), "{line:?}");
+        let other = diff(&["--who", &at("1.ndjson.gz")]);
+        let complaint = String::from_utf8_lossy(&other.stderr);
+        assert!(
+            other.status.code() == Some(3) && complaint.contains("--kept -o kept.json"),
+            "{complaint}"
+        );
         return;
     }
     panic!("too few samples of what the program keeps");
