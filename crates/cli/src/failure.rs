@@ -85,9 +85,9 @@ pub(crate) enum Failure {
     )]
     NeedlessOfRecording,
     #[error(
-        "--fit needs recordings of workers under load: `rbloat record -o FILE.jsonl PID` makes one, with the PID of their parent"
+        "--fit needs recordings of workers under load, or one process of a server, and no option but --output, --json and --tree"
     )]
-    FitOfProcess,
+    FitOfOther,
     #[error("with a recording, each further name must be that of a recording, and end in .jsonl")]
     NotOnlyRecordings,
     #[error("--tree needs a live process, or one file that `rbloat snapshot --tree` wrote")]
@@ -200,7 +200,7 @@ impl Failure {
             | Self::NeedlessSysroot
             | Self::ManyReports
             | Self::NeedlessOfRecording
-            | Self::FitOfProcess
+            | Self::FitOfOther
             | Self::NotOnlyRecordings
             | Self::TreeOfFile
             | Self::MapOfFamilyFile

@@ -26,6 +26,9 @@ pub struct Fit {
     pub doubt: Option<FitDoubt>,
     /// The length of a recording that may be enough, in seconds. `null` if a longer one does not help.
     pub record_seconds: Option<f64>,
+    /// With a doubt, what the workers have at the last look. `null` without a doubt, without workers, and in older documents.
+    #[serde(default)]
+    pub now: Option<FitNow>,
     /// The model. `null` if there is a doubt.
     pub model: Option<FitModel>,
     /// The memory of different numbers of workers, ascending from 1.
@@ -52,6 +55,8 @@ pub enum FitDoubt {
     OneWorker,
     /// The recordings are of different kinds of workers.
     UnlikeRecordings,
+    /// A process was looked at once, which does not show how its memory changes.
+    OneLook,
     /// The recording has too few samples with private memory.
     NoPrivateMemory,
     /// The kernel killed processes at the memory limit, so the memory that they need was not seen.
@@ -66,6 +71,21 @@ pub enum FitDoubt {
     Growing,
     /// The memory of a worker is not stable yet.
     Unsettled,
+}
+
+/// The memory of workers at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FitNow {
+    /// The number of workers.
+    pub workers: u64,
+    /// The memory of all other processes of the family, and all that is shared.
+    pub fixed_bytes: u64,
+    /// The private memory of the smallest worker.
+    pub least_bytes: u64,
+    /// The private memory of the largest one.
+    pub most_bytes: u64,
+    /// The number of workers, each with the mean of their private memory, that exceeds the limit. `null` without a limit.
+    pub too_many: Option<u64>,
 }
 
 /// The model: `fixed_bytes` + workers × `worker_bytes`, and the memory of the kernel.

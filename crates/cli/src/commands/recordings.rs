@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use diagnosis::{MemorySeries, RecordedWorkers};
 use examine::{Sandbox, SandboxOptions};
-use formats::{Recording, Stability, to_json};
+use formats::{Fit, Recording, Stability, to_json};
 use output::Output;
 use render::Plot;
 
@@ -63,15 +63,42 @@ pub(crate) fn fit(
     let target = Target::open(output)?;
     let mut workers = Vec::new();
     each(inputs, &target, sandbox, |_, recording| workers.push(RecordedWorkers::of(recording)))?;
-    let fit = diagnosis::fit(&workers, limit);
+    write_fit(&diagnosis::fit(&workers, limit), target, is_json, &[])
+}
+
+/// Prints what one look at the family of a process tells of that.
+pub(crate) fn fit_now(
+    process: &image::Target,
+    limit: Option<u64>,
+    output: Option<&Path>,
+    is_json: bool,
+    sandbox: SandboxOptions,
+) -> Result<Outcome, Failure> {
+    let target = Target::open(output)?;
+    let look = supervise::look(process.pid())?;
+    Sandbox::new(sandbox, &target.opened).begin();
+    let fit = diagnosis::fit(&[RecordedWorkers::of(&look)], limit);
+    let minutes = format!("{:.0}m", (fit.record_seconds.unwrap_or_default() / 60.0).ceil());
+    let pid = look.start.pid.to_string();
+    let record = ["rbloat", "record", "--for", &minutes, &pid, "-o", "fit.jsonl"];
+    let next = if fit.record_seconds.is_some() { &record[..] } else { &[] };
+    write_fit(&fit, target, is_json, next)
+}
+
+fn write_fit(
+    fit: &Fit,
+    target: Target<'_>,
+    is_json: bool,
+    next: &[&str],
+) -> Result<Outcome, Failure> {
     let forms = Forms {
-        html: &|| render::fit_html(&fit),
-        svg: &|| render::fit_svg(&fit),
-        png: &|| render::fit_png(&fit),
-        json: &|| to_json(&fit, &render::fit_summary(&fit)),
-        text: &|| render::fit(&fit, terminal::width()),
+        html: &|| render::fit_html(fit),
+        svg: &|| render::fit_svg(fit),
+        png: &|| render::fit_png(fit),
+        json: &|| to_json(fit, &render::fit_summary(fit)),
+        text: &|| render::fit(fit, terminal::width()),
     };
-    target.write(&forms, is_json, &[])
+    target.write(&forms, is_json, next)
 }
 
 fn opened(files: &[PathBuf]) -> Result<Vec<Input>, Failure> {

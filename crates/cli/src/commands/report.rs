@@ -69,8 +69,9 @@ pub(crate) struct WantedArguments {
     fix: Option<Option<PlatformName>>,
     /// Of recordings: how many workers fit into a memory limit
     ///
-    /// LIMIT is a size such as 2GiB [default: the limit of the recorded control group]. The answer needs the recording of a server with
-    /// two workers or more, under load, until their memory is stable. With -o it is a chart (.html, .svg or .png)
+    /// LIMIT is a size such as 2GiB [default: the limit of the control group]. The answer needs the recording of a server with
+    /// two workers or more, under load, until their memory is stable. Of a process, it has what there is now, and the time to record. With
+    /// -o it is a chart (.html, .svg or .png)
     #[arg(
         long,
         value_name = "LIMIT",
@@ -78,7 +79,7 @@ pub(crate) struct WantedArguments {
         require_equals = true,
         value_parser = parse_limit,
         hide_short_help = true,
-        conflicts_with_all = ["fix", "tree", "arenas", "code"]
+        conflicts_with_all = ["fix", "arenas", "code"]
     )]
     fit: Option<Option<u64>>,
     /// Show a row for each of malloc's arenas
@@ -161,7 +162,7 @@ impl ReportArguments {
 }
 
 pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
-    if arguments.wanted.tree {
+    if arguments.wanted.tree && arguments.wanted.fit.is_none() {
         return run_family(arguments);
     }
     if let Some(files) = recordings_among(arguments)? {
@@ -172,8 +173,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
             None => recordings::run(&files, output, json, sandbox),
         };
     }
-    if arguments.wanted.fit.is_some() {
-        return Err(Failure::FitOfProcess);
+    if let Some(limit) = arguments.wanted.fit {
+        return run_fit(arguments, limit);
     }
     if !arguments.more.is_empty() {
         return Err(Failure::ManyReports);
@@ -292,6 +293,21 @@ fn recordings_among(arguments: &ReportArguments) -> Result<Option<Vec<PathBuf>>,
 }
 
 /// Reports on a family.
+/// Prints how many workers the family of a process may have, as far as one look shows it.
+fn run_fit(arguments: &ReportArguments, limit: Option<u64>) -> Result<Outcome, Failure> {
+    let WantedArguments { json, fit, tree, .. } = arguments.wanted;
+    let wanted = WantedArguments { json, fit, tree, ..WantedArguments::default() };
+    let is_plain = arguments.wanted == wanted && arguments.source.is_plain();
+    let (SourceName::Process(name), true, true) =
+        (arguments.source.name()?, is_plain, arguments.more.is_empty())
+    else {
+        return Err(Failure::FitOfOther);
+    };
+    let sandbox = arguments.source.capture.sandbox.options();
+    let process = naming::process(name)?;
+    recordings::fit_now(&process, limit, arguments.output.as_deref(), json, sandbox)
+}
+
 fn run_family(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     let how = arguments.source.capture.options();
     let detail = if arguments.owners() > 0 { Detail::OWNERS } else { Detail::CAUSES };

@@ -127,6 +127,55 @@ fn a_short_recording_is_no_answer() {
     assert!(target.finish());
 }
 
+/// The private memory of a process, as the kernel tells it.
+fn private_bytes(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let rows = text.lines().filter(|line| line.starts_with("Private_"));
+    let kib = rows.map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap());
+    kib.sum::<u64>() * 1024
+}
+
+#[test]
+fn one_look_at_a_process_tells_what_there_is_and_what_to_do() {
+    let target = testkit::Target::scenario("family", &["idle", "write"]);
+    let pids = target.truth["children"].as_array().unwrap();
+    let [idle, write] = [0, 1].map(|at| pids[at].as_u64().unwrap() as u32);
+    let each = [idle, write].map(private_bytes);
+    let of = |pid: &str, options: &[&str]| {
+        rbloat().args(["report", pid, "--json"]).args(options).output().unwrap()
+    };
+    let master = target.pid().to_string();
+    // Any member names the family.
+    for pid in [&master, &write.to_string()] {
+        for options in [&["--fit=4GiB"][..], &["--fit=4GiB", "--tree"]] {
+            let fit: Fit = document(&of(pid, options).stdout);
+            assert_eq!((fit.doubt, fit.max_workers), (Some(FitDoubt::OneLook), None), "{fit:?}");
+            let now = fit.now.unwrap();
+            let [least, most] = [each[0].min(each[1]), each[0].max(each[1])];
+            let is_near = |bytes: u64, truth: u64| bytes.abs_diff(truth) <= MIB;
+            assert!(is_near(now.least_bytes, least) && is_near(now.most_bytes, most), "{now:?}");
+            let exceeding = (4096 * MIB - now.fixed_bytes) * 2 / (now.least_bytes + now.most_bytes);
+            assert_eq!((now.workers, now.too_many), (2, Some(exceeding + 1)), "{now:?}");
+        }
+    }
+    let text = rbloat().args(["report", &master, "--fit=4GiB"]).output().unwrap();
+    let text = String::from_utf8(text.stdout).unwrap();
+    for part in
+        ["Cannot tell yet: one look", "Record for 10 minutes under load", "At the last look: "]
+    {
+        assert!(text.contains(part), "{text}");
+    }
+    let folder = TempDir::new().unwrap();
+    let shown = crate::next::on_a_terminal(&format!("report {master} --fit"), folder.path());
+    let next = format!("Next: rbloat record --for 10m {master} -o fit.jsonl");
+    assert!(shown.trim_end().ends_with(&next), "{shown}");
+    // A process that forked nothing.
+    let alone = testkit::Target::scenario("healthy", &[]);
+    let fit: Fit = document(&of(&alone.pid().to_string(), &["--fit=4GiB"]).stdout);
+    assert_eq!((fit.doubt, fit.now), (Some(FitDoubt::NoWorkers), None), "{fit:?}");
+    assert!(target.finish());
+}
+
 #[test]
 fn bad_input_is_refused_with_a_reason() {
     let folder = TempDir::new().unwrap();
@@ -141,7 +190,9 @@ fn bad_input_is_refused_with_a_reason() {
             vec!["report", path, "--fit", "--owners", "3"],
             "give no option but --output, --json and --fit",
         ),
-        (vec!["report", &own, "--fit"], "--fit needs recordings"),
+        (vec!["report", "Cargo.toml", "--fit"], "--fit needs recordings"),
+        (vec!["report", &own, "--fit", "--waste"], "no option but --output, --json and --tree"),
+        (vec!["report", &own, "1", "--tree", "--fit"], "one process of a server"),
         (vec!["report", path, "--fit", "-o", "fit.txt"], "must end in"),
     ] {
         let output = rbloat().args(&arguments).output().unwrap();

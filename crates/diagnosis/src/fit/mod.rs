@@ -6,7 +6,7 @@
 mod model;
 mod recorded;
 
-use formats::{Confidence, Fit, FitBasis, FitDoubt, FitModel, FitRemedy, FitRow};
+use formats::{Confidence, Fit, FitBasis, FitDoubt, FitModel, FitNow, FitRemedy, FitRow};
 
 use crate::{Early, Shape, StablePoint};
 
@@ -69,6 +69,7 @@ pub fn fit(recordings: &[RecordedWorkers], limit_bytes: Option<u64>) -> Fit {
         probability: PROBABILITY,
         doubt: None,
         record_seconds: None,
+        now: None,
         model: None,
         rows: Vec::new(),
         max_workers: None,
@@ -86,6 +87,7 @@ pub fn fit(recordings: &[RecordedWorkers], limit_bytes: Option<u64>) -> Fit {
         }
         Err(doubt) => {
             fit.doubt = Some(doubt);
+            fit.now = recordings.last().and_then(|it| now(it, fit.limit_bytes));
             fit.record_seconds = record_seconds(doubt, recordings);
             if doubt == FitDoubt::Growing {
                 fit.remedies.extend(replacement(&fit, recordings));
@@ -133,7 +135,8 @@ fn evidence(
         return Err(FitDoubt::OneWorker);
     }
     if workers.iter().any(|it| it.exact_samples < MIN_EXACT_SAMPLES) {
-        return Err(FitDoubt::NoPrivateMemory);
+        let is_look = recordings.iter().all(|it| it.seconds <= 0.0 && it.has_private);
+        return Err(if is_look { FitDoubt::OneLook } else { FitDoubt::NoPrivateMemory });
     }
     if workers.iter().all(|it| it.load() < MIN_LOAD) {
         return Err(FitDoubt::NoLoad);
@@ -339,6 +342,25 @@ fn replacement(fit: &Fit, recordings: &[RecordedWorkers]) -> Option<FitRemedy> {
         .then_some(FitRemedy::Replace { bytes_per_second, after_seconds })
 }
 
+/// Returns what the workers have at the end of a recording.
+fn now(recording: &RecordedWorkers, limit_bytes: Option<u64>) -> Option<FitNow> {
+    let (fixed_bytes, workers) = recording.latest.as_ref()?;
+    let all: u64 = workers.iter().sum();
+    let too_many = |limit: u64| {
+        // The first number with more than the limit.
+        let room = limit.saturating_sub(*fixed_bytes);
+        let fitting = u128::from(room) * workers.len() as u128 / u128::from(all.max(1));
+        u64::try_from(fitting).unwrap_or(u64::MAX).saturating_add(1)
+    };
+    Some(FitNow {
+        workers: workers.len() as u64,
+        fixed_bytes: *fixed_bytes,
+        least_bytes: *workers.iter().min()?,
+        most_bytes: *workers.iter().max()?,
+        too_many: limit_bytes.map(too_many),
+    })
+}
+
 /// Returns the length of a recording that may be enough.
 fn record_seconds(doubt: FitDoubt, recordings: &[RecordedWorkers]) -> Option<f64> {
     let longest = recordings.iter().map(|it| it.seconds).fold(0.0, f64::max);
@@ -346,9 +368,11 @@ fn record_seconds(doubt: FitDoubt, recordings: &[RecordedWorkers]) -> Option<f64
         FitDoubt::Growing | FitDoubt::Unsettled | FitDoubt::NoLoad | FitDoubt::Replaced => {
             Some(MIN_RECORD_SECONDS.max(2.0 * longest))
         }
-        FitDoubt::OneWorker | FitDoubt::NoPrivateMemory | FitDoubt::Killed | FitDoubt::Swapped => {
-            Some(MIN_RECORD_SECONDS.max(longest))
-        }
+        FitDoubt::OneWorker
+        | FitDoubt::OneLook
+        | FitDoubt::NoPrivateMemory
+        | FitDoubt::Killed
+        | FitDoubt::Swapped => Some(MIN_RECORD_SECONDS.max(longest)),
         FitDoubt::NoWorkers | FitDoubt::UnlikeRecordings => None,
     }
 }

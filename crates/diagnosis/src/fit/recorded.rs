@@ -24,6 +24,8 @@ pub struct RecordedWorkers {
     pub(super) workers: Vec<RecordedWorker>,
     /// Memory besides the private memory of workers, at each exact sample.
     pub(super) fixed: Vec<f64>,
+    /// The same, and the private memory of each worker, at the last sample that has them.
+    pub(super) latest: Option<(u64, Vec<u64>)>,
     /// The memory that the control group has beyond the family, at each exact sample.
     pub(super) beyond: Vec<f64>,
     pub(super) limit_bytes: Option<u64>,
@@ -164,7 +166,11 @@ impl RecordedWorkers {
         self.is_swapped |= swapped > MAX_SWAPPED * sample.rss_bytes as f64;
         self.has_private |= sample.uss_bytes.is_some_and(|bytes| bytes > 0);
         let Some(all) = sample.pss_bytes.filter(|_| sample.exact) else { return };
-        let private: u64 = workers.iter().filter_map(|it| it.uss_bytes).sum();
+        let each: Vec<u64> = workers.iter().filter_map(|it| it.uss_bytes).collect();
+        let private: u64 = each.iter().sum();
+        if !each.is_empty() {
+            self.latest = Some((all.saturating_sub(private), each));
+        }
         if workers.len() == self.most {
             self.fixed.push(all.saturating_sub(private) as f64);
         }

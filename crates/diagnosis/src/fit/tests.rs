@@ -199,6 +199,29 @@ fn growth_is_a_doubt_and_its_rate_gives_an_age() {
     }
 }
 
+/// A single look is no answer, but it shows what is too much already.
+#[test]
+fn one_look_tells_what_there_is_now() {
+    let shop = Shop { seconds: 1, ..Shop::default() };
+    let looked = shop.fit(|worker, _| Some(100.0 + 10.0 * worker as f64), Some(1024.0));
+    assert_eq!((looked.doubt, looked.record_seconds), (Some(FitDoubt::OneLook), Some(600.0)));
+    assert!(looked.max_workers.is_none() && looked.rows.is_empty());
+    let now = looked.now.unwrap();
+    assert_eq!([now.fixed_bytes, now.least_bytes, now.most_bytes].map(mib), [65.0, 100.0, 110.0]);
+    // 65 + 9 × 105 is 1010, and 10 are 1115.
+    assert_eq!((now.workers, now.too_many), (2, Some(10)));
+    let too_many = |limit: Option<f64>| shop.fit(|_, _| Some(100.0), limit).now.unwrap().too_many;
+    // Four workers are 465: exactly the limit, which they do not exceed.
+    let limits = [Some(465.0), Some(464.0), Some(60.0), None];
+    assert_eq!(limits.map(too_many), [Some(5), Some(4), Some(1), None]);
+    // A doubt of a recording has the last sample, and an answer none.
+    let growing = Shop::default().fit(|_, at| Some(100.0 + at as f64), Some(4000.0));
+    assert_eq!(growing.now.map(|now| mib(now.most_bytes)), Some(999.0));
+    assert_eq!(Shop::default().fit(|_, _| Some(100.0), Some(1024.0)).now, None);
+    let alone = Shop { workers: 1, ..shop }.fit(|_, _| Some(100.0), Some(1024.0));
+    assert_eq!((alone.doubt, alone.now.unwrap().workers), (Some(FitDoubt::OneWorker), 1));
+}
+
 /// One worker had the exports: the mean of both is the memory of none.
 #[test]
 fn a_worker_without_the_large_requests_becomes_as_large_as_the_other() {

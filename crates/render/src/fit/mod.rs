@@ -4,7 +4,7 @@ mod chart;
 
 use std::fmt::Write;
 
-use formats::{Fit, FitBasis, FitDoubt, FitModel, FitRemedy, FitRow};
+use formats::{Fit, FitBasis, FitDoubt, FitModel, FitNow, FitRemedy, FitRow};
 use ledger::Size;
 
 use crate::fix::{Block, write_block};
@@ -90,6 +90,7 @@ fn reason(doubt: FitDoubt, fit: &Fit) -> String {
         FitDoubt::UnlikeRecordings => {
             "the recordings are of different programs. Give those of one.".into()
         }
+        FitDoubt::OneLook => format!("one look does not show how memory changes. {record}."),
         FitDoubt::NoPrivateMemory => {
             format!("there are too few samples of private memory. {record}.")
         }
@@ -113,6 +114,9 @@ fn reason(doubt: FitDoubt, fit: &Fit) -> String {
 fn write(fit: &Fit, out: &mut String, width: usize) -> std::fmt::Result {
     let style = if fit.doubt.is_some() { YELLOW } else { BOLD };
     write_paragraph(out, style, &fit_summary(fit), "", width)?;
+    if let Some(now) = &fit.now {
+        write_wrapped(out, " · ", &now_in_words(now, fit.limit_bytes), width)?;
+    }
     if let Some(model) = &fit.model {
         if let (Some(bytes), true) = (fit.safe_limit_bytes, fit.limit_bytes.is_some()) {
             let today = workers(fit.workers, fit.threads);
@@ -134,6 +138,29 @@ fn write(fit: &Fit, out: &mut String, width: usize) -> std::fmt::Result {
         }
     }
     Ok(())
+}
+
+/// What the workers have, and how many of them are too many.
+fn now_in_words(now: &FitNow, limit: Option<u64>) -> String {
+    let [least, most] = [Size(now.least_bytes), Size(now.most_bytes)].map(|it| it.to_string());
+    let each = if least == most { least } else { format!("{least} to {most}") };
+    let text = format!(
+        "At the last look: {} for all, and {each} for each of {}.",
+        Size(now.fixed_bytes),
+        counted(now.workers, "worker"),
+    );
+    match limit.zip(now.too_many) {
+        None => text,
+        Some((limit, 1)) => {
+            format!("{text} Even 1 worker of the mean size exceeds {}.", Size(limit))
+        }
+        Some((limit, many)) => format!(
+            "{text} {many} of the mean size exceed {}. Whether {} fit{} is not known.",
+            Size(limit),
+            many - 1,
+            third_person(many - 1),
+        ),
+    }
 }
 
 fn write_table(fit: &Fit, out: &mut String, width: usize) -> std::fmt::Result {

@@ -1,4 +1,4 @@
-use formats::{Fit, FitBasis, FitDoubt, FitModel, FitRemedy, FitRow};
+use formats::{Fit, FitBasis, FitDoubt, FitModel, FitNow, FitRemedy, FitRow};
 
 use super::{fit, fit_html, fit_png, fit_summary, fit_svg};
 use crate::text::without_styles;
@@ -22,6 +22,7 @@ fn example() -> Fit {
         probability: 0.99,
         doubt: None,
         record_seconds: None,
+        now: None,
         model: Some(FitModel {
             fixed_bytes: 60 * MIB,
             worker_bytes: 100 * MIB,
@@ -113,6 +114,7 @@ fn a_doubt_gives_a_reason_and_the_time_to_record() {
         FitDoubt::NoWorkers,
         FitDoubt::OneWorker,
         FitDoubt::UnlikeRecordings,
+        FitDoubt::OneLook,
         FitDoubt::NoPrivateMemory,
         FitDoubt::Killed,
         FitDoubt::Swapped,
@@ -138,6 +140,38 @@ fn a_doubt_gives_a_reason_and_the_time_to_record() {
         let is_for_longer = !matches!(doubt, FitDoubt::NoWorkers | FitDoubt::UnlikeRecordings);
         assert_eq!(text.contains("11 minutes"), is_for_longer, "{text}");
         assert!(fit_svg(&doubtful).contains("Cannot tell yet"));
+    }
+}
+
+#[test]
+fn a_doubt_tells_what_there_is() {
+    let text = |least: u64, workers: u64, too_many: Option<u64>| {
+        let now = FitNow {
+            workers,
+            fixed_bytes: 65 * MIB,
+            least_bytes: least * MIB,
+            most_bytes: 110 * MIB,
+            too_many,
+        };
+        let limit_bytes = too_many.map(|_| 500 * MIB);
+        let doubt = Some(FitDoubt::OneLook);
+        let fit_ = Fit { doubt, now: Some(now), model: None, limit_bytes, ..example() };
+        without_styles(&fit(&fit_, 300))
+    };
+    for (text, expected) in [
+        (
+            text(100, 2, Some(5)),
+            "65.0 MiB for all, and 100.0 MiB to 110.0 MiB for each of 2 workers. 5 of the mean size exceed 500.0 MiB. \
+             Whether 4 fit is not known.",
+        ),
+        (text(110, 1, None), "65.0 MiB for all, and 110.0 MiB for each of 1 worker.\n"),
+        (text(110, 1, Some(1)), "Even 1 worker of the mean size exceeds 500.0 MiB.\n"),
+        (
+            text(110, 1, Some(2)),
+            "2 of the mean size exceed 500.0 MiB. Whether 1 fits is not known.\n",
+        ),
+    ] {
+        assert!(text.contains(expected), "{text}");
     }
 }
 

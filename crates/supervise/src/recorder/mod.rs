@@ -2,6 +2,7 @@
 
 mod journal;
 mod known_processes;
+mod look;
 mod peaks;
 mod run;
 mod sample;
@@ -25,6 +26,7 @@ use crate::signals::{Event, Signals, exit_status, pass_on};
 
 pub use journal::Journal;
 use known_processes::{KnownProcesses, ProgramId};
+pub use look::look;
 use peaks::Peaks;
 pub(crate) use run::RunRecorder;
 pub use run::unix_ms;
