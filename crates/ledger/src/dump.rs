@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use image::ProcessState;
 use linux::Address;
 use ruby::{
-    AllocationSite, AllocationSites, ClassKind, Detail, Details, Fact, ImemoType, Shapes, Slot,
-    SlotState, SlotType,
+    AllocationSite, AllocationSites, ClassKind, Detail, Details, Fact, ImemoType, ObjectSpace,
+    Shapes, Slot, SlotState, SlotType,
 };
 
 use crate::Facts;
@@ -53,7 +53,7 @@ pub struct DumpedObject<'a> {
     /// The bytes of its slot and of its memory, as Ruby counts them if that is known.
     pub memsize: u64,
     /// The objects that it refers to.
-    pub references: &'a [Address],
+    pub references: DumpedReferences<'a>,
     /// The blocks that it refers to.
     pub blocks: &'a [Address],
     /// The line that allocated it, if the process traced that.
@@ -68,6 +68,32 @@ pub struct DumpedObject<'a> {
     pub resident_bytes: u64,
     /// The memory that would be freed with it, if that is wanted.
     pub retained: Option<RetainedByObject<'a>>,
+}
+
+/// The objects to which one refers. Their addresses are made one after the other, since a large array has millions.
+#[derive(Debug, Clone, Copy)]
+pub struct DumpedReferences<'a> {
+    space: &'a ObjectSpace,
+    slots: &'a [u32],
+}
+
+impl<'a> DumpedReferences<'a> {
+    /// Their number.
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.slots.len()
+    }
+
+    /// Returns true if there are none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Their addresses.
+    pub fn addresses(self) -> impl Iterator<Item = Address> + 'a {
+        self.slots.iter().filter_map(move |&slot| self.space.slot_address(slot as usize))
+    }
 }
 
 /// The memory that an object retains.
@@ -212,7 +238,7 @@ impl Dump<'_> {
         let (resident, absent) = self.bytes_of_blocks();
         let real_classes = self.real_classes();
         let mut finder = ObjectReferences::new(self.graph, self.paths);
-        let (mut slots, mut references, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut slots, mut blocks) = (Vec::new(), Vec::new());
         for (slot, detail) in self.details.iter() {
             let (Some(its), Some(address)) = (space.slots.get(slot as usize), self.address(slot))
             else {
@@ -220,9 +246,7 @@ impl Dump<'_> {
             };
             let class = self.class(*its, &detail);
             finder.of_object(slot, detail.is(Fact::Shared), &mut slots);
-            references.clear();
-            let addresses = slots.iter().filter_map(|it| self.address(*it));
-            references.extend(addresses.filter(|it| Some(*it) != class));
+            slots.retain(|it| self.address(*it).is_some_and(|it| Some(it) != class));
             blocks.clear();
             blocks.extend(self.graph.memory_of(slot).map(|block| block.start));
             let slot_bytes = space.slot_bytes(slot);
@@ -243,7 +267,7 @@ impl Dump<'_> {
                 is_marked: its.state() == SlotState::Marked,
                 memsize: slot_bytes.saturating_add(outside),
                 detail: &detail,
-                references: &references,
+                references: DumpedReferences { space, slots: &slots },
                 blocks: &blocks,
                 site: self.sites.of(slot),
                 owner: self.graph.object_name(slot),

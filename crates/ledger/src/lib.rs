@@ -24,7 +24,7 @@ pub use allocator::{
     ArenaProblem, Decay, Finding as MallocFinding, Libc, Thresholds, Tuning, is_glibc,
 };
 pub use cause::{Cause, CauseGroup, Causes};
-pub use dump::{Dump, DumpedBlock, DumpedObject, DumpedPage, RetainedByObject};
+pub use dump::{Dump, DumpedBlock, DumpedObject, DumpedPage, DumpedReferences, RetainedByObject};
 pub use facts::Facts;
 pub use files::FileAccount;
 pub use finding::Finding;

@@ -89,7 +89,7 @@ fn dump(image: &Image<'_>) -> usize {
         let roots = dump.roots(|_, them| add(them));
         let all = dump.objects(|object| {
             objects.insert(object.address);
-            add(object.references)
+            add(&object.references.addresses().collect::<Vec<_>>())
         });
         let blocks = dump.blocks(|_| Ok(()));
         let pages = dump.pages(|_| Ok(()));

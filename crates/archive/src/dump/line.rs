@@ -91,14 +91,14 @@ impl<'a> Line<'a> {
         self.hexadecimal(address);
     }
 
-    pub(super) fn addresses(&mut self, key: &str, addresses: &[Address]) {
+    pub(super) fn addresses(&mut self, key: &str, addresses: impl Iterator<Item = Address>) {
         self.key(key);
         self.bytes.push(b'[');
-        for (number, address) in addresses.iter().enumerate() {
+        for (number, address) in addresses.enumerate() {
             if number > 0 {
                 self.bytes.extend(b", ");
             }
-            self.hexadecimal(*address);
+            self.hexadecimal(address);
             self.write_chunk();
         }
         self.bytes.push(b']');
@@ -178,7 +178,7 @@ mod tests {
             line.signed("closed", -1);
             line.object("inner", |line| line.number("most", u64::MAX));
             line.object("empty", |_| ());
-            line.addresses("addresses", &[Address(0), Address(0x7f00_1234_5678)]);
+            line.addresses("addresses", [0, 0x7f00_1234_5678].map(Address).into_iter());
             line.flag("flag", true);
             line.end().and_then(|()| line.finish()).unwrap();
             let written = str::from_utf8(&written).unwrap();
@@ -216,7 +216,7 @@ mod tests {
         let mut sizes = Sizes::default();
         let mut line = Line::new(&mut sizes);
         line.begin();
-        line.addresses("references", &[Address(0x7f00_1234_5678); 100_000]);
+        line.addresses("references", std::iter::repeat_n(Address(0x7f00_1234_5678), 100_000));
         line.text("value", &"ä".repeat(1_000_000));
         line.end().and_then(|()| line.finish()).unwrap();
         assert_eq!(

@@ -27,7 +27,7 @@ pub fn write_lines(dump: &Dump<'_>, out: &mut dyn Write) -> io::Result<Counts> {
         line.begin();
         line.text("type", "ROOT");
         line.text("root", name);
-        line.addresses("references", references);
+        line.addresses("references", references.iter().copied());
         line.end()
     })?;
     for (number, shape) in (0..).zip(dump.shapes().iter()) {
@@ -134,7 +134,7 @@ fn write_object(line: &mut Line<'_>, object: &DumpedObject<'_>, style: Style) {
         _ => {}
     }
     if !object.references.is_empty() {
-        line.addresses("references", object.references);
+        line.addresses("references", object.references.addresses());
     }
     if let Some(site) = object.site {
         site.path.iter().for_each(|path| line.text("file", path));

@@ -173,12 +173,11 @@ pub fn write_tables<W: Write + Send>(
         counts.objects += 1;
         counts.references += object.references.len() as u64;
         write_object(&mut objects, object)?;
-        for (to, is_block) in [(object.references, false), (object.blocks, true)] {
-            for to in to {
-                references.integer(Some(number(object.address.0)))?;
-                references.integer(Some(number(to.0)))?;
-                references.flag(is_block)?;
-            }
+        let objects = object.references.addresses().map(|it| (it, false));
+        for (to, is_block) in objects.chain(object.blocks.iter().map(|it| (*it, true))) {
+            references.integer(Some(number(object.address.0)))?;
+            references.integer(Some(number(to.0)))?;
+            references.flag(is_block)?;
         }
         Ok::<_, ParquetError>(())
     })?;
