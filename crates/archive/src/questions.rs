@@ -23,7 +23,7 @@ macro_rules! question {
 }
 
 /// The questions.
-pub const QUESTIONS: [Question; 9] = [
+pub const QUESTIONS: [Question; 10] = [
     question!("free"),
     question!("remedies"),
     question!("growth"),
@@ -33,6 +33,7 @@ pub const QUESTIONS: [Question; 9] = [
     question!("kills"),
     question!("gems"),
     question!("limits"),
+    question!("spare"),
 ];
 
 /// Views that several questions read, in the order in which they are made.

@@ -84,7 +84,7 @@ fn the_engine_runs_in_the_archive_and_its_failure_is_one_of_rbloat() {
     assert!(message.contains("could not answer: exit status: 7: no  [31mmagic"), "{message}");
     let (status, message) = complaint(&ask(&program(folder.path(), "cat >/dev/null"), &[]));
     assert_eq!(status, 1);
-    assert!(message.contains("0 answers to 10 questions"), "{message}");
+    assert!(message.contains("0 answers to 11 questions"), "{message}");
     let (status, message) = complaint(&ask(&folder.path().join("none"), &[]));
     assert_eq!(status, 127);
     assert!(message.contains("pip install duckdb-cli"), "{message}");
@@ -220,4 +220,46 @@ fn duckdb_answers_with_the_figures_of_the_report() {
     for question in &QUESTIONS {
         ask(question.name);
     }
+}
+
+/// Two containers of `steady` have 2 GiB and need 480 MiB each, since a worker had 300 MiB once.
+#[test]
+fn limits_above_what_containers_need_are_spare() {
+    if std::process::Command::new("duckdb").arg("-version").output().is_err() {
+        return testkit::skip("there is no duckdb; `scripts/duckdb` installs it");
+    }
+    const LOOKS: &str = "CREATE TABLE looks AS
+        WITH processes (service, pod, process, role, first, mib, growth, most) AS (VALUES
+            ('steady', 'a', 1, 'w 1', 0, 100, 0, 1024), ('steady', 'a', 2, 'w 2', 0, 100, 0, 1024),
+            ('steady', 'b', 3, 'w 1', 0, 100, 0, 1024), ('steady', 'b', 4, 'w 2', 0, 100, 0, 1024),
+            ('slow', 'a', 5, 'w 1', 0, 100, 0.0625, 1024), ('leaks', 'a', 6, 'w 1', 0, 100, 10, 1024),
+            ('young', 'a', 7, 'w 1', 40, 100, 0, 1024), ('tight', 'a', 8, 'w 1', 0, 900, 0, 1024),
+            ('free', 'a', 9, 'w 1', 0, 100, 0, NULL),
+            ('replaced', 'a', 10, 'w 1', 0, 200, 0, 1024), ('replaced', 'a', 11, 'w 1', 40, 100, 0, 1024))
+        SELECT row_number() OVER () AS look, process, 1700000000000 + hour * 3600000 AS unix_ms,
+            (hour - first) * 3600000 AS uptime_ms, service, 'n' AS node, '' AS namespace, pod, '' AS container, role,
+            (CASE WHEN process = 4 AND hour = 5 THEN 300 ELSE mib + growth * hour END * 1048576)::BIGINT AS rss_bytes,
+            NULL::BIGINT AS pss_bytes, most * 1048576 AS limit_bytes, DATE '2026-11-20' AS dt
+        FROM processes, generate_series(0, 47) hours (hour)
+        WHERE hour >= first AND (process <> 10 OR hour < 40);\n";
+    let mut command = rbloat();
+    command.args(["archive", "any", "spare", "--print", "--price", "1024"]);
+    let printed = command.args(["--as-of", "2100-01-01"]).output().unwrap();
+    let sql = LOOKS.to_owned() + &String::from_utf8(printed.stdout).unwrap();
+    let output = std::process::Command::new("duckdb").args(["-json", "-c", &sql]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let row = |it: &Value| {
+        let figure = |name: &str| it[name].as_f64().unwrap();
+        let figures = ["containers", "limit_mib", "need_mib", "cost"].map(figure);
+        (it["service"].as_str().unwrap().to_owned(), figures)
+    };
+    // 2048 - 2 × 1.2 × (100 + 300); 1024 - 1.2 × 200, of a worker that was replaced; 1024 - 1.2 × 102.9 - 720 × 0.0625.
+    let rows: Vec<_> = rows.iter().map(row).collect();
+    let expected = [
+        ("steady", [2.0, 1024.0, 480.0, 1088.0]),
+        ("slow", [1.0, 1024.0, 169.0, 855.48]),
+        ("replaced", [1.0, 1024.0, 240.0, 784.0]),
+    ];
+    assert_eq!(rows, expected.map(|(service, figures)| (service.to_owned(), figures)));
 }
