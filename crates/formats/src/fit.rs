@@ -14,6 +14,9 @@ pub struct Fit {
     pub workers: u64,
     /// The threads of a worker, as the kernel counts them.
     pub threads: u64,
+    /// The resident stacks of a thread, from the last captures of the workers. `null` without captures, and in older documents.
+    #[serde(default)]
+    pub thread_stack_bytes: Option<u64>,
     /// The time that the figures are from: the shortest steady part of a worker that counts.
     pub steady_seconds: f64,
     /// The limit: that of the option, or else of the control group. `null` if there is none.
@@ -144,6 +147,11 @@ pub enum FitRemedy {
     /// Free memory of malloc is returned.
     Trim {
         /// The memory that a trim of a worker would return: it saves at most this between peaks.
+        max_bytes_per_worker: u64,
+    },
+    /// Fewer arenas of glibc.
+    FewerArenas {
+        /// The free memory of malloc in a worker at its last capture: they save at most this between peaks, and maybe nothing.
         max_bytes_per_worker: u64,
     },
     /// Workers that grow at a constant rate are replaced before they reach the limit.

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use formats::{Fit, FitBasis, FitDoubt};
+use ledger::Cause;
 use tempfile::TempDir;
 
 use crate::record::Recorder;
@@ -174,6 +175,100 @@ fn one_look_at_a_process_tells_what_there_is_and_what_to_do() {
     let fit: Fit = document(&of(&alone.pid().to_string(), &["--fit=4GiB"]).stdout);
     assert_eq!((fit.doubt, fit.now), (Some(FitDoubt::NoWorkers), None), "{fit:?}");
     assert!(target.finish());
+}
+
+/// The number of workers that one look calls too many is killed, and two fewer are not.
+#[test]
+fn the_kernel_agrees_on_the_workers_that_are_too_many() {
+    // Strings of a MiB have mappings of their own. The kernel may kill a worker before it is ready.
+    const PROGRAM: &str = r#"
+        puts "ready {}"
+        $stdout.flush
+        left = Integer($stdin.gets)
+        shared = Array.new(40) { "s" * (1 << 20) }
+        GC.disable
+        (ready, write), (ended, ends) = IO.pipe, IO.pipe
+        left.times do
+          fork do
+            ends.close
+            own = Array.new(50) { "w" * (1 << 20) }
+            write << "."
+            ended.read
+            exit!(0)
+          end
+        end
+        until left <= 0
+          left -= ready.readpartial(99).size if IO.select([ready], nil, nil, 0.05)
+          left -= 1 while (Process.wait(-1, Process::WNOHANG) rescue nil)
+        end
+        puts "ready {}"
+        $stdout.flush
+        $stdin.gets
+    "#;
+    let run = |workers: u64| {
+        let group = testkit::ControlGroup::make()?;
+        group.limit(300 * MIB);
+        let mut target = testkit::Target::bare_ruby(PROGRAM);
+        group.adopt(target.pid());
+        target.tell(&workers.to_string());
+        target.next_truth();
+        Some((target, group))
+    };
+    let Some((target, _group)) = run(2) else { return };
+    let pid = target.pid().to_string();
+    let output = rbloat().args(["report", &pid, "--fit", "--json"]).output().unwrap();
+    let fit: Fit = document(&output.stdout);
+    let now = fit.now.unwrap();
+    assert_eq!((fit.limit_bytes, now.workers), (Some(300 * MIB), 2), "{now:?}");
+    assert!((50 * MIB..60 * MIB).contains(&now.least_bytes), "{now:?}");
+    let too_many = now.too_many.unwrap();
+    let kills = |workers: u64| run(workers).map(|(_, group)| group.kills());
+    assert_eq!([too_many, too_many - 2].map(|it| kills(it) > Some(0)), [true, false], "{now:?}");
+}
+
+/// Ten threads of each worker have filled some of their stacks.
+#[test]
+fn a_recording_with_captures_tells_what_the_stacks_of_a_thread_take() {
+    const PROGRAM: &str = r#"
+        (deep, write), (ended, ends) = IO.pipe, IO.pipe
+        2.times do
+          fork do
+            ends.close
+            queue = Queue.new
+            # C code of all versions calls this block.
+            bottom = lambda { |depth| depth.zero? ? (queue << 1; sleep) : { 1 => 2 }.each_pair { bottom.(depth - 1) } }
+            10.times { Thread.new { bottom.(400) } }
+            10.times { queue.pop }
+            write << "."
+            ended.read
+            exit!(0)
+          end
+        end
+        deep.read(2)
+        puts "ready {}"
+        $stdout.flush
+        $stdin.gets
+    "#;
+    let target = testkit::Target::ruby(PROGRAM);
+    let recorder = Recorder::of(&target, &["--every", "50ms", "--causes-every", "1s"]);
+    let workers = |it: &formats::Recording| {
+        let pids: std::collections::BTreeSet<i32> = it.causes().map(|it| it.pid).collect();
+        pids.len() == 3
+    };
+    let recording = recorder.wait_for(workers);
+    let stacks = |pid: i32| {
+        let causes = recording.causes().filter(|it| it.pid == pid).last().unwrap();
+        let rows = causes.causes.iter().filter(|row| row.cause == Cause::StackThreads);
+        rows.map(|row| row.bytes).sum::<u64>()
+    };
+    let fit: Fit = document(&fit(&recorder.path, &["--fit=1GiB", "--json"]).stdout);
+    let children: Vec<i32> =
+        recording.processes().map(|it| it.pid).filter(|it| *it != target.pid()).collect();
+    let all: u64 = children.iter().map(|pid| stacks(*pid)).sum();
+    assert_eq!((fit.workers, children.len()), (2, 2), "{fit:?}");
+    let each = fit.thread_stack_bytes.unwrap();
+    assert!(each.abs_diff(all / (2 * fit.threads)) <= 4096, "{each} of {all}: {fit:?}");
+    assert!(fit.threads >= 11 && each * fit.threads > 10 * 128 * 1024, "{fit:?}");
 }
 
 #[test]

@@ -50,6 +50,8 @@ const ROWS: u64 = 3;
 const KERNEL_SHARE: f64 = 0.02;
 /// Memory of a control group beyond this share of the family's is that of other programs.
 const MAX_KERNEL_SHARE: f64 = 0.05;
+/// The arenas of MALLOC_ARENA_MAX=2. A process with fewer threads has no more.
+const FEW_ARENAS: u64 = 2;
 /// Remedies for less than this share of a worker's memory are left out.
 const MIN_REMEDY: f64 = 0.05;
 
@@ -63,6 +65,7 @@ pub fn fit(recordings: &[RecordedWorkers], limit_bytes: Option<u64>) -> Fit {
         role: first.map_or_else(String::new, |it| it.role.clone()),
         workers: recordings.iter().map(|it| it.most as u64).max().unwrap_or(0),
         threads: workers.iter().map(|it| it.threads).max().unwrap_or(0),
+        thread_stack_bytes: thread_stack_bytes(&workers),
         steady_seconds: 0.0,
         limit_bytes: limit_bytes.or(of_group),
         for_seconds: FOR_SECONDS,
@@ -305,6 +308,13 @@ fn add_model(
     });
 }
 
+/// Returns the mean of the stacks of a thread.
+fn thread_stack_bytes(workers: &[&RecordedWorker]) -> Option<u64> {
+    let captured = || workers.iter().filter(|it| it.stack_bytes.is_some());
+    let stacks: u64 = captured().filter_map(|it| it.stack_bytes).fold(0, u64::saturating_add);
+    stacks.checked_div(captured().map(|it| it.threads).sum())
+}
+
 /// Adds the changes whose effect the recording shows.
 fn add_remedies(fit: &mut Fit, workers: &[&RecordedWorker], level: f64) {
     let mean = |of: &dyn Fn(&RecordedWorker) -> f64| {
@@ -317,6 +327,10 @@ fn add_remedies(fit: &mut Fit, workers: &[&RecordedWorker], level: f64) {
     let trimmed = mean(&|it| it.trim_yield_bytes.unwrap_or(0) as f64);
     if trimmed > MIN_REMEDY * level {
         fit.remedies.push(FitRemedy::Trim { max_bytes_per_worker: trimmed as u64 });
+    }
+    let free = mean(&|it| it.free_bytes.unwrap_or(0) as f64);
+    if free > MIN_REMEDY * level && workers.iter().any(|it| it.threads > FEW_ARENAS) {
+        fit.remedies.push(FitRemedy::FewerArenas { max_bytes_per_worker: free as u64 });
     }
 }
 

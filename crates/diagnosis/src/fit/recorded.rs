@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use formats::{Arrival, Group, ProcessSample, Recording, Sample};
+use ledger::Cause;
 
 use crate::place::role;
 use crate::stable::quantile;
@@ -14,6 +15,9 @@ type Id = (i32, u64);
 const SHUTDOWN_SECONDS: f64 = 15.0;
 /// Workers have at least this share of all private memory, or there are none.
 const MIN_SHARE: f64 = 0.5;
+/// The free memory of malloc.
+const FREE: [Cause; 4] =
+    [Cause::MallocUnreturned, Cause::MallocFragmented, Cause::MallocCached, Cause::MallocTop];
 /// Swapped memory beyond this share of RSS counts.
 const MAX_SWAPPED: f64 = 0.01;
 
@@ -51,6 +55,10 @@ pub(super) struct RecordedWorker {
     pub(super) threads: u64,
     /// A trim of the process would return this.
     pub(super) trim_yield_bytes: Option<u64>,
+    /// The resident stacks of its threads at its last capture.
+    pub(super) stack_bytes: Option<u64>,
+    /// The free memory of malloc at its last capture, if that is glibc's.
+    pub(super) free_bytes: Option<u64>,
     /// The highest private memory, also between samples, if the kernel told.
     pub(super) peak_bytes: f64,
     /// True if it started while the recording ran.
@@ -149,7 +157,13 @@ impl RecordedWorkers {
         found.limit_bytes = group.and_then(|group| group.limit_bytes);
         for causes in recording.causes() {
             if let Some(worker) = workers.get_mut(&(causes.pid, causes.started_ticks)) {
+                let sum = |of: &[Cause]| {
+                    let rows = causes.causes.iter().filter(|row| of.contains(&row.cause));
+                    rows.fold(0, |sum: u64, row| sum.saturating_add(row.bytes))
+                };
                 worker.trim_yield_bytes = causes.trim_yield_bytes;
+                worker.stack_bytes = Some(sum(&[Cause::StackThreads]));
+                worker.free_bytes = (causes.allocator == "glibc").then(|| sum(&FREE));
             }
         }
         let end = last_seen.values().copied().fold(0.0, f64::max);

@@ -1,7 +1,8 @@
 use formats::{
-    Arrival, Fit, FitBasis, FitDoubt, FitRemedy, Group, Line, ProcessSample, Recording,
-    RecordingStart, Sample,
+    Arrival, CaptureMethod, CauseRow, CauseSample, Fit, FitBasis, FitDoubt, FitRemedy, Group, Line,
+    ProcessSample, Recording, RecordingStart, Sample,
 };
+use ledger::Cause;
 use proptest::prelude::*;
 
 use super::model::Model;
@@ -197,6 +198,54 @@ fn growth_is_a_doubt_and_its_rate_gives_an_age() {
         assert!(matches!(fit.doubt, Some(FitDoubt::Growing | FitDoubt::Unsettled)), "{fit:?}");
         assert_eq!(fit.max_workers, None);
     }
+}
+
+/// Captures tell what threads' stacks and malloc's free memory take.
+#[test]
+fn captures_bound_what_threads_and_arenas_cost() {
+    let captured = |allocator: &str, threads: u64| {
+        let mut recording = Shop::default().record(|worker, at| Some(100.0 + noise(worker, at)));
+        for line in &mut recording.lines {
+            if let Line::Sample(sample) = line {
+                sample.processes.iter_mut().for_each(|it| it.threads = threads);
+            }
+        }
+        for pid in [101, 102] {
+            let causes = [
+                (Cause::StackThreads, 4.0),
+                (Cause::MallocUnreturned, 20.0),
+                (Cause::MallocFragmented, 10.0),
+                (Cause::RubyLiveSlots, 50.0),
+            ];
+            let causes = causes.map(|(cause, mib)| CauseRow { cause, bytes: (mib * MIB) as u64 });
+            recording.lines.push(Line::Causes(CauseSample {
+                t_ms: 0,
+                pid,
+                started_ticks: pid as u64,
+                command: String::new(),
+                ruby_version: None,
+                allocator: allocator.into(),
+                rss_bytes: 0,
+                causes: causes.into(),
+                verdict: None,
+                trim_yield_bytes: None,
+                slots_live: None,
+                slots_free: None,
+                method: CaptureMethod::Fork,
+                pause_ms: 0.0,
+                owners: None,
+                recorder_cpu_ms: 0.0,
+            }));
+        }
+        let fit = fit_of(&recording, 1024.0);
+        (fit.thread_stack_bytes.map(mib), fit.remedies)
+    };
+    let fewer = FitRemedy::FewerArenas { max_bytes_per_worker: 30 << 20 };
+    assert_eq!(captured("glibc", 8), (Some(0.5), vec![fewer]));
+    // Two threads have two arenas at most, and jemalloc has others.
+    assert_eq!(captured("glibc", 2), (Some(2.0), vec![]));
+    assert_eq!(captured("jemalloc", 8).1, vec![]);
+    assert_eq!(Shop::default().fit(|_, _| Some(100.0), None).thread_stack_bytes, None);
 }
 
 /// A single look is no answer, but it shows what is too much already.

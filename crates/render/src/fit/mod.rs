@@ -128,6 +128,13 @@ fn write(fit: &Fit, out: &mut String, width: usize) -> std::fmt::Result {
         write_table(fit, out, width)?;
         write_model(fit, model, out, width)?;
     }
+    if let Some(bytes) = fit.thread_stack_bytes {
+        let text = format!(
+            "Each thread has {} of stacks. With more threads, arenas and requests that meet come on top: record with the new number.",
+            Size(bytes)
+        );
+        write_wrapped(out, " · ", &text, width)?;
+    }
     for remedy in &fit.remedies {
         write_wrapped(out, " · ", &remedy_in_words(*remedy, fit), width)?;
     }
@@ -236,6 +243,11 @@ fn remedy_in_words(remedy: FitRemedy, fit: &Fit) -> String {
         ),
         FitRemedy::Trim { max_bytes_per_worker } => format!(
             "Trims (AutoTrim) save up to {} of each worker between peaks. The peaks stay.",
+            Size(max_bytes_per_worker)
+        ),
+        FitRemedy::FewerArenas { max_bytes_per_worker } => format!(
+            "Fewer arenas (MALLOC_ARENA_MAX=2) save up to {} of each worker between peaks, all that malloc had free at the last capture, and \
+             maybe nothing.",
             Size(max_bytes_per_worker)
         ),
         FitRemedy::Replace { bytes_per_second, after_seconds } => format!(

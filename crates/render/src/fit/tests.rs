@@ -16,6 +16,7 @@ fn example() -> Fit {
         role: "puma worker".into(),
         workers: 2,
         threads: 8,
+        thread_stack_bytes: Some(300 << 10),
         steady_seconds: 600.0,
         limit_bytes: Some(500 * MIB),
         for_seconds: 86_400.0,
@@ -35,7 +36,10 @@ fn example() -> Fit {
         rows: vec![row(1, 1.0), row(2, 0.999), row(3, 0.992), row(4, 0.41), row(5, 0.001)],
         max_workers: Some(3),
         safe_limit_bytes: Some(300 * MIB),
-        remedies: vec![FitRemedy::KeepSharing { max_bytes_per_worker: 20 * MIB }],
+        remedies: vec![
+            FitRemedy::KeepSharing { max_bytes_per_worker: 20 * MIB },
+            FitRemedy::FewerArenas { max_bytes_per_worker: 30 * MIB },
+        ],
     }
 }
 
@@ -52,6 +56,8 @@ fn the_answer_is_a_sentence_a_table_and_lines_to_paste() {
         "        memory: \"360Mi\"",
         "        memory: \"500Mi\"",
         "    MemoryMax=500M",
+        " · Each thread has 300.0 KiB of stacks. With more threads, arenas and requests",
+        " · Fewer arenas (MALLOC_ARENA_MAX=2) save up to 30.0 MiB of each worker between",
     ] {
         assert!(text.lines().any(|it| it == line), "{line}\n{text}");
     }
