@@ -12,7 +12,7 @@ pub struct Fit {
     pub role: String,
     /// The most workers at one time in a recording.
     pub workers: u64,
-    /// The threads of a worker, as the kernel counts them.
+    /// The threads of a worker, as the kernel counts them. Of recordings with different numbers, those with the largest count.
     pub threads: u64,
     /// The resident stacks of a thread, from the last captures of the workers. `null` without captures, and in older documents.
     #[serde(default)]
@@ -42,6 +42,9 @@ pub struct Fit {
     pub safe_limit_bytes: Option<u64>,
     /// The changes whose effect can be computed.
     pub remedies: Vec<FitRemedy>,
+    /// The answers of recordings with fewer threads, ascending. Empty in older documents.
+    #[serde(default)]
+    pub with_fewer_threads: Vec<FitThreads>,
 }
 
 impl Content for Fit {
@@ -74,6 +77,23 @@ pub enum FitDoubt {
     Growing,
     /// The memory of a worker is not stable yet.
     Unsettled,
+}
+
+/// The answer for a number of threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FitThreads {
+    /// The threads of a worker.
+    pub threads: u64,
+    /// The most workers at one time in these recordings.
+    pub workers: u64,
+    /// The reason why rbloat cannot tell. `null` if it can.
+    pub doubt: Option<FitDoubt>,
+    /// The private memory of a worker that is stable. `null` with a doubt, as the next two.
+    pub worker_bytes: Option<u64>,
+    /// The most workers that fit. `null` without a limit.
+    pub max_workers: Option<u64>,
+    /// The least limit for the recorded number of workers.
+    pub safe_limit_bytes: Option<u64>,
 }
 
 /// The memory of workers at one moment.

@@ -57,7 +57,7 @@ pub use family::{
     FamilyStep, GroupParts, IdenticalPages, LateCode, LateFile, LateGem, MemberChange, MemberWrite,
     OtherProcess, Outlook, SharedPages, WorkerGrowth, WriteChange, WriteRow, WrittenOwner,
 };
-pub use fit::{Fit, FitBasis, FitDoubt, FitModel, FitNow, FitRemedy, FitRow};
+pub use fit::{Fit, FitBasis, FitDoubt, FitModel, FitNow, FitRemedy, FitRow, FitThreads};
 pub use growth_sample::{GrowthFrames, GrowthSample};
 pub use kept::{Kept, KeptGrowth, KeptJudgement, KeptLine, KeptRow, KeptStack, KeptUnknown};
 pub use line::{

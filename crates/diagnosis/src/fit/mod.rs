@@ -6,7 +6,10 @@
 mod model;
 mod recorded;
 
-use formats::{Confidence, Fit, FitBasis, FitDoubt, FitModel, FitNow, FitRemedy, FitRow};
+use formats::{
+    Confidence, Fit, FitBasis, FitDoubt, FitModel, FitNow, FitRemedy, FitRow, FitThreads,
+};
+use std::collections::BTreeMap;
 
 use crate::{Early, Shape, StablePoint};
 
@@ -56,8 +59,38 @@ const FEW_ARENAS: u64 = 2;
 const MIN_REMEDY: f64 = 0.05;
 
 /// Returns the number of workers that fit into `limit_bytes`, or else into the limit of the control group.
+///
+/// Workers with different numbers of threads are no sample of the same. The answer is that of the largest number.
 #[must_use]
 pub fn fit(recordings: &[RecordedWorkers], limit_bytes: Option<u64>) -> Fit {
+    let mut by_threads: BTreeMap<u64, Vec<&RecordedWorkers>> = BTreeMap::new();
+    for recording in recordings {
+        by_threads.entry(recording.threads()).or_default().push(recording);
+    }
+    let are_alike = recordings.windows(2).all(|pair| pair[0].role == pair[1].role);
+    match by_threads.pop_last() {
+        Some((_, most)) if are_alike => {
+            let mut fit = fit_alike(&most, limit_bytes);
+            let fewer = by_threads.into_iter().map(|(threads, recordings)| {
+                let fit = fit_alike(&recordings, limit_bytes);
+                FitThreads {
+                    threads,
+                    workers: fit.workers,
+                    doubt: fit.doubt,
+                    worker_bytes: fit.model.map(|it| it.worker_bytes),
+                    max_workers: fit.max_workers,
+                    safe_limit_bytes: fit.safe_limit_bytes,
+                }
+            });
+            fit.with_fewer_threads = fewer.collect();
+            fit
+        }
+        _ => fit_alike(&recordings.iter().collect::<Vec<_>>(), limit_bytes),
+    }
+}
+
+/// The same for workers with the same number of threads.
+fn fit_alike(recordings: &[&RecordedWorkers], limit_bytes: Option<u64>) -> Fit {
     let first = recordings.first();
     let workers: Vec<&RecordedWorker> = recordings.iter().flat_map(|it| &it.workers).collect();
     let of_group = recordings.iter().filter_map(|it| it.limit_bytes).min();
@@ -78,10 +111,11 @@ pub fn fit(recordings: &[RecordedWorkers], limit_bytes: Option<u64>) -> Fit {
         max_workers: None,
         safe_limit_bytes: None,
         remedies: Vec::new(),
+        with_fewer_threads: Vec::new(),
     };
     match evidence(recordings, &workers) {
         Ok(evidence) => {
-            let fixed = recordings.iter().map(RecordedWorkers::fixed_bytes).fold(0.0, f64::max);
+            let fixed = recordings.iter().map(|it| it.fixed_bytes()).fold(0.0, f64::max);
             let Evidence { levels, above, every, drift, .. } = &evidence;
             let model = Model::new(fixed, levels, above, *every, *drift);
             fit.steady_seconds = evidence.seconds;
@@ -114,7 +148,7 @@ struct Evidence {
 
 /// Returns the evidence of recordings, or the reason why there is none.
 fn evidence(
-    recordings: &[RecordedWorkers],
+    recordings: &[&RecordedWorkers],
     workers: &[&RecordedWorker],
 ) -> Result<Evidence, FitDoubt> {
     let Some(first) = recordings.first() else { return Err(FitDoubt::NoWorkers) };
@@ -247,7 +281,7 @@ fn of_workers(basis: FitBasis, workers: &[(&RecordedWorker, Settled)]) -> Eviden
 }
 
 /// Returns the evidence of workers that are replaced, if there are enough.
-fn of_lives(recordings: &[RecordedWorkers], workers: &[&RecordedWorker]) -> Option<Evidence> {
+fn of_lives(recordings: &[&RecordedWorkers], workers: &[&RecordedWorker]) -> Option<Evidence> {
     let lives = workers.iter().filter(|it| it.is_life());
     let levels: Vec<f64> = lives.map(|it| it.peak_bytes).collect();
     let seconds = recordings.iter().map(|it| it.seconds).fold(f64::INFINITY, f64::min);
@@ -264,7 +298,7 @@ fn of_lives(recordings: &[RecordedWorkers], workers: &[&RecordedWorker]) -> Opti
 /// Adds the model, and the memory of each number of workers.
 fn add_model(
     fit: &mut Fit,
-    recordings: &[RecordedWorkers],
+    recordings: &[&RecordedWorkers],
     model: &Model,
     basis: FitBasis,
     is_limit_of_group: bool,
@@ -335,7 +369,7 @@ fn add_remedies(fit: &mut Fit, workers: &[&RecordedWorker], level: f64) {
 }
 
 /// Returns the age at which growing workers must be replaced, so that today's number of them stays below the limit.
-fn replacement(fit: &Fit, recordings: &[RecordedWorkers]) -> Option<FitRemedy> {
+fn replacement(fit: &Fit, recordings: &[&RecordedWorkers]) -> Option<FitRemedy> {
     let [recording] = recordings else { return None };
     let series = recording.mean();
     let point = StablePoint::of(&series);
@@ -376,7 +410,7 @@ fn now(recording: &RecordedWorkers, limit_bytes: Option<u64>) -> Option<FitNow> 
 }
 
 /// Returns the length of a recording that may be enough.
-fn record_seconds(doubt: FitDoubt, recordings: &[RecordedWorkers]) -> Option<f64> {
+fn record_seconds(doubt: FitDoubt, recordings: &[&RecordedWorkers]) -> Option<f64> {
     let longest = recordings.iter().map(|it| it.seconds).fold(0.0, f64::max);
     match doubt {
         FitDoubt::Growing | FitDoubt::Unsettled | FitDoubt::NoLoad | FitDoubt::Replaced => {

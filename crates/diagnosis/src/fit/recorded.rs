@@ -194,6 +194,11 @@ impl RecordedWorkers {
         }
     }
 
+    /// The threads of a worker.
+    pub(super) fn threads(&self) -> u64 {
+        self.workers.iter().map(|it| it.threads).max().unwrap_or(0)
+    }
+
     /// Returns the mean of the private memory of all workers over time.
     pub(super) fn mean(&self) -> Vec<(f64, f64)> {
         // Times are not negative, so their bits have their order.

@@ -248,6 +248,42 @@ fn captures_bound_what_threads_and_arenas_cost() {
     assert_eq!(Shop::default().fit(|_, _| Some(100.0), None).thread_stack_bytes, None);
 }
 
+/// The mean of workers with three and with six threads is the memory of none.
+#[test]
+fn workers_with_other_numbers_of_threads_have_answers_of_their_own() {
+    let recorded = |threads: u64, mib: f64, seconds: u64| {
+        let shop = Shop { seconds, ..Shop::default() };
+        let mut recording = shop.record(|worker, at| Some(mib + noise(worker, at)));
+        for line in &mut recording.lines {
+            if let Line::Sample(sample) = line {
+                sample.processes.iter_mut().for_each(|it| it.threads = threads);
+            }
+        }
+        RecordedWorkers::of(&recording)
+    };
+    let limit = Some((1024.0 * MIB) as u64);
+    let [three, six] = [recorded(3, 100.0, 900), recorded(6, 112.0, 900)];
+    let both = fit(&[six.clone(), three.clone(), six.clone()], limit);
+    let alone = fit(&[six.clone(), six.clone()], limit);
+    assert_eq!((both.threads, both.max_workers), (6, alone.max_workers));
+    assert!((mib(both.model.unwrap().worker_bytes) - 112.5).abs() < 0.5, "{both:?}");
+    let [fewer] = both.with_fewer_threads[..] else { panic!("{both:?}") };
+    let of_three = fit(&[three], limit);
+    assert_eq!((fewer.threads, fewer.doubt), (3, None));
+    assert_eq!(
+        (fewer.max_workers, fewer.safe_limit_bytes),
+        (of_three.max_workers, of_three.safe_limit_bytes)
+    );
+    assert!(fewer.max_workers > both.max_workers, "{both:?}");
+    // A recording that is too short has a doubt, and does not spoil the other.
+    let short = fit(&[recorded(3, 100.0, 100), six], limit);
+    assert_eq!((short.doubt, short.with_fewer_threads[0].doubt), (None, Some(FitDoubt::Unsettled)));
+    assert_eq!(
+        (short.with_fewer_threads[0].worker_bytes, alone.with_fewer_threads.len()),
+        (None, 0)
+    );
+}
+
 /// A single look is no answer, but it shows what is too much already.
 #[test]
 fn one_look_tells_what_there_is_now() {

@@ -4,7 +4,7 @@ mod chart;
 
 use std::fmt::Write;
 
-use formats::{Fit, FitBasis, FitDoubt, FitModel, FitNow, FitRemedy, FitRow};
+use formats::{Fit, FitBasis, FitDoubt, FitModel, FitNow, FitRemedy, FitRow, FitThreads};
 use ledger::Size;
 
 use crate::fix::{Block, write_block};
@@ -128,6 +128,9 @@ fn write(fit: &Fit, out: &mut String, width: usize) -> std::fmt::Result {
         write_table(fit, out, width)?;
         write_model(fit, model, out, width)?;
     }
+    for fewer in &fit.with_fewer_threads {
+        write_wrapped(out, " · ", &fewer_threads(fewer), width)?;
+    }
     if let Some(bytes) = fit.thread_stack_bytes {
         let text = format!(
             "Each thread has {} of stacks. With more threads, arenas and requests that meet come on top: record with the new number.",
@@ -233,6 +236,20 @@ fn write_model(fit: &Fit, model: &FitModel, out: &mut String, width: usize) -> s
         }
     };
     write_wrapped(out, " · ", basis, width)
+}
+
+/// The answer of recordings with fewer threads.
+fn fewer_threads(it: &FitThreads) -> String {
+    let with = format!("With {} each", counted(it.threads, "thread"));
+    let (None, Some(bytes)) = (it.doubt, it.worker_bytes) else {
+        return format!("{with}, it cannot be told yet.");
+    };
+    let answer = match (it.max_workers, it.safe_limit_bytes) {
+        (Some(most), _) => format!("{} fit{}", counted(most, "worker"), third_person(most)),
+        (None, Some(limit)) => format!("{} need {}", counted(it.workers, "worker"), Size(limit)),
+        (None, None) => return with,
+    };
+    format!("{with}, {answer}: each has {}.", Size(bytes))
 }
 
 fn remedy_in_words(remedy: FitRemedy, fit: &Fit) -> String {

@@ -1,4 +1,4 @@
-use formats::{Fit, FitBasis, FitDoubt, FitModel, FitNow, FitRemedy, FitRow};
+use formats::{Fit, FitBasis, FitDoubt, FitModel, FitNow, FitRemedy, FitRow, FitThreads};
 
 use super::{fit, fit_html, fit_png, fit_summary, fit_svg};
 use crate::text::without_styles;
@@ -40,6 +40,14 @@ fn example() -> Fit {
             FitRemedy::KeepSharing { max_bytes_per_worker: 20 * MIB },
             FitRemedy::FewerArenas { max_bytes_per_worker: 30 * MIB },
         ],
+        with_fewer_threads: vec![FitThreads {
+            threads: 4,
+            workers: 3,
+            doubt: None,
+            worker_bytes: Some(80 * MIB),
+            max_workers: Some(5),
+            safe_limit_bytes: Some(240 * MIB),
+        }],
     }
 }
 
@@ -147,6 +155,21 @@ fn a_doubt_gives_a_reason_and_the_time_to_record() {
         assert_eq!(text.contains("11 minutes"), is_for_longer, "{text}");
         assert!(fit_svg(&doubtful).contains("Cannot tell yet"));
     }
+}
+
+#[test]
+fn fewer_threads_have_a_line() {
+    let line = |change: fn(&mut FitThreads)| {
+        let mut example = example();
+        change(&mut example.with_fewer_threads[0]);
+        let text = without_styles(&fit(&example, 200));
+        text.lines().find(|it| it.starts_with(" · With 4 threads each")).unwrap().to_owned()
+    };
+    assert_eq!(line(|_| ()), " · With 4 threads each, 5 workers fit: each has 80.0 MiB.");
+    let without = line(|it| it.max_workers = None);
+    assert_eq!(without, " · With 4 threads each, 3 workers need 240.0 MiB: each has 80.0 MiB.");
+    let doubtful = line(|it| (it.doubt, it.worker_bytes) = (Some(FitDoubt::Growing), None));
+    assert_eq!(doubtful, " · With 4 threads each, it cannot be told yet.");
 }
 
 #[test]
