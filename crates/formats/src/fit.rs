@@ -107,8 +107,9 @@ pub struct FitNow {
     pub least_bytes: u64,
     /// The private memory of the largest one.
     pub most_bytes: u64,
-    /// The number of workers, each with the mean of their private memory, that exceeds the limit. `null` without a limit.
-    pub too_many: Option<u64>,
+    /// The least number of workers, each with the mean of their private memory, that have more than the limit: with pages of files, which
+    /// the kernel can take back. `null` without a limit.
+    pub above_limit: Option<u64>,
 }
 
 /// The model: `fixed_bytes` + workers × `worker_bytes`, and the memory of the kernel.

@@ -394,7 +394,7 @@ fn replacement(fit: &Fit, recordings: &[&RecordedWorkers]) -> Option<FitRemedy> 
 fn now(recording: &RecordedWorkers, limit_bytes: Option<u64>) -> Option<FitNow> {
     let (fixed_bytes, workers) = recording.latest.as_ref()?;
     let all: u64 = workers.iter().sum();
-    let too_many = |limit: u64| {
+    let above_limit = |limit: u64| {
         // The first number with more than the limit.
         let room = limit.saturating_sub(*fixed_bytes);
         let fitting = u128::from(room) * workers.len() as u128 / u128::from(all.max(1));
@@ -405,7 +405,7 @@ fn now(recording: &RecordedWorkers, limit_bytes: Option<u64>) -> Option<FitNow> 
         fixed_bytes: *fixed_bytes,
         least_bytes: *workers.iter().min()?,
         most_bytes: *workers.iter().max()?,
-        too_many: limit_bytes.map(too_many),
+        above_limit: limit_bytes.map(above_limit),
     })
 }
 

@@ -294,11 +294,12 @@ fn one_look_tells_what_there_is_now() {
     let now = looked.now.unwrap();
     assert_eq!([now.fixed_bytes, now.least_bytes, now.most_bytes].map(mib), [65.0, 100.0, 110.0]);
     // 65 + 9 × 105 is 1010, and 10 are 1115.
-    assert_eq!((now.workers, now.too_many), (2, Some(10)));
-    let too_many = |limit: Option<f64>| shop.fit(|_, _| Some(100.0), limit).now.unwrap().too_many;
+    assert_eq!((now.workers, now.above_limit), (2, Some(10)));
+    let above_limit =
+        |limit: Option<f64>| shop.fit(|_, _| Some(100.0), limit).now.unwrap().above_limit;
     // Four workers are 465: exactly the limit, which they do not exceed.
     let limits = [Some(465.0), Some(464.0), Some(60.0), None];
-    assert_eq!(limits.map(too_many), [Some(5), Some(4), Some(1), None]);
+    assert_eq!(limits.map(above_limit), [Some(5), Some(4), Some(1), None]);
     // A doubt of a recording has the last sample, and an answer none.
     let growing = Shop::default().fit(|_, at| Some(100.0 + at as f64), Some(4000.0));
     assert_eq!(growing.now.map(|now| mib(now.most_bytes)), Some(999.0));

@@ -159,13 +159,16 @@ fn now_in_words(now: &FitNow, limit: Option<u64>) -> String {
         Size(now.fixed_bytes),
         counted(now.workers, "worker"),
     );
-    match limit.zip(now.too_many) {
+    match limit.zip(now.above_limit) {
         None => text,
         Some((limit, 1)) => {
-            format!("{text} Even 1 worker of the mean size exceeds {}.", Size(limit))
+            format!(
+                "{text} Even 1 worker of the mean size has more than {}, pages of files included.",
+                Size(limit)
+            )
         }
         Some((limit, many)) => format!(
-            "{text} {many} of the mean size exceed {}. Whether {} fit{} is not known.",
+            "{text} {many} of the mean size have more than {}, pages of files included. Whether {} fit{} is not known.",
             Size(limit),
             many - 1,
             third_person(many - 1),
@@ -263,8 +266,8 @@ fn remedy_in_words(remedy: FitRemedy, fit: &Fit) -> String {
             Size(max_bytes_per_worker)
         ),
         FitRemedy::FewerArenas { max_bytes_per_worker } => format!(
-            "Fewer arenas (MALLOC_ARENA_MAX=2) save up to {} of each worker between peaks, all that malloc had free at the last capture, and \
-             maybe nothing.",
+            "Fewer arenas (MALLOC_ARENA_MAX=2) save up to {} of each worker between peaks, all that malloc had free at the last \
+             capture, and maybe nothing.",
             Size(max_bytes_per_worker)
         ),
         FitRemedy::Replace { bytes_per_second, after_seconds } => format!(

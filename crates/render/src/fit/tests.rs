@@ -174,15 +174,15 @@ fn fewer_threads_have_a_line() {
 
 #[test]
 fn a_doubt_tells_what_there_is() {
-    let text = |least: u64, workers: u64, too_many: Option<u64>| {
+    let text = |least: u64, workers: u64, above_limit: Option<u64>| {
         let now = FitNow {
             workers,
             fixed_bytes: 65 * MIB,
             least_bytes: least * MIB,
             most_bytes: 110 * MIB,
-            too_many,
+            above_limit,
         };
-        let limit_bytes = too_many.map(|_| 500 * MIB);
+        let limit_bytes = above_limit.map(|_| 500 * MIB);
         let doubt = Some(FitDoubt::OneLook);
         let fit_ = Fit { doubt, now: Some(now), model: None, limit_bytes, ..example() };
         without_styles(&fit(&fit_, 300))
@@ -190,14 +190,17 @@ fn a_doubt_tells_what_there_is() {
     for (text, expected) in [
         (
             text(100, 2, Some(5)),
-            "65.0 MiB for all, and 100.0 MiB to 110.0 MiB for each of 2 workers. 5 of the mean size exceed 500.0 MiB. \
-             Whether 4 fit is not known.",
+            "65.0 MiB for all, and 100.0 MiB to 110.0 MiB for each of 2 workers. 5 of the mean size have more than \
+             500.0 MiB, pages of files included. Whether 4 fit is not known.",
         ),
         (text(110, 1, None), "65.0 MiB for all, and 110.0 MiB for each of 1 worker.\n"),
-        (text(110, 1, Some(1)), "Even 1 worker of the mean size exceeds 500.0 MiB.\n"),
+        (
+            text(110, 1, Some(1)),
+            "Even 1 worker of the mean size has more than 500.0 MiB, pages of files included.\n",
+        ),
         (
             text(110, 1, Some(2)),
-            "2 of the mean size exceed 500.0 MiB. Whether 1 fits is not known.\n",
+            "2 of the mean size have more than 500.0 MiB, pages of files included. Whether 1 fits is not known.\n",
         ),
     ] {
         assert!(text.contains(expected), "{text}");
