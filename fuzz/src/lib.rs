@@ -213,7 +213,7 @@ fn walk(dump: &Dump<'_>) {
     });
     let Ok(()) = dump.objects(|object| {
         assert!(addresses.insert(object.address), "{object:?} is there twice");
-        targets.extend(object.references.iter().copied().chain(object.parent));
+        targets.extend(object.references.addresses().chain(object.parent));
         Ok::<_, Infallible>(())
     });
     assert!(targets.is_subset(&addresses), "{:?}", targets.difference(&addresses));

@@ -1,6 +1,7 @@
 //! The heap as data: each object with its references and fields, each block, and each heap page.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use image::ProcessState;
 use linux::Address;
@@ -71,10 +72,16 @@ pub struct DumpedObject<'a> {
 }
 
 /// The objects to which one refers. Their addresses are made one after the other, since a large array has millions.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct DumpedReferences<'a> {
     space: &'a ObjectSpace,
     slots: &'a [u32],
+}
+
+impl fmt::Debug for DumpedReferences<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.addresses()).finish()
+    }
 }
 
 impl<'a> DumpedReferences<'a> {
