@@ -122,6 +122,8 @@ pub(crate) struct ObjectGraph<'a> {
     memory_of_ended_threads: Bits,
     /// The blocks that objects refer to themselves, and those with variables that a table has for them.
     structures: Bits,
+    /// The blocks with variables that a table has for objects. Their owner may be a false one, by a word that is left over elsewhere.
+    variables: Bits,
     /// The slots that have names. The interpreter's tables refer to them too (tables of constants, inline caches), but only
     /// because of their names.
     named_slots: Bits,
@@ -197,7 +199,11 @@ impl<'a> ObjectGraph<'a> {
         named_in_classes.sort_by_key(|&(class, _)| class);
         let lasting_classes = lasting_classes(space, named_roots, &global_roots, &named_in_classes);
         let weak = WeakReferences::find(heap, pointers, table, trace);
-        weak.blocks().for_each(|block| _ = structures.insert(block));
+        let mut variables = Bits::new(heap.block_count());
+        for block in weak.blocks() {
+            structures.insert(block);
+            variables.insert(block);
+        }
         let lists = &pointers.lists;
         let at_exit = lists.at_exit.iter().map(|&(_, slot)| slot).collect();
         let ractor_queues = lists.ractor_queues.iter().copied().collect();
@@ -271,6 +277,7 @@ impl<'a> ObjectGraph<'a> {
             memory_of_threads,
             memory_of_ended_threads,
             structures,
+            variables,
             named_slots,
             text_classes,
             fields_of_classes,

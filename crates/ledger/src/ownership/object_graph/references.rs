@@ -180,7 +180,8 @@ impl ObjectGraph<'_> {
             matches!(owner, Owner::Class(class) if self.text_classes.contains(class as u32));
         // An area may hold many unrelated structures, so its references to objects do not show which object retains which.
         let is_area = !is_root && node as usize >= self.heap.block_count();
-        let has_objects = !is_text && !is_area && !self.weak.is_subclass_entry(node);
+        let has_objects = self.variables.contains(node)
+            || !is_text && !is_area && !self.weak.is_subclass_entry(node);
         if has_objects && !within.is_behind_structure {
             let is_lock = self.is_lock(owner);
             let is_message = self.messages.contains(&node);
