@@ -124,6 +124,9 @@ impl ObjectGraph<'_> {
             if let Some(method) = self.cached_method(slot) {
                 each(self.slot(method), Level::Lists);
             }
+            // Its instance variables (from 4.0 on) are no weak references.
+            let fields = self.space.links.of(slot).iter().filter(|to| self.is_fields(**to));
+            fields.for_each(|&to| each(self.slot(to), Level::Named));
             return;
         }
         if has_others {
@@ -257,6 +260,13 @@ impl ObjectGraph<'_> {
             matches!(kind, Some(SlotType::CLASS | SlotType::MODULE | SlotType::ICLASS))
         };
         links.iter().any(is_class).then(|| links.iter().copied().find(|to| !is_class(to)))?
+    }
+
+    /// Returns true for an internal object with instance variables.
+    fn is_fields(&self, slot: u32) -> bool {
+        let it = self.space.slots.get(slot as usize);
+        let class = it.and_then(|it| self.space.classes.get(it.class() as usize));
+        class.is_some_and(|class| class.kind == ClassKind::Imemo(ImemoType::Fields))
     }
 
     /// Returns true if objects like the one in this slot own a block. Arrays share their elements with hidden ones.

@@ -242,6 +242,19 @@ fn variables_of_matches_retain_their_values() {
     assert!(target.finish());
 }
 
+/// From 4.0 on, a weak map refers to its variables itself. Their values were garbage, like what is in the map.
+#[test]
+fn variables_of_weak_maps_retain_their_values() {
+    let target = Target::ruby(
+        "class Own; end
+         MAPS = Array.new(500) { ObjectSpace::WeakMap.new.tap { |it| it.instance_variable_set(:@own, Own.new) } }
+         4.times { GC.start }
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    assert_eq!(garbage_of(&target, "Own"), (0, 500));
+    assert!(target.finish());
+}
+
 /// The tables of lines and variables have numbers. Behind them, a word of an earlier owner retained a thread.
 #[test]
 fn tables_of_bytecode_are_known_by_their_place() {
