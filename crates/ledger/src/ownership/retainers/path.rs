@@ -17,6 +17,10 @@ const THREAD: [&str; 2] = ["Thread", "["];
 /// Classes of Ruby whose objects only refer to others. They say less about a program than the objects in them.
 pub const CONTAINERS: [&str; 8] =
     ["Array", "Hash", "Set", "Proc", "Method", "Binding", "Enumerator", "Enumerator::Lazy"];
+/// The shortest beginning of the names of variables of threads that says what they are.
+const MIN_COMMON_NAME: usize = 4;
+/// The ends of such names of which only the beginning is common: without and with quotes.
+const SO_ON: [&str; 2] = ["…]", "…\"]"];
 /// The step in place of others.
 const OTHERS: &str = "…";
 
@@ -173,6 +177,12 @@ fn common<'a>(paths: &[Path<'a>], all: &[Path<'a>], has_one_root: bool) -> Path<
             let is_common = |name: &&str| is_enough(all.iter().filter(|it| has(it, name)).count());
             step.parts[part] = most.filter(is_common).unwrap_or_default();
         }
+        if let ["[", "", _] = step.parts
+            && let Some(name) = beginning(paths.iter().map(|path| path[index].parts[1]))
+            && is_enough(paths.len())
+        {
+            step.parts = ["[", name, SO_ON[usize::from(name.contains('"'))]];
+        }
     }
     // Steps whose names were the only difference are one.
     common.dedup_by(|next, last| {
@@ -181,6 +191,18 @@ fn common<'a>(paths: &[Path<'a>], all: &[Path<'a>], has_one_root: bool) -> Path<
         is_same
     });
     common
+}
+
+/// What the names of variables have in common, if they begin alike: each request may have one with a number of its own.
+fn beginning<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let first = names.next()?;
+    let common = |one: &'a str, other: &str| {
+        let alike =
+            one.char_indices().zip(other.chars()).take_while(|((_, one), other)| one == other);
+        &one[..alike.last().map_or(0, |((at, last), _)| at + last.len_utf8())]
+    };
+    let begin = names.fold(first, common).trim_end_matches(|it: char| it.is_ascii_digit());
+    (begin.chars().count() >= MIN_COMMON_NAME).then_some(begin)
 }
 
 /// The number of first steps of a path whose classes more than half of all paths have.

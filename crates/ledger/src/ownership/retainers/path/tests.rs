@@ -46,11 +46,29 @@ fn a_long_path_keeps_the_owner_that_is_nearest_to_the_objects() {
     assert_eq!(shown(path(&containers)), "A → B → C → D → … → Hash → Array → String");
 }
 
+/// "Thread → […] → String": the name of each logger's tags has a number, and the beginning says whose they are.
+#[test]
+fn names_of_variables_that_begin_alike_have_their_beginning() {
+    let names = |names: [&'static str; 3]| {
+        let path = |name| vec![Step::of(["Thread", "", ""]), Step::of(["[", name, "]"])];
+        let mut alike = Alike::default();
+        names.map(path).into_iter().for_each(|path| alike.add(path));
+        alike.typical(false)
+    };
+    assert_eq!(names([":tags_120", ":tags_121", ":tags_93"]), "Thread → [:tags_…]");
+    assert_eq!(names([":\"tags:1\"", ":\"tags:2\"", ":\"tags:3\""]), "Thread → [:\"tags:…\"]");
+    assert_eq!(names([":tags_120", ":tags_120", ":tags_120"]), "Thread → [:tags_120]");
+    assert_eq!(names([":user", ":store", ":i18n"]), "Thread → […]");
+    // The beginning of all of them is no sign by itself.
+    assert_eq!(names([":a1", ":a2", ":a3"]), "Thread → […]");
+}
+
 /// "Thread → [ → Array → String": some of the objects were in variables of fibers, the others in those of threads.
 #[test]
 fn a_variable_of_threads_without_a_common_name_has_a_whole_label() {
     let name = |parts| text(&vec![Step::of(["Thread", "", ""]), Step::of(parts)]);
     assert_eq!(name(["[", ":cache", "]"]), "Thread → [:cache]");
     assert_eq!(name(["[", "", "]"]), "Thread → […]");
+    assert_eq!(name(["[", ":cache_", SO_ON[0]]), "Thread → [:cache_…]");
     assert_eq!(name(["[", "", ""]), "Thread → […]");
 }
