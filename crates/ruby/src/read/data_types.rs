@@ -14,9 +14,9 @@ use linux::{Address, Mapping};
 use crate::address_classifier::AddressClassifier;
 use crate::finding::Finding;
 use crate::layout::object::Object;
-use crate::model::class::Class;
+use crate::model::class::{Class, ClassKind};
 use crate::model::data_type::{DataObjects, DataType};
-use crate::model::slot::Slot;
+use crate::model::slot::{Slot, SlotType};
 use crate::word::word;
 
 /// Longer than the name of any type.
@@ -103,6 +103,7 @@ impl Signatures {
             *signature = meant.get(*signature as usize).copied().unwrap_or(DataObjects::NO_TYPE);
         }
         split_object(&types, &objects, slots, classes);
+        split_hidden(&types, &objects, slots, classes);
         give_classes_their_types(&objects, slots, classes);
         (types, objects, None)
     }
@@ -228,6 +229,32 @@ fn split_object(
         if class < Slot::NO_CLASS {
             *own = own.with_class(class);
         }
+    }
+}
+
+/// Gives hidden objects for constants that are not loaded yet a class of their own: a module may have thousands.
+fn split_hidden(
+    types: &[DataType],
+    objects: &DataObjects,
+    slots: &mut [Slot],
+    classes: &mut Vec<Class>,
+) {
+    let hidden = ClassKind::Hidden(SlotType::DATA);
+    let Some(data) = classes.iter().position(|class| class.kind == hidden) else { return };
+    let class = classes.len() as u32;
+    let is_autoload = |it: u32| types.get(it as usize).is_some_and(DataType::is_autoload);
+    let autoloads =
+        objects.iter().filter(|it| it.1.is_some_and(is_autoload) && class < Slot::NO_CLASS);
+    let mut has_any = false;
+    for (slot, _) in autoloads {
+        let own = slots.get_mut(slot as usize).filter(|it| it.class() as usize == data);
+        if let Some(own) = own {
+            *own = own.with_class(class);
+            has_any = true;
+        }
+    }
+    if has_any {
+        classes.push(Class { kind: hidden, name: Some("(autoload)".into()), data_type: None });
     }
 }
 

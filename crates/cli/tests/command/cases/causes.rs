@@ -253,6 +253,8 @@ fn autoloads_belong_to_the_modules() {
     let bytes = |kind| kinds.iter().find(|part| part.kind == kind).unwrap().resident_bytes;
     assert_eq!(bytes(InterpreterKind::ObjectIds), 0, "{kinds:?}");
     assert!(bytes(InterpreterKind::Classes) > 40_000 * 100, "{kinds:?}");
+    let entries = report.owners.iter().flatten().find(|owner| owner.owner == "(autoload)").unwrap();
+    assert!(entries.objects >= 40_000, "{entries:?}");
     assert!(target.finish());
 }
 
