@@ -1,9 +1,11 @@
 //! Steps against the interpreter's memory: classes, code and tables.
 
 use formats::{Action, Advice, LargeGem};
-use ledger::{Cause, InterpreterKind, Ledger, OwnerAccount, OwnerKind, Retainer, percent};
+use ledger::{Cause, InterpreterKind, Ledger, OwnerKind, Retainer, percent};
 
-use super::objects::{release, release_objects, retaining_most, retaining_most_bytes};
+use super::objects::{
+    code_of_root, release, release_objects, retaining_most, retaining_most_bytes,
+};
 use super::stacks::{recurse_less, vm_stack_is_larger};
 use super::worth::{is_main, is_worth, step};
 use crate::path::{ARROW, class_of, class_of_hidden, is_in_containers, root_of};
@@ -172,19 +174,6 @@ fn has_singleton_classes(step: &Action, classes: Option<&Retainer>) -> bool {
     let steps = classes.and_then(|it| it.path.as_deref()).map(|path| path.rsplit(ARROW));
     let owner = steps.and_then(|mut it| it.nth(1)).map(class_of);
     matches!(step, Action::ReleaseObjects { class, .. } if owner == Some(class))
-}
-
-/// The bytes of the interpreter's other objects that the root with most of the classes retains through classes.
-fn code_of_root(ledger: &Ledger, class: &OwnerAccount, most: &Retainer) -> u64 {
-    let Some(root) = most.path.as_deref().map(root_of) else { return 0 };
-    let others = ledger.owners.iter().filter(|owner| owner.cause == Cause::RubyVm);
-    let retainers = others.filter(|it| it.name != class.name).flat_map(|it| &it.retainers);
-    let is_through_class = |path: &str| {
-        let mut steps = path.split(ARROW);
-        steps.next() == Some(root) && steps.any(|step| step.starts_with("Class"))
-    };
-    let of_root = retainers.filter(|it| it.path.as_deref().is_some_and(is_through_class));
-    of_root.fold(0, |sum: u64, it| sum.saturating_add(it.bytes))
 }
 
 fn load_less_code(ledger: &Ledger) -> Option<Advice> {

@@ -78,7 +78,10 @@ fn release_of(ledger: &Ledger, class: &OwnerAccount, most: Option<&Retainer>) ->
         && share_strings(ledger).is_some_and(
             |it| matches!(it.action, Action::ShareStrings { bytes, .. } if bytes > half),
         );
-    (!has_spare && !is_shared).then(|| step(release_objects(class, most)))
+    (!has_spare && !is_shared).then(|| {
+        let action = release_objects(class, most);
+        step(with_parts_of_classes(ledger, &action).unwrap_or(action))
+    })
 }
 
 /// The step against the class with most live objects, if most of the memory of the largest class is garbage, or entries of a table of the
@@ -186,6 +189,40 @@ pub(super) fn release_objects(class: &OwnerAccount, most: Option<&Retainer>) -> 
         are_garbage: most.is_some_and(|retainer| retainer.path.is_none()),
         garbage_bytes: garbage_of(class),
     }
+}
+
+/// The step against hidden objects of classes, with all that belongs to these classes: what they have besides, such as methods, is the
+/// interpreter's memory.
+fn with_parts_of_classes(ledger: &Ledger, step: &Action) -> Option<Action> {
+    let Action::ReleaseObjects { class, bytes, path: Some(path), are_garbage, garbage_bytes } =
+        step
+    else {
+        return None;
+    };
+    let classes = ledger.owners.iter().find(|it| it.cause == Cause::RubyVm && it.name == *class)?;
+    let most = retaining_most(classes)?;
+    let its = most.path.clone().filter(|its| root_of(its) == root_of(path))?;
+    let parts = classes.weight_bytes().saturating_add(code_of_root(ledger, classes, most));
+    Some(Action::ReleaseObjects {
+        class: class.clone(),
+        bytes: bytes.saturating_add(parts),
+        path: Some(its),
+        are_garbage: *are_garbage,
+        garbage_bytes: *garbage_bytes,
+    })
+}
+
+/// The bytes of the interpreter's other objects that the root with most of the classes retains through classes.
+pub(super) fn code_of_root(ledger: &Ledger, class: &OwnerAccount, most: &Retainer) -> u64 {
+    let Some(root) = most.path.as_deref().map(root_of) else { return 0 };
+    let others = ledger.owners.iter().filter(|owner| owner.cause == Cause::RubyVm);
+    let retainers = others.filter(|it| it.name != class.name).flat_map(|it| &it.retainers);
+    let is_through_class = |path: &str| {
+        let mut steps = path.split(ARROW);
+        steps.next() == Some(root) && steps.any(|step| step.starts_with("Class"))
+    };
+    let of_root = retainers.filter(|it| it.path.as_deref().is_some_and(is_through_class));
+    of_root.fold(0, |sum: u64, it| sum.saturating_add(it.bytes))
 }
 
 pub(super) fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Advice> {
