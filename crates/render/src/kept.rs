@@ -342,8 +342,8 @@ fn object_memory(kept: &Kept) -> Option<String> {
     let bytes = kept.object_bytes_after.saturating_sub(kept.object_bytes_before);
     (bytes >= MIN_BYTES && kept.growing.is_empty()).then(|| {
         format!(
-            "objects hold {} more outside of their slots, but no constant or variable retains clearly more objects: one String, Array or Hash may grow. \
-             `rbloat diff {}` names it",
+            "objects hold {} more outside of their slots, but no constant, and no variable outside of threads, retains clearly more objects: the memory \
+             may be garbage, belong to threads, or be that of one String, Array or Hash that grows. `rbloat diff {}` shows which",
             Size(bytes),
             kept.pid
         )
@@ -460,6 +460,15 @@ mod tests {
                 assert_eq!(text.contains(part), is_shown, "{part} {text}");
             }
         }
+    }
+
+    /// "One String, Array or Hash may grow": variables of threads did, which are no roots of the program.
+    #[test]
+    fn memory_of_objects_without_a_root_may_be_of_several_kinds() {
+        let result = Kept { pid: 7, object_bytes_after: 80 << 20, ..Kept::default() };
+        let text = kept(&result, 400);
+        let part = "the memory may be garbage, belong to threads, or be that of one String, Array or Hash that grows. `rbloat diff 7` shows which";
+        assert!(text.contains(part), "{text}");
     }
 
     /// "1,884 of other classes,: Bus::SUBS → …".
