@@ -182,7 +182,7 @@ fn is_set_of_modules(graph: &PointerGraph, space: &ObjectSpace, node: u32) -> bo
 
 /// The blocks that are entries of lists of subclasses (`rb_subclass_entry` in class.c): a class, the next entry, and from 3.1
 /// on the previous one, or the list's head. No other memory of classes is as small and refers to one object only, which
-/// is a class, and to other memory.
+/// is a class, and to other memory. An old word of an extension may have given it entries, which refer to each other like no other memory.
 fn subclass_entries(
     heap: &HeapMap,
     graph: &PointerGraph,
@@ -197,16 +197,33 @@ fn subclass_entries(
         let slot = space.slots.get(slot as usize);
         slot.is_some_and(|it| matches!(it.kind(), SlotType::CLASS | SlotType::ICLASS))
     };
+    let refers_to_one_class = |node: u32| {
+        let mut slots = graph.slots(node).iter().filter(|slot| !slot.is_uncertain());
+        slots.next().is_some_and(|slot| is_class(slot.to())) && slots.next().is_none()
+    };
+    let refers_to = |from: u32, to: u32| graph.edges(from).iter().any(|edge| edge.to() == to);
+    let is_neighbour = |node: u32, other: u32| {
+        (other as usize) < heap.block_count()
+            && other != node
+            && heap.usable_bytes(other) <= max
+            && refers_to_one_class(other)
+            && refers_to(other, node)
+    };
     for (number, block) in heap.all_blocks() {
         let node = number as u32;
         let usable = length(&heap.header.usable(block));
-        let is_small = block.state().is_in_use() && usable <= max;
-        let is_of_class = is_small && table.is_classes(trace.owner_of(number));
-        if is_of_class && (graph.has_edges(node) || !has_previous) {
-            let mut slots = graph.slots(node).iter().filter(|slot| !slot.is_uncertain());
-            if slots.next().is_some_and(|slot| is_class(slot.to())) && slots.next().is_none() {
-                entries.insert(node);
+        if !block.state().is_in_use() || usable > max || !refers_to_one_class(node) {
+            continue;
+        }
+        let is_entry = match table.is_classes(trace.owner_of(number)) {
+            true => graph.has_edges(node) || !has_previous,
+            false => {
+                let mut edges = graph.edges(node).iter().map(|edge| edge.to());
+                has_previous && edges.any(|other| is_neighbour(node, other))
             }
+        };
+        if is_entry {
+            entries.insert(node);
         }
     }
     entries

@@ -96,7 +96,8 @@ impl ObjectGraph<'_> {
         let areas = self.pointers.areas.len();
         for node in 0..(self.heap.block_count() + areas) as u32 {
             let is_reached = paths.level(self.memory(node)) < Level::Deep;
-            if is_reached && self.is_behind_structure(node) && !self.weak.is_weak_table(node) {
+            let is_weak = self.weak.is_weak_table(node) || self.weak.is_subclass_entry(node);
+            if is_reached && self.is_behind_structure(node) && !is_weak {
                 let slots = self.pointers.slots(node);
                 slots.iter().for_each(|slot| each(self.slot(slot.to()), Level::Deep));
             }

@@ -227,6 +227,44 @@ fn regular_expressions_retain_no_objects_but_their_source() {
     assert_eq!(paths.level(graph.memory(behind)), Level::Stacks);
 }
 
+/// A word that is left over in the memory of an extension pointed to an entry of a list of subclasses, and so gave it the whole list: all
+/// classes in it were retained by "(memory of C extensions)".
+#[test]
+fn lists_of_subclasses_in_memory_of_extensions_retain_no_class() {
+    let mut heap = MallocHeap::new(GlibcRelease::V2_36, 1);
+    let [store, first, second, plain] = [200, 24, 24, 24].map(|bytes| heap.malloc(0, bytes));
+    let mut ruby = RubyHeap::new(RubyRelease::V3_1);
+    let [class, one, other, kept] =
+        ["Store", "One", "Other", "Kept"].map(|name| ruby.class(name, ruby.object_class()));
+    let object = ruby.untyped_data(class, store);
+    let mut memory = SyntheticMemory::default();
+    let mut threads = heap.write(&mut memory).threads;
+    ruby.write(&mut memory);
+    let words = [
+        (store, [first, plain, 0]),
+        (first, [one, second, 0]),
+        (second, [other, 0, first]),
+        (plain, [kept, 0, 0]),
+    ];
+    for (block, words) in words {
+        (0..).zip(words).for_each(|(index, word)| memory.write_u64(block + 8 * index, word));
+    }
+    threads[0].registers = vec![object];
+    let mut state = memory.state();
+    state.threads = threads;
+    let image = image::Image::new(state, memory);
+    let facts = Facts::read(&image, ReadDepth::Owners);
+    let owners = owners_of(&facts);
+    let graph = owners.object_graph().unwrap();
+    let paths = Paths::find(&graph, Reach::All);
+    let level = |at| paths.level(graph.slot(graph.space.slot_at(Address(at)).unwrap()));
+    // The extension may mark a class to which its memory refers.
+    assert_eq!(
+        [object, one, other, kept].map(level),
+        [Level::Stacks, Level::Unreached, Level::Unreached, Level::Deep]
+    );
+}
+
 /// A word that is left over in the memory of another match gave the variables of a match to that one, and the memory of matches
 /// retains no objects: 1 of 25 values was garbage.
 #[test]
