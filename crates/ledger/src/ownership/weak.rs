@@ -195,7 +195,9 @@ fn subclass_entries(
     let has_previous = space.interpreter.has_previous_subclass();
     let is_class = |slot: u32| {
         let slot = space.slots.get(slot as usize);
-        slot.is_some_and(|it| matches!(it.kind(), SlotType::CLASS | SlotType::ICLASS))
+        // A refinement is a module below the class.
+        const KINDS: [SlotType; 3] = [SlotType::CLASS, SlotType::ICLASS, SlotType::MODULE];
+        slot.is_some_and(|it| KINDS.contains(&it.kind()))
     };
     let refers_to_one_class = |node: u32| {
         let mut slots = graph.slots(node).iter().filter(|slot| !slot.is_uncertain());

@@ -331,6 +331,22 @@ fn promoted_objects_are_not_retained_by_the_list_of_them() {
     assert!(target.finish());
 }
 
+/// A refinement is in the list of subclasses of the class that it refines: "String → Class → Refinement → Proc".
+#[test]
+fn refinements_are_not_retained_by_the_class_that_they_refine() {
+    let target = Target::ruby(
+        "class Own; end
+         GC.start; GC.disable
+         Thread.new do
+           100.times { |number| own = Own.new; Module.new { refine(String) { define_method(:\"m#{number}\") { own } } } }
+         end.join
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let (garbage, own) = garbage_of(&target, "Own");
+    assert!(own == 100 && garbage >= 90, "{garbage} of {own}");
+    assert!(target.finish());
+}
+
 /// How many objects of a class have no path, and how many there are.
 fn garbage_of(target: &Target, class: &str) -> (usize, usize) {
     let frozen = freeze(target.pid(), PATIENCE).unwrap();
