@@ -245,6 +245,8 @@ fn contexts_in_list<'a>(
     let max = heap.max_usable_bytes_for(BYTES);
     let may_have_it = |number: usize| match trace.owner_of(number) {
         Owner::Variables(module) => table.is_interpreter(module),
+        // A thread's own variable has its context, and so the whole list.
+        Owner::Locals => true,
         Owner::Data(class) => {
             let data_type = table.type_of(class);
             is_interpreters(table, Owner::Data(class))

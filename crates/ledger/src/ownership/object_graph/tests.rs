@@ -347,6 +347,22 @@ fn refinements_are_not_retained_by_the_class_that_they_refine() {
     assert!(target.finish());
 }
 
+/// From 3.2 on, contexts are in a list, which a thread's own variable leads to: a live thread retained the variables of threads that ended.
+#[test]
+fn variables_of_ended_threads_are_not_retained_by_live_ones() {
+    let target = Target::ruby(
+        "class Own; end
+         GC.start; GC.disable
+         Array.new(8) { Thread.new { Thread.current[:own] = 1; sleep } }.each { |it| Thread.pass until it.stop? }
+         40.times { own = Own.new; Thread.new { Thread.current[:own] = own }.join }
+         1000.times { |it| Array.new(20) { it.to_s } }
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let (garbage, own) = garbage_of(&target, "Own");
+    assert!(own == 40 && garbage >= 36, "{garbage} of {own}");
+    assert!(target.finish());
+}
+
 /// How many objects of a class have no path, and how many there are.
 fn garbage_of(target: &Target, class: &str) -> (usize, usize) {
     let frozen = freeze(target.pid(), PATIENCE).unwrap();
