@@ -363,6 +363,82 @@ fn variables_of_ended_threads_are_not_retained_by_live_ones() {
     assert!(target.finish());
 }
 
+/// Objects that are each held in another way, by holders that are kept, or dropped if DROPPED is set.
+const HOLDERS: &str = r##"
+    require "stringio"; require "set"; require "strscan"; require "monitor"; require "delegate"
+    class Own; def call; end; def each; yield 1; end; end
+    Wide = Struct.new(*(1..20).map { |number| :"m#{number}" })
+    KEPT = []
+    def hold
+      holders = Array.new(60) { |number| yield Own.new, number }
+      KEPT << holders unless DROPPED
+      nil
+    end
+    def with_variable(object, own); object.tap { |it| it.instance_variable_set(:@own, own) }; end
+    GC.start; GC.disable
+    hold { |own| [1].to_enum(:each_slice, own) }
+    hold { |own| own.to_enum(:each) }
+    hold { |own| Enumerator.new { |it| it << own } }
+    hold { |own| [1].each + [own].each }
+    hold { |own| (1..).lazy.map { own }.reject { own } }
+    hold { |own| [1].lazy.zip([own]) }
+    hold { |own| own.instance_eval { proc { } } }
+    hold { |own| own.method(:call).to_proc }
+    hold { |own| own.method(:call) >> ->(it) { it } }
+    hold { |own| ->(a, b, c) { }.curry[own] }
+    hold { |own| own.instance_eval { binding } }
+    hold { |own| Wide.new(*[1] * 15, own) }
+    hold { |own| begin; own.missing; rescue NoMethodError => error; error; end }
+    hold { |own| begin; { own => 1 }.fetch(:x); rescue KeyError => error; error; end }
+    hold { |own| Hash.new(own) }
+    hold { |own| {}.compare_by_identity.merge!(own => 1) }
+    hold { |own| Set.new.compare_by_identity << own }
+    hold { |own| Array.new(200, own)[50..] }
+    hold { |own| SimpleDelegator.new(own) }
+    hold { |own| Queue.new << own }
+    hold { |own| Fiber.new { own } }
+    hold { |own| TracePoint.new(:raise) { own } }
+    hold { |own| StringIO.new(with_variable("text".dup, own)) }
+    hold { |own| StringScanner.new(with_variable("text".dup, own)) }
+    hold { |own, number| with_variable("text#{number}".match(/x(.)/), own) }
+    hold { |own| with_variable(ObjectSpace::WeakMap.new, own) }
+    hold { |own| with_variable(Random.new, own) }
+    hold { |own| with_variable(Monitor.new, own) }
+    hold { |own| with_variable(Object.new.singleton_class, own) }
+    hold { |own| Object.new.tap { |it| it.define_singleton_method(:own) { own } } }
+    hold { |own| Class.new.tap { |it| it.class_variable_set(:@@own, own) } }
+    hold { |own| Class.new.tap { |it| it.const_set(:OWN, own) } }
+    hold { |own| Class.new { define_method(:own) { own }; alias_method :other, :own; remove_method :own } }
+    hold { |own| Class.new(Class.new { define_method(:own) { own } }) { private :own } }
+    hold { |own| Class.new { include(Module.new { define_method(:own) { own } }) } }
+    hold { |own| Class.new(with_variable(Class.new, own)) }
+    hold { |own, number| Module.new { refine(String) { define_method(:"own#{number}") { own } } } }
+    hold { |own| binding.tap { |it| it.local_variable_set(:fresh, own) } }
+    Thread.new { 300.times { |it| Array.new(20) { it.to_s } } }.join
+    puts "ready {}"; $stdout.flush; $stdin.read
+"##;
+
+/// The objects of [`HOLDERS`] that are garbage, and all of them.
+fn held(dropped: bool) -> (usize, usize) {
+    let target = Target::ruby(&format!("DROPPED = {dropped}\n{HOLDERS}"));
+    let found = garbage_of(&target, "Own");
+    assert!(target.finish());
+    found
+}
+
+#[test]
+fn whatever_refers_to_an_object_retains_it() {
+    let (garbage, own) = held(false);
+    assert!(garbage == 0 && own >= 38 * 60, "{garbage} of {own}");
+}
+
+/// Stale words may seem to retain a few.
+#[test]
+fn what_nothing_refers_to_is_garbage() {
+    let (garbage, own) = held(true);
+    assert!(own >= 38 * 60 && garbage * 100 >= own * 95, "{garbage} of {own}");
+}
+
 /// How many objects of a class have no path, and how many there are.
 fn garbage_of(target: &Target, class: &str) -> (usize, usize) {
     let frozen = freeze(target.pid(), PATIENCE).unwrap();
