@@ -39,8 +39,7 @@ pub(crate) fn retained_share(kept: &KeptBy, all: u64) -> String {
 /// code that makes garbage.
 const NAMES_LINE: &str =
     "While they grow in number, `rbloat who --kept` looks for the line that allocates them.";
-const COSTS_OF_KEPT: &str =
-    "a change of the program. While rbloat watches, the process needs about 2 % of a processor more.";
+const COSTS_OF_KEPT: &str = "a change of the program. While rbloat watches, the process needs about 2 % of a processor more.";
 
 /// The step against the objects of a class. `garbage` is the sentence on a collection that frees most of them, and `are_kept` is true if C extensions may retain them.
 pub(super) fn release(
