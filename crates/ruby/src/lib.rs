@@ -64,9 +64,7 @@ pub use finding::Finding;
 pub use heap_pages::HeapPages;
 pub use interpreter::{Interpreter, find, find_in};
 pub use layout::catch_table::{CATCH_TABLE_HEAD_BYTES, catch_table_bytes, iseqs_of_catch_table};
-pub use layout::class_structures::{
-    ClassStructure, Part, Referents, SUBCLASS_ENTRY_BYTES, used_by_caches,
-};
+pub use layout::class_structures::{ClassStructure, Part, Referents, SUBCLASS_ENTRY_BYTES};
 pub use layout::constant_path::{MAX_CONSTANT_PATH_BYTES, constant_path_bytes};
 pub use layout::interpreter_lists::{
     EndProc, EventHook, GcRecords, MessageList, RactorQueue, RegisteredAddress, RegisteredAddresses,

@@ -9,6 +9,7 @@ mod constants;
 mod globals;
 mod id_table;
 mod locals;
+mod method_caches;
 pub(crate) mod names;
 pub(crate) mod program;
 pub(crate) mod symbols;
@@ -25,7 +26,6 @@ pub use id_table::{ID_TABLE_BYTES, entries_of_id_table};
 
 use crate::finding::Finding;
 use crate::layout::class_names::ObjectReader;
-use crate::layout::shape_tree::ShapeTree;
 use crate::model::content::{Content, Form};
 use crate::model::named_root::{NamedRoot, RootKind};
 use crate::object_space::ObjectSpace;
@@ -79,13 +79,21 @@ pub fn named_roots(image: &Image<'_>, space: &ObjectSpace) -> (Vec<NamedRoot>, V
     (found, findings)
 }
 
-/// The memory with the instance variables of classes, with the part that is in use (up to 3.4). malloc does not clear the rest. Empty if
-/// they are elsewhere, or their place could not be derived. `image` is the one that `space` was read from, of the same instant.
+/// The memory of classes of which only a part is in use, with this part: that of their instance variables (3.2 to 3.4), and of their method
+/// caches (from 4.0 on). malloc does not clear the rest. Without variables if their place could not be derived. `image` is the one that
+/// `space` was read from, of the same instant.
 #[must_use]
 pub fn memory_of_classes(image: &Image<'_>, space: &ObjectSpace) -> Vec<(Address, Content)> {
-    if !space.shape_tree.is_some_and(ShapeTree::has_memory_of_classes) {
-        return Vec::new();
+    match space.shape_tree {
+        Some(shape_tree) if shape_tree.has_memory_of_classes() => {
+            variables_of_classes(image, space)
+        }
+        Some(_) => method_caches::contents(image, space),
+        None => Vec::new(),
     }
+}
+
+fn variables_of_classes(image: &Image<'_>, space: &ObjectSpace) -> Vec<(Address, Content)> {
     let reader = ObjectReader::new(image, &space.slot_index, &space.slots);
     let Some(program) = Program::read(space, reader) else { return Vec::new() };
     let place = VariablePlace::derive(&program);

@@ -8,7 +8,7 @@ use linux::{Address, MIN_PAGE_SIZE, intersection, length};
 use ruby::{
     CATCH_TABLE_HEAD_BYTES, ClassStructure, Content, Form, MAX_CONSTANT_PATH_BYTES, Part,
     REGEXP_BYTES, StTable, catch_table_bytes, constant_path_bytes, iseqs_of_catch_table,
-    pointers_of_regexp, used_by_caches,
+    pointers_of_regexp,
 };
 
 use crate::ownership::address_index::AddressIndex;
@@ -185,12 +185,6 @@ impl<'a> Reader<'a> {
             let part = self.part_of(structure);
             self.heads.parts.extend(part);
             return ClassStructure::BYTES as u64;
-        }
-        if let Ok(head) = self.window.bytes(memory.start, 16)
-            && let words = [u64_at(head, 0), u64_at(head, 8)]
-            && let Some(used) = used_by_caches(words, usable, self.addresses)
-        {
-            return used;
         }
         self.constant_path_bytes(memory).unwrap_or_else(|| self.heap.requested_bytes(block))
     }

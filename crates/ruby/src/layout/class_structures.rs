@@ -41,24 +41,6 @@ pub struct Part {
     pub content: Content,
 }
 
-/// The bytes in use of `rb_class_cc_entries` with the caches behind its head (vm_callinfo.h, from 4.0 on), if a block of `usable` bytes
-/// that begins with these words may be one: the room for caches, their number, the method, and for each cache two words.
-#[must_use]
-pub fn used_by_caches(
-    [numbers, method]: [u64; 2],
-    usable: u64,
-    referents: &impl Referents,
-) -> Option<u64> {
-    let [room, count] = [numbers & u64::from(u32::MAX), numbers >> 32];
-    let bytes = |caches: u64| 8 * (2 + ClassStructure::ENTRY_WORDS * caches);
-    let are_caches = room.is_power_of_two()
-        && room <= MAX_CACHES
-        && count <= room
-        && bytes(room) <= usable
-        && referents.imemo_at(Address(method)) == Some(ImemoType::Ment);
-    are_caches.then(|| bytes(count))
-}
-
 /// A structure of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClassStructure {
@@ -186,16 +168,6 @@ mod tests {
         fn has_previous_subclass(&self) -> bool {
             self.has_previous_subclass
         }
-    }
-
-    #[test]
-    fn caches_behind_a_method_are_in_use_up_to_their_number() {
-        let used = |numbers, method, usable| used_by_caches([numbers, method], usable, &MEMORY);
-        assert_eq!(used(3 << 32 | 4, METHOD, 88), Some(64));
-        assert_eq!(used(3 << 32 | 4, METHOD, 79), None, "there is no room for them");
-        assert_eq!(used(5 << 32 | 4, METHOD, 88), None);
-        assert_eq!(used(3 << 32 | 5, METHOD, 104), None);
-        assert_eq!(used(3 << 32 | 4, CACHE, 88), None);
     }
 
     #[test]
