@@ -71,14 +71,20 @@ impl StackOwners {
                     continue;
                 }
                 let parts = words.iter().filter_map(|&word| reader.block_at(Address(word)));
-                let parts = parts.take(MAX_PARTS).map(|part| reader.words(part));
+                let parts: Vec<_> = parts.take(MAX_PARTS).map(|part| reader.words(part)).collect();
+                let alternate_stack = |&word: &u64| reader.alternate_stack(Address(word));
+                // `rb_native_thread` refers back to the thread that it runs (`running_thread`, from 3.3 on), also after that has ended. It is
+                // the only part as small that does.
+                let at = reader.start(structure);
+                let own = parts.iter().filter(|part| 2 * part.len() < words.len());
+                let own = own.filter(|part| at.is_some_and(|at| part.contains(&at.0)));
+                owners.alternate_stacks.extend(own.flatten().find_map(alternate_stack));
                 let native = [words.clone()].into_iter().chain(parts).find_map(|words| {
                     let mut addresses = words.iter().copied().map(Address);
                     let descriptor = addresses.find(|it| descriptors.contains(it))?;
                     Some((descriptor, words))
                 });
                 let Some((descriptor, native)) = native else { continue };
-                let alternate_stack = |&word: &u64| reader.alternate_stack(Address(word));
                 alternate_stacks
                     .extend(native.iter().find_map(alternate_stack).map(|it| (descriptor, it)));
                 let threads = owners.threads.entry(descriptor);
@@ -94,7 +100,7 @@ impl StackOwners {
         // The object of an ended thread may still point to the stack, which is another's by now.
         let is_sure = |descriptor: &Address| owners.thread(*descriptor).is_some();
         alternate_stacks.retain(|(descriptor, _)| is_sure(descriptor));
-        owners.alternate_stacks = alternate_stacks.into_iter().map(|(_, stack)| stack).collect();
+        owners.alternate_stacks.extend(alternate_stacks.into_iter().map(|(_, stack)| stack));
         owners
     }
 
@@ -181,6 +187,11 @@ impl StructureReader<'_> {
         let usable = self.heap.header.usable(block);
         let is_stack = usable.start == at && ALTERNATE_STACK_BYTES.contains(&length(&usable));
         is_stack.then_some(usable)
+    }
+
+    /// The address of the memory of a block.
+    fn start(&self, block: u32) -> Option<Address> {
+        Some(self.heap.header.usable(self.heap.block(block as usize)?).start)
     }
 
     fn words(&self, block: u32) -> Vec<u64> {
