@@ -31,7 +31,7 @@ const USED: usize = ENTRIES + 2 * MAX_ENTRIES;
 /// The lists that were found.
 #[derive(Debug, Default)]
 pub(super) struct Central {
-    /// The memory of the lists of all classes. What is behind the lists in use are those of earlier.
+    /// The memory of the lists of all classes. Words behind the lists in use are left over from earlier lists.
     pub(super) ranges: Vec<Range<Address>>,
     /// The classes with spans whose central list does not count them, or was not found.
     pub(super) disagreeing: usize,

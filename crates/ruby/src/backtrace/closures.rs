@@ -13,6 +13,7 @@ use linux::Address;
 
 use crate::backtrace::code::CodeReader;
 use crate::layout::class_names::ObjectReader;
+use crate::layout::embedded::{STRUCTURE, TYPE_WORD, is_embedded};
 use crate::model::closures::{Closure, Closures};
 use crate::model::code_paths::CodePaths;
 use crate::model::data_type::DataType;
@@ -20,9 +21,6 @@ use crate::model::imemo::ImemoType;
 use crate::object_space::ObjectSpace;
 use crate::word::{word, words};
 
-/// The last two words of `struct RTypedData`: flags, from 4.0 on with the type, and the structure or a pointer to it.
-const FLAGS: u64 = 24;
-const DATA: u64 = 32;
 /// The words of a block, and its kind if it has bytecode (`block_type_iseq`).
 const BLOCK_BYTES: usize = 32;
 const ISEQ_BLOCK: u32 = 0;
@@ -182,11 +180,9 @@ impl Finder<'_> {
 
 /// The structure of a T_DATA object, which may be in its slot (from 3.3 on).
 pub(crate) fn structure(image: &Image<'_>, object: Address) -> Option<Address> {
-    let flags = image.read_u64(object.offset(FLAGS)).ok()?;
-    // Up to 3.4 the flags are 1 or 3. From 4.0 on the lowest bit of the type has the same meaning as bit 1 before.
-    let is_embedded = if flags < 8 { flags & 2 != 0 } else { flags & 1 != 0 };
-    let at = object.offset(DATA);
-    match is_embedded {
+    let type_word = image.read_u64(object.offset(8 * TYPE_WORD as u64)).ok()?;
+    let at = object.offset(STRUCTURE as u64);
+    match is_embedded(type_word) {
         true => Some(at),
         false => image.read_address(at).ok().filter(|it| it.0 != 0 && it.is_aligned(8)),
     }

@@ -15,11 +15,10 @@ use crate::word::word;
 
 /// The word of `struct RTypedData` with the type and its bit for objects that have their structure behind it (from 4.0 on). Up to 3.4 it has
 /// flags only, and the word before it has the type.
-const TYPE_WORD: usize = 3;
+pub(crate) const TYPE_WORD: usize = 3;
 const IS_EMBEDDED: u64 = 1;
-/// `TYPED_DATA_EMBEDDED` in the flags (3.3, 3.4), which are below this number.
+/// `TYPED_DATA_EMBEDDED` in the flags (3.3, 3.4), of which there are three.
 const EMBEDDED_FLAG: u64 = 2;
-const MAX_FLAGS: u64 = 3;
 /// The place of the structure in the slot, in bytes.
 pub(crate) const STRUCTURE: usize = 8 * (TYPE_WORD + 1);
 /// The bits of that word that are no part of the address.
@@ -122,17 +121,18 @@ impl<'a> Embedded<'a> {
 /// The address of the type of an object that has its structure in its slot; `None` for other objects.
 fn type_of_embedded(object: &Object<'_>) -> Option<u64> {
     let word = object.word(TYPE_WORD);
-    let (at, is_embedded) = match word {
-        0..=MAX_FLAGS => (object.word(TYPE_WORD - 1), word & EMBEDDED_FLAG != 0),
-        _ => (word & !FLAGS, word & IS_EMBEDDED != 0),
-    };
-    Some(at).filter(|&at| at != 0 && is_embedded)
+    let at = if word <= FLAGS { object.word(TYPE_WORD - 1) } else { word & !FLAGS };
+    Some(at).filter(|&at| at != 0 && is_embedded(word))
+}
+
+/// Returns true if an object with this word has its structure behind it.
+pub(crate) fn is_embedded(type_word: u64) -> bool {
+    type_word & if type_word <= FLAGS { EMBEDDED_FLAG } else { IS_EMBEDDED } != 0
 }
 
 /// The structure in the slot with these bytes; `None` if it is elsewhere.
 pub(crate) fn structure_of(slot: &[u8]) -> Option<&[u8]> {
-    let is_embedded = word(slot, 8 * TYPE_WORD) & IS_EMBEDDED != 0;
-    slot.get(STRUCTURE..).filter(|_| is_embedded)
+    slot.get(STRUCTURE..).filter(|_| is_embedded(word(slot, 8 * TYPE_WORD)))
 }
 
 /// The words in use of slots whose type is at this address.
