@@ -85,7 +85,7 @@ impl KeptLines {
 
 /// The reason if the kernel refuses to sample a process: the user must not wait for the first collection to learn of it.
 fn refusal(pid: i32, rate: u32) -> Result<Option<KeptUnknown>, Error> {
-    match Clocks::start(pid, rate, |_| ()) {
+    match Clocks::start(pid, rate, 1.0, |_| ()) {
         Ok(_) => Ok(None),
         Err(linux::Error::Clocks { source, .. }) if is_forbidden(&source) => {
             Ok(Some(KeptUnknown::NotAllowed))

@@ -5,10 +5,11 @@
 //! memory of the process that is resident, and maps nothing in.
 //!
 //! [`Assembler`] writes such a program: it follows pointers from the thread's descriptor, and copies memory into a record.
-//! [`StackCopies`] loads it for page faults, and [`Clocks`](crate::Clocks) for a clock.
+//! [`StackCopies`] loads it for page faults, and [`Clocks`](crate::Clocks) for ticks.
 
 mod ring;
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
@@ -20,22 +21,27 @@ use crate::bpf::ring::Ring;
 /// Commands of bpf(2).
 const LOAD_PROGRAM: i64 = 5;
 const RUN_PROGRAM: i64 = 10;
+const OPEN_TRACEPOINT: i64 = 17;
 /// The words of `union bpf_attr` that Linux 5.11 has.
 const ATTRIBUTES: usize = 15;
-/// `BPF_PROG_TYPE_PERF_EVENT` and `BPF_PROG_TYPE_RAW_TRACEPOINT`.
+/// `BPF_PROG_TYPE_PERF_EVENT` and `BPF_PROG_TYPE_RAW_TRACEPOINT`, which also runs on request.
 const AT_EVENTS: u32 = 7;
-const ON_REQUEST: u32 = 17;
+const AT_TRACEPOINTS: u32 = 17;
 /// Functions of the kernel (`enum bpf_func_id`).
 const TIME: i32 = 5;
+const RANDOM: i32 = 7;
 const CURRENT_TASK: i32 = 35;
 const READ_USER: i32 = 112;
 const READ_KERNEL: i32 = 113;
+const CURRENT_IDS: i32 = 120;
 const RESERVE: i32 = 131;
 const SUBMIT: i32 = 132;
+const CURRENT_DESCRIPTION: i32 = 158;
+const USER_REGISTERS: i32 = 175;
 /// `BPF_RB_NO_WAKEUP`: the record of the fault wakes us, and ticks are looked at from time to time.
 const NO_WAKEUP: i32 = 1;
 /// The functions that read memory are for programs with a license of this kind. Ours is also the MIT license.
-const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
+const LICENSE: &CStr = c"Dual MIT/GPL";
 /// Bytes of the ring, a power of two.
 const RING_BYTES: usize = 4 << 20;
 /// The bytes of the kernel's description of a thread (`task_struct`) among which the thread pointer is searched for, and the
@@ -58,6 +64,7 @@ pub enum Register {
     R1,
     R2,
     R3,
+    R4,
     R6 = 6,
     R7,
     R8,
@@ -65,7 +72,7 @@ pub enum Register {
     R10,
 }
 
-use Register::{R0, R1, R2, R3, R6, R7, R8, R10};
+use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R10};
 
 /// The register that has a thread's descriptor at first, and then the pointer that was followed last.
 pub const POINTER: Register = R7;
@@ -86,6 +93,18 @@ pub struct Assembler {
     exits: Vec<usize>,
     /// The places of the ring's descriptor.
     rings: Vec<usize>,
+    is_at_faults: bool,
+}
+
+/// The process whose ticks a program sees.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ticking {
+    /// Its id in its own pid namespace.
+    pub(crate) pid: i32,
+    /// The device and the inode of that namespace, as the kernel numbers them.
+    pub(crate) namespace: (u64, u64),
+    /// The part of the kernel's ticks that is wanted.
+    pub(crate) part: f64,
 }
 
 /// A jump whose target is not known yet.
@@ -106,9 +125,11 @@ impl Assembler {
         self.reserve(bytes);
         self.call(TIME);
         self.store(RECORD, 0, R0);
-        // `struct bpf_perf_event_data`: registers, the period, and the address.
-        self.load(R1, R6, REGISTERS_BYTES + 8);
-        self.store(RECORD, 8, R1);
+        if self.is_at_faults {
+            // `struct bpf_perf_event_data`: registers, the period, and the address.
+            self.load(R1, R6, REGISTERS_BYTES + 8);
+            self.store(RECORD, 8, R1);
+        }
     }
 
     /// Copies `bytes` of the process's memory at `from` to `to`, a part of the record. Memory that cannot be read becomes zeros.
@@ -206,13 +227,50 @@ impl Assembler {
         self.instructions.push(instruction(0x7b, base, from as u8, offset, 0));
     }
 
+    /// Ends if another process runs than this one, or if this tick is not wanted.
+    fn end_unless(&mut self, Ticking { pid, namespace: (device, inode), part }: Ticking) {
+        // `struct bpf_pidns_info`: the ids of the thread and of its process.
+        let ids = 2 * SCRATCH;
+        self.set_word(R1, device);
+        self.set_word(R2, inode);
+        self.copy(R3, LOCALS);
+        self.add_number(R3, ids.into());
+        self.set(R4, 8);
+        self.call(CURRENT_IDS);
+        self.end_if(0x55, R0, 0);
+        self.instructions.push(instruction(0x61, R1, LOCALS as u8, ids + 4, 0));
+        self.end_if(0x55, R1, pid);
+        if part < 1.0 {
+            self.call(RANDOM);
+            self.instructions.push(instruction(0x57, R0, 0, 0, i32::MAX));
+            self.end_if(0x25, R0, (part * f64::from(i32::MAX)) as i32);
+        }
+    }
+
+    /// The registers that the current thread had when it entered the kernel are those that [`load_context`](Self::load_context) loads.
+    fn find_registers(&mut self) {
+        self.call(CURRENT_DESCRIPTION);
+        self.copy(R1, R0);
+        self.call(USER_REGISTERS);
+        self.copy(R6, R0);
+    }
+
+    /// Follows the pointer to the descriptor of the current thread.
+    fn find_descriptor(&mut self) -> io::Result<()> {
+        self.call(CURRENT_TASK);
+        self.copy(R3, R0);
+        self.add_number(R3, thread_pointer_at()?);
+        self.read_word(READ_KERNEL);
+        Ok(())
+    }
+
     fn reserve(&mut self, bytes: i32) {
         self.rings.push(self.instructions.len());
         self.instructions.extend([instruction(0x18, R1, 1, 0, 0), 0]);
         self.set(R2, bytes);
         self.set(R3, 0);
         self.call(RESERVE);
-        self.end_if(0x15, R0);
+        self.end_if(0x15, R0, 0);
         self.copy(RECORD, R0);
     }
 
@@ -232,18 +290,18 @@ impl Assembler {
         self.add_number(R1, SCRATCH.into());
         self.set(R2, 8);
         self.call(function);
-        self.end_if(0x55, R0);
+        self.end_if(0x55, R0, 0);
         self.load(POINTER, LOCALS, SCRATCH);
-        self.end_if(0x15, POINTER);
+        self.end_if(0x15, POINTER, 0);
     }
 
-    /// Jumps to the end by a comparison with 0.
-    fn end_if(&mut self, comparison: u8, register: Register) {
+    /// Jumps to the end by a comparison with a number.
+    fn end_if(&mut self, comparison: u8, register: Register, number: i32) {
         self.exits.push(self.instructions.len());
-        self.instructions.push(instruction(comparison, register, 0, 0, 0));
+        self.instructions.push(instruction(comparison, register, 0, 0, number));
     }
 
-    /// The instructions, for this ring. With the result 1, the kernel writes its own sample, too.
+    /// The instructions, for this ring, with this result.
     fn link(mut self, ring: &Ring, result: i32) -> Vec<u64> {
         for exit in std::mem::take(&mut self.exits) {
             self.land(Jump(exit));
@@ -282,18 +340,45 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Loads the program that `write` adds, with this result. It begins with the descriptor of the thread in [`POINTER`].
-    pub(crate) fn load(result: i32, write: impl FnOnce(&mut Assembler)) -> io::Result<Self> {
-        let ring = Ring::new(RING_BYTES)?;
-        let mut code = Assembler::default();
+    /// Loads the program that `write` adds, for page faults or for clocks. It begins with the descriptor of the thread in [`POINTER`].
+    pub(crate) fn at_events(
+        is_at_faults: bool,
+        write: impl FnOnce(&mut Assembler),
+    ) -> io::Result<Self> {
+        let mut code = Assembler { is_at_faults, ..Assembler::default() };
         code.copy(R6, R1);
-        code.call(CURRENT_TASK);
-        code.copy(R3, R0);
-        code.add_number(R3, thread_pointer_at()?);
-        code.read_word(READ_KERNEL);
+        Self::load(code, AT_EVENTS, write)
+    }
+
+    /// Loads the same for the kernel's own ticks.
+    pub(crate) fn at_ticks(
+        ticking: Ticking,
+        write: impl FnOnce(&mut Assembler),
+    ) -> io::Result<Self> {
+        let mut code = Assembler::default();
+        code.end_unless(ticking);
+        code.find_registers();
+        Self::load(code, AT_TRACEPOINTS, write)
+    }
+
+    fn load(
+        mut code: Assembler,
+        kind: u32,
+        write: impl FnOnce(&mut Assembler),
+    ) -> io::Result<Self> {
+        let ring = Ring::new(RING_BYTES)?;
+        code.find_descriptor()?;
         write(&mut code);
-        let program = load(&code.link(&ring, result), AT_EVENTS)?;
+        // With the result 1, the kernel writes its own sample of a fault, too.
+        let result = i32::from(code.is_at_faults);
+        let program = load(&code.link(&ring, result), kind)?;
         Ok(Self { program, ring })
+    }
+
+    /// Runs the program at each of the kernel's events of this name, on all processors, until the descriptor is closed.
+    pub(crate) fn attach(&self, tracepoint: &CStr) -> io::Result<OwnedFd> {
+        let program = u64::from(self.program.as_raw_fd().cast_unsigned());
+        descriptor(bpf(OPEN_TRACEPOINT, &[tracepoint.as_ptr() as u64, program])?)
     }
 
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
@@ -328,7 +413,7 @@ impl StackCopies {
     /// # Errors
     /// If the kernel refuses: it needs CAP_BPF and CAP_PERFMON, and Linux 5.11.
     pub fn load(write: impl FnOnce(&mut Assembler)) -> io::Result<Self> {
-        Ok(Self { program: Program::load(1, write)?, unclaimed: Vec::new() })
+        Ok(Self { program: Program::at_events(true, write)?, unclaimed: Vec::new() })
     }
 
     pub(crate) fn program(&self) -> BorrowedFd<'_> {
@@ -396,7 +481,7 @@ fn thread_pointer_at() -> io::Result<i32> {
         code.call(READ_KERNEL);
     }
     code.submit();
-    let program = load(&code.link(&ring, 1), ON_REQUEST)?;
+    let program = load(&code.link(&ring, 1), AT_TRACEPOINTS)?;
     bpf(RUN_PROGRAM, &[u64::from(program.as_raw_fd().cast_unsigned())])?;
     let own = own_thread_pointer().to_le_bytes();
     let mut found = Vec::new();

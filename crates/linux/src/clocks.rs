@@ -1,15 +1,25 @@
-//! Ticks of the processor time of a process's threads, by perf_event_open(2).
+//! Ticks of the processor time of a process's threads.
 //!
-//! Each thread has a clock, which runs only while the thread does. At a tick the kernel runs a program that copies memory of the
-//! process into a ring, before the thread goes on. Threads that the process starts later inherit the clock, processes do not.
-//! Nothing is written to the process.
+//! At a tick the kernel runs a program that copies memory of the process into a ring, before the thread goes on. Nothing is written to
+//! the process. There are two kinds of ticks:
+//!
+//! - The kernel's own, some hundred times in each second that a processor works. A program sees those of the process only
+//!   (`hrtimer_expire_entry` of include/trace/events/timer.h, by bpf(2)). They come anyway, so they cost the process nothing but the
+//!   program, and threads that live for less than the time between two ticks have their part of them.
+//! - A clock of each thread (perf_event_open(2)), which runs only while the thread does, for more ticks than the kernel has, and where the
+//!   program may not see the kernel's. Each of its ticks is an interrupt of its own. Threads that the process starts later inherit it,
+//!   processes do not.
 
 use std::collections::BTreeSet;
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::linux::fs::MetadataExt;
 use std::time::Duration;
 
-use crate::bpf::{Assembler, Program};
+use nix::time::{ClockId, clock_getres};
+
+use crate::bpf::{Assembler, Program, Ticking};
 use crate::page_faults::{
     Attributes, CLOSE_ON_EXEC, EXCLUDE_HYPERVISOR, INHERIT, MAX_LISTS, SET_PROGRAM,
     raise_file_limit,
@@ -21,24 +31,66 @@ const PROCESSOR_CLOCK: u64 = 0;
 /// Bits of the flags of `perf_event_attr` that Linux 5.13 has: only threads inherit the clock, and exec ends it.
 const INHERIT_THREAD: u64 = 1 << 35;
 const REMOVE_ON_EXEC: u64 = 1 << 36;
+/// What the kernel does at each of its own ticks, and when another timer ends.
+const TIMER_ENDS: &CStr = c"hrtimer_expire_entry";
+/// The bits of the lower part of the kernel's own numbers of devices (linux/kdev_t.h).
+const MINOR_BITS: u32 = 20;
 
-/// The clocks of the threads of a process.
+/// The ticks of a process.
 pub struct Clocks {
     program: Program,
     /// Open as long as they tick.
-    clocks: Vec<OwnedFd>,
+    _clocks: Vec<OwnedFd>,
+    are_the_kernels: bool,
 }
 
 impl Clocks {
-    /// Starts clocks of all threads, which tick so many times in a second of their processor time. At each tick the kernel runs the
-    /// program that `write` adds. It begins as one of [`StackCopies`](crate::bpf::StackCopies) does.
+    /// Starts `rate` ticks in a second of the threads' processor time. At each tick the kernel runs the program that `write` adds. It begins
+    /// as one of [`StackCopies`](crate::bpf::StackCopies) does.
+    ///
+    /// The kernel's other timers are taken for ticks, too, such as the end of a process's sleep. `timers` is the number of all for
+    /// each tick: 1 if it is not known.
     ///
     /// # Errors
     /// If there is no such process, or the kernel refuses: it needs CAP_BPF, CAP_PERFMON, and Linux 5.13.
-    pub fn start(pid: i32, rate: u32, write: impl FnOnce(&mut Assembler)) -> Result<Self, Error> {
+    pub fn start(
+        pid: i32,
+        rate: u32,
+        timers: f64,
+        write: impl Fn(&mut Assembler),
+    ) -> Result<Self, Error> {
+        match Self::of_kernel(pid, f64::from(rate) / timers, &write) {
+            Some(clocks) => Ok(clocks),
+            None => Self::of_threads(pid, rate, write),
+        }
+    }
+
+    /// The kernel's ticks, or a random part of them; `None` if it has fewer, or refuses: the types of its structures must be known (Linux
+    /// 5.15 with BTF).
+    fn of_kernel(pid: i32, rate: f64, write: impl FnOnce(&mut Assembler)) -> Option<Self> {
+        let resolution =
+            |clock| clock_getres(clock).map(|it| Duration::from(it).as_secs_f64()).ok();
+        // The coarse clock goes on at each tick. The other one is only as coarse if ticks are no timers.
+        let each = resolution(ClockId::CLOCK_MONOTONIC_COARSE)?;
+        let part = rate * each;
+        if part > 1.0 || resolution(ClockId::CLOCK_MONOTONIC)? >= each {
+            return None;
+        }
+        let namespace = std::fs::metadata(format!("/proc/{pid}/ns/pid")).ok()?;
+        let device = namespace.st_dev();
+        let device = u64::from(libc::major(device)) << MINOR_BITS | u64::from(libc::minor(device));
+        let pid = proc::own_pid(pid).ok()?;
+        let ticking = Ticking { pid, namespace: (device, namespace.st_ino()), part };
+        let program = Program::at_ticks(ticking, write).ok()?;
+        let clock = program.attach(TIMER_ENDS).ok()?;
+        Some(Self { program, _clocks: vec![clock], are_the_kernels: true })
+    }
+
+    /// Clocks of all threads.
+    fn of_threads(pid: i32, rate: u32, write: impl FnOnce(&mut Assembler)) -> Result<Self, Error> {
         let failed = |source| Error::Clocks { pid, source };
         raise_file_limit();
-        let program = Program::load(0, write).map_err(failed)?;
+        let program = Program::at_events(false, write).map_err(failed)?;
         let period = Duration::from_secs(1) / rate.max(1);
         let mut threads = BTreeSet::new();
         let mut clocks = Vec::new();
@@ -56,19 +108,19 @@ impl Clocks {
         }
         match clocks.is_empty() {
             true => Err(Error::NoSuchProcess { pid }),
-            false => Ok(Self { program, clocks }),
+            false => Ok(Self { program, _clocks: clocks, are_the_kernels: false }),
         }
+    }
+
+    /// Returns true for the kernel's own ticks.
+    #[must_use]
+    pub fn are_the_kernels(&self) -> bool {
+        self.are_the_kernels
     }
 
     /// Takes the records of all ticks that have arrived: the time of each by CLOCK_MONOTONIC, and what the program copied.
     pub fn take(&mut self, mut each: impl FnMut(Duration, &[u8])) {
         self.program.take(|time, _, copy| each(time, copy));
-    }
-
-    /// The number of clocks that were opened; threads that began later share that of their creator.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.clocks.len()
     }
 }
 
@@ -122,46 +174,78 @@ mod tests {
         code.end_record(R9);
     }
 
+    /// The two kinds of ticks, if the kernel has them.
+    fn kinds(pid: i32, word: &u64) -> Vec<Clocks> {
+        let of_threads = Clocks::of_threads(pid, 1000, |code| write(code, word));
+        let of_kernel = Clocks::of_kernel(pid, 100.0, |code| write(code, word));
+        if let Err(error) = &of_threads {
+            testkit::skip(&format!("the kernel starts no clocks: {error}"));
+        }
+        if of_kernel.is_none() {
+            testkit::skip("the kernel shows none of its ticks");
+        }
+        of_threads.ok().into_iter().chain(of_kernel).collect()
+    }
+
     #[test]
     fn threads_that_run_tick_and_also_those_that_begin_later() {
         let word = 0x1234_5678_9abc_def0_u64;
         let pid = std::process::id().cast_signed();
-        let mut clocks = match Clocks::start(pid, 1000, |code| write(code, &word)) {
-            Ok(clocks) => clocks,
-            Err(error) => {
-                testkit::skip(&format!("the kernel starts no clocks: {error}"));
-                return;
-            }
-        };
-        assert!(clocks.count() > 0);
-        let is_over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                let own = own_thread_pointer();
-                while !is_over.load(Ordering::Relaxed) {
-                    std::hint::black_box(own);
-                }
-                own
-            });
-            let mut pointers = Vec::new();
-            let begin = Instant::now();
-            while pointers.iter().filter(|&it| *it != own_thread_pointer()).count() < 20 {
-                clocks.take(|time, copy| {
-                    let word_at =
-                        |at: usize| u64::from_le_bytes(copy[at..at + 8].try_into().unwrap());
-                    assert!(!time.is_zero() && copy.len() == 24);
-                    assert_eq!(word_at(8), word);
-                    assert!(
-                        word_at(0) != 0
-                            && (is_of_kernel(Address(word_at(0))) || word_at(0) >> 48 == 0)
-                    );
-                    pointers.push(word_at(16));
+        for mut clocks in kinds(pid, &word) {
+            let is_over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let thread = scope.spawn(|| {
+                    let own = own_thread_pointer();
+                    while !is_over.load(Ordering::Relaxed) {
+                        std::hint::black_box(own);
+                    }
+                    own
                 });
-                assert!(begin.elapsed() < Duration::from_secs(300), "no ticks");
+                let mut pointers = Vec::new();
+                let begin = Instant::now();
+                while pointers.iter().filter(|&it| *it != own_thread_pointer()).count() < 20 {
+                    clocks.take(|time, copy| {
+                        let word_at =
+                            |at: usize| u64::from_le_bytes(copy[at..at + 8].try_into().unwrap());
+                        assert!(!time.is_zero() && copy.len() == 24);
+                        assert_eq!(word_at(8), word);
+                        assert!(
+                            word_at(0) != 0
+                                && (is_of_kernel(Address(word_at(0))) || word_at(0) >> 48 == 0)
+                        );
+                        pointers.push(word_at(16));
+                    });
+                    assert!(begin.elapsed() < Duration::from_secs(300), "no ticks");
+                }
+                is_over.store(true, Ordering::Relaxed);
+                let own = thread.join().unwrap();
+                assert!(pointers.contains(&own));
+            });
+        }
+    }
+
+    /// The kernel's ticks are those of all processes.
+    #[test]
+    fn the_ticks_of_other_processes_are_not_seen() {
+        let word = 0_u64;
+        let mut shell = std::process::Command::new("sh");
+        let mut other = shell.args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let clocks = Clocks::of_kernel(other.id().cast_signed(), 100.0, |code| write(code, &word));
+        let pointers = clocks.map(|mut clocks| {
+            let (mut pointers, begin) = (Vec::new(), Instant::now());
+            // This thread uses a processor, too.
+            while pointers.len() < 20 && begin.elapsed() < Duration::from_secs(300) {
+                clocks.take(|_, copy| {
+                    pointers.push(u64::from_le_bytes(copy[16..24].try_into().unwrap()));
+                });
             }
-            is_over.store(true, Ordering::Relaxed);
-            let own = thread.join().unwrap();
-            assert!(pointers.contains(&own));
+            pointers
         });
+        other.kill().unwrap();
+        other.wait().unwrap();
+        match pointers {
+            Some(all) => assert!(all.len() >= 20 && !all.contains(&own_thread_pointer())),
+            None => testkit::skip("the kernel shows none of its ticks"),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Which code allocates what stays.
 //!
-//! A clock of each thread ticks while the thread runs. At each tick the kernel copies registers, stack and free lists
+//! A clock ticks while a thread runs. At each tick the kernel copies registers, stack and free lists
 //! ([`ruby::TickProgram`]), in which new objects are seen in the hands of the code that made them. Each is followed by reads of its
 //! slot, after collections, until it is gone or the observation ends. A program that makes much garbage and keeps little
 //! is sampled like any other: what is gone is forgotten.
@@ -118,7 +118,7 @@ pub struct KeptObject {
 }
 
 impl KeptSampler {
-    /// Starts clocks that tick `rate` times in a second of each thread's processor time; up to five times as often if the process
+    /// Starts clocks that tick `rate` times in a second of the threads' processor time; up to five times as often if the process
     /// uses a part of a processor only.
     ///
     /// # Errors
@@ -129,7 +129,7 @@ impl KeptSampler {
         let looks = Looks::new(ages, collections, &lists);
         let tick = TickProgram::new(stacks.context_path(), lists, collections);
         let rate = Rate::new(rate);
-        let clocks = Clocks::start(pid, rate.ticks(), |code| tick.write(code))?;
+        let clocks = start(pid, rate, &tick)?;
         let first = (0..MAX_WAITS).find_map(|_| {
             let counts = looks.counts(&image);
             counts.is_none().then(|| std::thread::sleep(WAIT));
@@ -180,10 +180,12 @@ impl KeptSampler {
     /// Replaces the clocks if the process has become busy or idle.
     fn adapt_rate(&mut self) {
         let (now, pid) = (self.started.elapsed(), self.pid);
-        if self.clocks.is_some()
-            && let Some(rate) = self.rate.change(now, || proc::whole_cpu_time(pid))
+        let Some(clocks) = &self.clocks else { return };
+        let are_the_kernels = clocks.are_the_kernels();
+        let used = || proc::whole_cpu_time(pid);
+        if self.rate.change(now, self.profile.ticks, are_the_kernels, used)
             // If there are no new ones, the process has ended, or the old ones do.
-            && let Ok(clocks) = Clocks::start(pid, rate, |code| self.tick.write(code))
+            && let Ok(clocks) = start(pid, self.rate, &self.tick)
         {
             self.take_ticks();
             self.clocks = Some(clocks);
@@ -413,6 +415,10 @@ impl KeptSampler {
             self.followed.remove(&slot);
         }
     }
+}
+
+fn start(pid: i32, rate: Rate, tick: &TickProgram) -> Result<Clocks, Error> {
+    Clocks::start(pid, rate.ticks(), rate.timers(), |code| tick.write(code))
 }
 
 /// The last collection up to which it is known of all old objects whether they have survived it. `looked` is the number at the look.

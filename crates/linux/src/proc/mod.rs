@@ -242,6 +242,11 @@ pub fn processes_by_namespace_pid(own: i32) -> Result<Vec<i32>, Error> {
     Ok(pids)
 }
 
+/// Returns the id of a process in its own pid namespace.
+pub(crate) fn own_pid(pid: i32) -> Result<i32, Error> {
+    Ok(namespace_pid(&status(pid)?).unwrap_or(pid))
+}
+
 /// Returns the id of a process in its own pid namespace, if that differs from the id in /proc.
 fn namespace_pid(status: &Status) -> Option<i32> {
     match status.nspid[..] {
