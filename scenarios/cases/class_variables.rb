@@ -3,18 +3,8 @@
 # Rows in a list. Memory that once referred to them is that of the variables of thousands of classes by now, which have more room than
 # variables. Seen at a static site generator, whose documents were retained by WEBrick's classes of HTTP status codes.
 
+require_relative "../lib/boxes"
 require_relative "../lib/scenario"
-
-Row = Class.new
-
-# Refers to a value, so that the path to it is long.
-class Box
-  attr_reader :value
-
-  def initialize(value)
-    @value = value
-  end
-end
 
 # The classes.
 module Codes
@@ -28,10 +18,10 @@ end
 
 Scenario.run do |scale|
   count = (3000 * scale).ceil
-  KEPT = Box.new(Box.new(Box.new(Box.new(Array.new(count) { Row.new }))))
+  KEPT = Box.around(Array.new(count) { Row.new }, 4)
   # In a fiber, because its stack disappears with all stale words.
   Fiber.new do
-    rows = KEPT.value.value.value.value
+    rows = KEPT.innermost
     # The variables of blocks, of several sizes.
     rows.map { |row| ->(_one = nil, _two = nil, three = row) { -> { three } }.call }
     rows.map { |row| ->(_one = nil, _two = nil, _three = row, _four = row, five = row) { -> { five } }.call }

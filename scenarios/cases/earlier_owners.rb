@@ -5,18 +5,8 @@
 
 require "set"
 require "stringio"
+require_relative "../lib/boxes"
 require_relative "../lib/scenario"
-
-Row = Class.new
-
-# Refers to a value, so that the path to it is long.
-class Box
-  attr_reader :value
-
-  def initialize(value)
-    @value = value
-  end
-end
 
 # Fills memory with references to rows, and gives it back: variables of blocks, and arguments.
 module Memory
@@ -97,9 +87,9 @@ end
 
 Scenario.run do |scale|
   count = (4000 * scale).ceil
-  KEPT = Box.new(Box.new(Box.new(Box.new(Box.new(Array.new(count) { Row.new })))))
+  KEPT = Box.around(Array.new(count) { Row.new }, 5)
   %i[classes variables collections code others].each do |kind|
-    Memory.fill(KEPT.value.value.value.value.value)
+    Memory.fill(KEPT.innermost)
     Made.public_send(kind)
   end
   { objects: count }
