@@ -1,6 +1,7 @@
 //! What a release needs: the same version everywhere, and workflows that name what exists.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -168,4 +169,118 @@ fn changes_move_to_the_changelog_with_a_release_and_faulty_ones_are_named() {
     assert_eq!(changelog(folder.path(), &["notes", "0.2.0"]), (true, next.to_owned()));
     assert!(!changelog(folder.path(), &["notes", "0.3.0"]).0);
     assert_eq!(changelog(folder.path(), &[]), (true, "## Unreleased\n".to_owned()));
+}
+
+/// The command of a step of the release workflow, as it stands there.
+fn step(name: &str) -> String {
+    let text = read(".github/workflows/release.yml");
+    let (_, rest) = text.split_once(&format!("- name: {name}\n")).expect("the step exists");
+    let (_, rest) = rest.split_once("        run: ").expect("the step has a command");
+    let Some(block) = rest.strip_prefix("|\n") else { return rest.lines().next().unwrap().into() };
+    let lines = block.lines().map_while(|line| line.strip_prefix("          "));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// A folder with what a job of GitHub has, and programs in its PATH that only write down how they were called.
+struct Job(tempfile::TempDir);
+
+impl Job {
+    fn new() -> Self {
+        let job = Self(tempfile::tempdir().unwrap());
+        let mut copying = Command::new("cp");
+        copying.current_dir(root()).args(["-r", "Cargo.toml", "scripts"]).arg(job.0.path());
+        assert!(copying.status().unwrap().success());
+        for folder in ["bin", "dist", "changes"] {
+            fs::create_dir(job.0.path().join(folder)).unwrap();
+        }
+        job.write(
+            "CHANGELOG.md",
+            &format!("# Changelog\n\n## {VERSION} (2026-01-01)\n\n### Added\n\n- All.\n"),
+        );
+        job.program("gh", "");
+        // What push-image needs: an image of two CPUs, and a digest.
+        job.program(
+            "podman",
+            r#"case "$1 $2" in
+               "login --username") printf 'password %s\n' "$(cat)" >>calls ;;
+               "manifest inspect") printf '"architecture"\n"architecture"\n' ;;
+               "manifest push") printf sha256:abc >"$5" ;;
+               esac"#,
+        );
+        job
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        fs::write(self.0.path().join(file), text).unwrap();
+    }
+
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.0.path().join(file)).unwrap_or_default()
+    }
+
+    fn program(&self, name: &str, code: &str) {
+        let file = self.0.path().join("bin").join(name);
+        fs::write(&file, format!("#!/bin/bash\necho \"{name} $*\" >>calls\n{code}\n")).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Runs a step as GitHub does, for a tag. Returns true if it succeeds.
+    fn runs(&self, name: &str, tag: &str) -> bool {
+        let path = std::env::var("PATH").unwrap();
+        let mut command = Command::new("bash");
+        command.args(["--noprofile", "--norc", "-eo", "pipefail", "-c", &step(name)]);
+        command.current_dir(self.0.path());
+        command.env("PATH", format!("{}/bin:{path}", self.0.path().display()));
+        command.env("RBLOAT_CHANGELOG_ROOT", self.0.path());
+        command.envs([("GITHUB_REF_NAME", tag), ("GITHUB_REPOSITORY", "Owner/rbloat")]);
+        command.envs([("GITHUB_ACTOR", "owner"), ("TOKEN", "secret"), ("GITHUB_OUTPUT", "output")]);
+        command.output().unwrap().status.success()
+    }
+}
+
+#[test]
+fn a_release_has_the_version_of_its_tag() {
+    let job = Job::new();
+    assert!(job.runs("The tag names this version", &format!("v{VERSION}")));
+    assert!(!job.runs("The tag names this version", "v99.0.0"));
+}
+
+#[test]
+fn checksums_of_a_release_cover_all_files() {
+    let job = Job::new();
+    job.write("dist/rbloat.tar.gz", "program");
+    job.write("dist/rbloat.gem", "gem");
+    let mut sum = Command::new("sha256sum");
+    sum.current_dir(job.0.path().join("dist")).arg("rbloat.tar.gz");
+    let sums = String::from_utf8(sum.output().unwrap().stdout).unwrap();
+    job.write("dist/SHA256SUMS", &sums);
+    assert!(job.runs("Checksums", "v1.0.0"));
+    let all = job.read("dist/SHA256SUMS");
+    assert!(all.lines().count() == 2 && all.contains(sums.trim()), "{all}");
+    job.write("dist/rbloat.tar.gz", "another program");
+    assert!(!job.runs("Checksums", "v1.0.0"));
+}
+
+#[test]
+fn a_release_pushes_its_image_and_drafts_its_notes() {
+    let job = Job::new();
+    for cpu in ["amd64", "arm64"] {
+        job.write(&format!("dist/rbloat-{VERSION}-{cpu}.oci.tar"), "image");
+    }
+    let tag = format!("v{VERSION}");
+    assert!(job.runs("Image for both CPUs", &tag), "{}", job.read("calls"));
+    assert_eq!(job.read("output"), "name=ghcr.io/owner/rbloat\ndigest=sha256:abc\n");
+    assert!(job.runs("Draft", &tag), "{}", job.read("calls"));
+    assert_eq!(job.read("notes.md"), "### Added\n\n- All.\n");
+    let calls = job.read("calls");
+    for expected in [
+        "podman login --username owner --password-stdin ghcr.io\npassword secret\n",
+        &format!("docker://ghcr.io/owner/rbloat:{VERSION}\n"),
+        &format!(
+            "gh release create {tag} --draft --verify-tag --title rbloat {VERSION} --notes-file notes.md dist/"
+        ),
+    ] {
+        assert!(calls.contains(expected), "{expected} in {calls}");
+    }
+    assert!(!job.runs("Draft", "v99.0.0"), "a release without notes was drafted");
 }
