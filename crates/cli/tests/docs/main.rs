@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
+mod claims;
 mod command_lines;
 
 /// Pages that `scripts/docs` generates.
