@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix gem-dist nightly release crates manifests service matrix matrix-slice test-arm matrix-machines lint schemas docs fuzz torture bench bench-gem experiments ci
+.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix gem-dist nightly release crates manifests service matrix matrix-slice test-arm matrix-machines lint schemas docs pictures fuzz torture bench bench-gem experiments ci
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -93,6 +93,10 @@ schemas: ## write the JSON Schemas of the documents to docs/schemas, and the tab
 docs: build ## build the documentation site: target/site/index.html
 	@scripts/setup ruby
 	@scripts/docs
+
+pictures: build ## draw the pictures in docs/pictures from real processes
+	@scripts/setup ruby chromium-headless-shell
+	@scripts/pictures
 
 fuzz: ## fuzz what reads foreign memory and files for a minute; for longer: SECONDS=3600
 	@scripts/setup gcc libc6-dev g++
