@@ -93,9 +93,6 @@ fn write_classes(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Resul
     let large = |bytes: &Trajectory| bytes.change.unsigned_abs() >= MIN_LISTED;
     let shown: Vec<_> =
         diff.classes.iter().filter(|class| large(&class.bytes)).take(MAX_ROWS).collect();
-    if shown.is_empty() {
-        return Ok(());
-    }
     let has_ages = diff.points.last().is_some_and(DiffPoint::has_ages);
     let row = |class: &ClassChange| {
         // The class of a slot is known only if owners were searched for.
@@ -166,9 +163,7 @@ fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
             minutes_for_a_line(interval, samples)
         )
     });
-    if !shown.is_empty() {
-        write_rows(out, &heads, &shown.into_iter().map(row).collect::<Vec<_>>(), width)?;
-    }
+    write_rows(out, &heads, &shown.into_iter().map(row).collect::<Vec<_>>(), width)?;
     let facts = sampling_facts(diff).into_iter().chain(native_line_fact(diff)).chain(hint);
     let facts: Vec<String> = facts.collect();
     for fact in &facts {
@@ -181,9 +176,6 @@ fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
 fn write_kept_native(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     let grew = |it: &&KeptNative| it.blocks.change > 0 && it.bytes.change >= MIN_LISTED as i64;
     let shown: Vec<_> = diff.kept_native.iter().flatten().filter(grew).take(MAX_ROWS).collect();
-    if shown.is_empty() {
-        return Ok(());
-    }
     let row = |it: &KeptNative| Row {
         name: it.owner.clone(),
         figures: vec![
@@ -209,9 +201,6 @@ fn write_kept_native(diff: &Diff, out: &mut String, width: usize) -> std::fmt::R
 fn write_dominators(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     let large = |it: &&DominatorChange| it.retained_bytes.change.unsigned_abs() >= MIN_LISTED;
     let shown: Vec<_> = diff.dominators.iter().flatten().filter(large).take(MAX_ROWS).collect();
-    if shown.is_empty() {
-        return Ok(());
-    }
     let row = |it: &DominatorChange| Row {
         name: it.name.clone(),
         figures: changes(&it.retained_bytes),
@@ -235,9 +224,6 @@ fn write_owners(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result
         })
         .take(MAX_ROWS)
         .collect();
-    if shown.is_empty() {
-        return Ok(());
-    }
     let row = |owner: &OwnerChange| Row {
         name: owner.owner.clone(),
         figures: changes(&owner.bytes),

@@ -122,9 +122,6 @@ fn time(seconds: f64) -> String {
 }
 
 fn write_members(diff: &FamilyDiff, out: &mut String, width: usize) -> std::fmt::Result {
-    if diff.members.is_empty() {
-        return Ok(());
-    }
     let row = |member: &MemberChange| {
         let MemberChange { pid, private_bytes, copied_bytes, command, .. } = member;
         let figures = vec![
@@ -164,9 +161,6 @@ fn write_rows<'a>(
     };
     let has_changed = |it: &(&str, &Trajectory)| it.1.change.unsigned_abs() >= MIN_BYTES;
     let rows: Vec<_> = rows.filter(has_changed).map(row).collect();
-    if rows.is_empty() {
-        return Ok(());
-    }
     let figures = &["FIRST", "LAST", "CHANGE", "PER MINUTE"];
     rows::write_rows(out, &Heads { name: head, figures, ..Heads::default() }, &rows, width)
 }

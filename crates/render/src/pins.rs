@@ -95,11 +95,9 @@ pub(crate) fn write_pin_changes(diff: &Diff, out: &mut String, width: usize) -> 
         ..Row::default()
     };
     let pins: Vec<_> = diff.pins.iter().flatten().take(MAX_ROWS).map(pin).collect();
-    if !pins.is_empty() {
-        let figures = &["FIRST", "LAST", "CHANGE", "BLOCKS", "CHANGE"];
-        let heads = Heads { name: "KEEPS FREE MEMORY, MiB", figures, ..Heads::default() };
-        write_rows(out, &heads, &pins, width)?;
-    }
+    let figures = &["FIRST", "LAST", "CHANGE", "BLOCKS", "CHANGE"];
+    let heads = Heads { name: "KEEPS FREE MEMORY, MiB", figures, ..Heads::default() };
+    write_rows(out, &heads, &pins, width)?;
     let class = |class: &SizeClassChange| Row {
         figures: vec![
             format!("{} B", Count(class.region_bytes)),
@@ -113,12 +111,9 @@ pub(crate) fn write_pin_changes(diff: &Diff, out: &mut String, width: usize) -> 
         ..Row::default()
     };
     let classes: Vec<_> = diff.size_classes.iter().flatten().take(MAX_ROWS).map(class).collect();
-    if !classes.is_empty() {
-        let figures =
-            &["SLABS OF", "SLABS", "CHANGE", "IN USE %, FIRST", "LAST", "FREE, MiB", "CHANGE"];
-        write_rows(out, &Heads { figures, ..Heads::default() }, &classes, width)?;
-    }
-    Ok(())
+    let figures =
+        &["SLABS OF", "SLABS", "CHANGE", "IN USE %, FIRST", "LAST", "FREE, MiB", "CHANGE"];
+    write_rows(out, &Heads { figures, ..Heads::default() }, &classes, width)
 }
 
 /// A share in percent; nothing if there is no whole.

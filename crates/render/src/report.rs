@@ -281,21 +281,19 @@ fn write_dominators(report: &Report, out: &mut String, width: usize) -> std::fmt
     let least = MIN_DOMINATOR_BYTES.max(report.process.rss_bytes / MIN_DOMINATOR_FRACTION);
     let mut rows = Vec::new();
     add_dominators(dominators, MAX_DOMINATORS, 0, least, &mut rows);
-    if !rows.is_empty() {
-        let row = |(row, depth): (&DominatorRow, usize)| {
-            let [retained, unused] = [row.retained_bytes, row.unused_bytes].map(mebibytes);
-            let name = format!("{}{}", " ".repeat(2 * depth), words::dominator(row));
-            Row {
-                figures: vec![retained, unused, Count(row.objects).to_string()],
-                note: vec![(Style::new(), name)],
-                ..Row::default()
-            }
-        };
-        let rows: Vec<_> = rows.into_iter().map(row).collect();
-        let figures = &["RETAINED, MiB", "UNUSED", "OBJECTS"];
-        let heads = Heads { name: "", figures, note: "RETAINED BY", lead: Some("") };
-        write_rows(out, &heads, &rows, width)?;
-    }
+    let row = |(row, depth): (&DominatorRow, usize)| {
+        let [retained, unused] = [row.retained_bytes, row.unused_bytes].map(mebibytes);
+        let name = format!("{}{}", " ".repeat(2 * depth), words::dominator(row));
+        Row {
+            figures: vec![retained, unused, Count(row.objects).to_string()],
+            note: vec![(Style::new(), name)],
+            ..Row::default()
+        }
+    };
+    let rows: Vec<_> = rows.into_iter().map(row).collect();
+    let figures = &["RETAINED, MiB", "UNUSED", "OBJECTS"];
+    let heads = Heads { name: "", figures, note: "RETAINED BY", lead: Some("") };
+    write_rows(out, &heads, &rows, width)?;
     let mut classes: Vec<_> = report
         .owners
         .iter()
@@ -303,9 +301,6 @@ fn write_dominators(report: &Report, out: &mut String, width: usize) -> std::fmt
         .filter_map(|owner| Some((owner, owner.retained_bytes.filter(|&bytes| bytes >= least)?)))
         .collect();
     classes.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-    if classes.is_empty() {
-        return Ok(());
-    }
     let heads = Heads {
         name: "",
         figures: &["RETAINED, MiB", "OBJECTS"],

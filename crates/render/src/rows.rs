@@ -54,13 +54,16 @@ struct Layout {
     note: Option<usize>,
 }
 
-/// Writes a table for a terminal of `width` columns, and an empty line.
+/// Writes a table for a terminal of `width` columns, and an empty line; nothing without rows.
 pub(crate) fn write_rows(
     out: &mut String,
     heads: &Heads<'_>,
     rows: &[Row],
     width: usize,
 ) -> std::fmt::Result {
+    if rows.is_empty() {
+        return Ok(());
+    }
     let layout = Layout::of(heads, rows, width);
     let head_lines = heads.figures.iter().map(|it| it.lines().count()).max().unwrap_or(1);
     for index in 0..head_lines.max(1) {

@@ -84,9 +84,6 @@ fn write_groups(waste: &Waste, out: &mut String, width: usize) -> std::fmt::Resu
     };
     let is_shown = |group: &&WasteGroup| group.row.unused_bytes >= MIN_SHOWN_BYTES;
     let rows: Vec<_> = waste.groups.iter().filter(is_shown).take(MAX_ROWS).map(row).collect();
-    if rows.is_empty() {
-        return Ok(());
-    }
     let heads = Heads {
         name: "ROOM OF, MiB",
         figures: &["UNUSED", "SAVED", "OBJECTS", "ALLOCATED", "USED, %"],
@@ -112,9 +109,6 @@ pub(crate) fn write_waste_changes(diff: &Diff, out: &mut String, width: usize) -
         ..Row::default()
     };
     let rows: Vec<_> = diff.waste.iter().filter(is_shown).take(MAX_ROWS).map(row).collect();
-    if rows.is_empty() {
-        return Ok(());
-    }
     let heads = Heads {
         name: "UNUSED ROOM OF",
         figures: &["FIRST", "LAST", "CHANGE, MiB"],
@@ -206,15 +200,13 @@ fn write_contents(contents: &WasteContents, out: &mut String, width: usize) -> s
     let is_shown = |bytes: u64| bytes >= MIN_SHOWN_BYTES;
     let copies = contents.copies.iter().filter(|row| is_shown(row.bytes));
     let rows: Vec<_> = copies.take(MAX_ROWS).map(row).collect();
-    if !rows.is_empty() {
-        let heads = Heads {
-            name: "EQUAL, MiB",
-            figures: &["RESIDENT", "OBJECTS", "DIFFERENT"],
-            note: "RETAINED BY",
-            lead: Some("retained by "),
-        };
-        write_rows(out, &heads, &rows, width)?;
-    }
+    let heads = Heads {
+        name: "EQUAL, MiB",
+        figures: &["RESIDENT", "OBJECTS", "DIFFERENT"],
+        note: "RETAINED BY",
+        lead: Some("retained by "),
+    };
+    write_rows(out, &heads, &rows, width)?;
     write_texts(contents, out, width)?;
     let row = |row: &FewRow| Row {
         name: name_of_few(row),
@@ -224,9 +216,6 @@ fn write_contents(contents: &WasteContents, out: &mut String, width: usize) -> s
     };
     let few = contents.few.iter().filter(|row| is_shown(row.bytes));
     let rows: Vec<_> = few.take(MAX_ROWS).map(row).collect();
-    if rows.is_empty() {
-        return Ok(());
-    }
     let heads = Heads {
         name: "NEARLY EMPTY, MiB",
         figures: &["RESIDENT", "OBJECTS"],
@@ -258,9 +247,6 @@ fn write_texts(contents: &WasteContents, out: &mut String, width: usize) -> std:
     let is_shown = |row: &&TextRow| row.bytes >= MIN_SHOWN_BYTES;
     let rows: Vec<_> =
         contents.texts.iter().filter(is_shown).filter_map(row).take(MAX_ROWS).collect();
-    if rows.is_empty() {
-        return Ok(());
-    }
     let heads = Heads {
         name: "TEXT, MiB",
         figures: &["RESIDENT", "OBJECTS", "LENGTH"],

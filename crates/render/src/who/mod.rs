@@ -266,9 +266,6 @@ fn write_table(
         TableRow { figures: figures.collect(), note, ..TableRow::default() }
     };
     let rows: Vec<_> = rows.filter(is_shown).map(row).collect();
-    if rows.is_empty() {
-        return Ok(());
-    }
     let figures: Vec<_> = ["MiB", "%"].into_iter().chain(own).collect();
     write_rows(
         out,
