@@ -5,8 +5,6 @@ use std::time::{Duration, Instant};
 use diagnosis::LatestFigures;
 use examine::{CaptureOptions, Detail, GrowthWatch, KeptRecording, Note};
 use formats::{Kept, Report, Sample, Who};
-use ledger::Size;
-use render::{age, bar, headline, sample as line, sparkline};
 use supervise::Watcher;
 
 use crate::remedy::explained;
@@ -14,10 +12,6 @@ use crate::terminal;
 
 /// The time between two lines if there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);
-/// Columns of the bar for the largest cause.
-const BAR: u64 = 30;
-/// The maximum number of causes in the view.
-const MAX_CAUSES: usize = 6;
 
 pub(crate) struct View {
     /// The way to capture processes.
@@ -76,32 +70,6 @@ impl View {
         self.kept_failure.as_deref()
     }
 
-    fn lines(&self, sample: &Sample, latest: &LatestFigures) -> Vec<String> {
-        // A line that wraps would take two rows of the terminal, and clearing the view would leave one of them.
-        let width = terminal::width().saturating_sub(1);
-        let (low, high) = (self.rss.iter().min(), self.rss.iter().max());
-        let measure = if sample.processes.len() > 1 { "sum of RSS" } else { "RSS" };
-        let range =
-            format!(" {measure} {} to {}", Size(*low.unwrap_or(&0)), Size(*high.unwrap_or(&0)));
-        let mut lines = vec![
-            headline(sample, latest),
-            sparkline(&self.rss, width.saturating_sub(range.len())) + &range,
-        ];
-        if let Some(t_ms) = latest.causes_t_ms {
-            lines.push(format!("causes, {}:", age(sample, t_ms)));
-        }
-        let longest = latest.causes.first().map_or(0, |row| row.bytes);
-        for row in latest.causes.iter().take(MAX_CAUSES) {
-            let bar = bar(row.bytes, longest, BAR);
-            lines.push(format!(
-                "{:>20} {:>10}  {bar}",
-                row.cause.name(),
-                Size(row.bytes).to_string()
-            ));
-        }
-        lines.iter().map(|line| render::clipped(line, width).to_owned()).collect()
-    }
-
     fn clear(&mut self) {
         if self.shown > 0 {
             let _ = terminal::erase(self.shown);
@@ -149,13 +117,15 @@ impl Watcher for View {
         }
         if self.is_live {
             self.rss.push(sample.rss_bytes);
-            let lines = self.lines(sample, latest);
+            // A line that wraps would take two rows of the terminal, and clearing the view would leave one of them.
+            let width = terminal::width().saturating_sub(1);
+            let lines = render::sample_view(sample, latest, &self.rss, width);
             self.clear();
             self.write(&(lines.join("\n") + "\n"));
             self.shown = lines.len();
         } else if Duration::from_millis(sample.t_ms) >= self.next_line {
             self.next_line = Duration::from_millis(sample.t_ms) + LINE_INTERVAL;
-            self.print(&line(sample, latest));
+            self.print(&render::sample(sample, latest));
         }
     }
 }

@@ -64,7 +64,7 @@ pub use pprof::{owners_pprof, owners_pprof_of};
 pub use processes::{processes, processes_summary};
 pub use push::ProfileServer;
 pub use report::{TextOptions, report, saved_snapshot, written};
-pub use sample::{age, duration, fewer_searches, headline, recording_end, sample, sparkline};
+pub use sample::{duration, fewer_searches, recording_end, sample, sample_view};
 pub use stable::stable_point;
 pub use stacks::Stacks;
 pub use text::{bar, clipped, quoted, wrapped};

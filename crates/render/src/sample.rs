@@ -6,14 +6,43 @@ use diagnosis::LatestFigures;
 use formats::{EndReason, RecordingEnd, Sample};
 use ledger::{Count, Size};
 
+use crate::text::{bar, clipped};
 use crate::words;
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
+/// Columns of the bar for the largest cause.
+const BAR: u64 = 30;
+/// The maximum number of causes in the view of a recording.
+const MAX_CAUSES: usize = 6;
+
+/// Returns the view of a recording in lines of at most `width` columns: the latest sample, RSS so far, and the causes.
+#[must_use]
+pub fn sample_view(
+    sample: &Sample,
+    latest: &LatestFigures,
+    rss: &[u64],
+    width: usize,
+) -> Vec<String> {
+    let (low, high) = (rss.iter().min(), rss.iter().max());
+    let measure = if sample.processes.len() > 1 { "sum of RSS" } else { "RSS" };
+    let range = format!(" {measure} {} to {}", Size(*low.unwrap_or(&0)), Size(*high.unwrap_or(&0)));
+    let graph = sparkline(rss, width.saturating_sub(range.len()));
+    let mut lines = vec![headline(sample, latest), graph + &range];
+    if let Some(t_ms) = latest.causes_t_ms {
+        lines.push(format!("causes, {}:", age(sample, t_ms)));
+    }
+    let longest = latest.causes.first().map_or(0, |row| row.bytes);
+    for row in latest.causes.iter().take(MAX_CAUSES) {
+        let (name, size) = (row.cause.name(), Size(row.bytes).to_string());
+        lines.push(format!("{name:>20} {size:>10}  {}", bar(row.bytes, longest, BAR)));
+    }
+    lines.iter().map(|line| clipped(line, width).to_owned()).collect()
+}
+
 /// Returns values as a line of at most `width` bars, from the least to the greatest value. If there are more values,
 /// each bar is the greatest of several.
-#[must_use]
-pub fn sparkline(values: &[u64], width: usize) -> String {
+fn sparkline(values: &[u64], width: usize) -> String {
     let (Some(&low), Some(&high)) = (values.iter().min(), values.iter().max()) else {
         return String::new();
     };
@@ -64,8 +93,7 @@ pub fn fewer_searches(made: u64, planned: u64, limited_to: Option<f64>) -> Strin
 }
 
 /// Returns a sample as a line of text.
-#[must_use]
-pub fn headline(sample: &Sample, latest: &LatestFigures) -> String {
+fn headline(sample: &Sample, latest: &LatestFigures) -> String {
     let rss = Size(sample.rss_bytes);
     let number = Count(sample.processes.len() as u64);
     let memory = match (sample.processes.len(), latest.pss) {
@@ -110,8 +138,7 @@ pub fn sample(sample: &Sample, latest: &LatestFigures) -> String {
 }
 
 /// Returns the age of a figure of the time `t_ms` at the time of a sample.
-#[must_use]
-pub fn age(sample: &Sample, t_ms: u64) -> String {
+fn age(sample: &Sample, t_ms: u64) -> String {
     format!("{} s ago", sample.t_ms.saturating_sub(t_ms) / 1000)
 }
 
