@@ -169,21 +169,7 @@ mod tests {
     use super::*;
 
     fn sample(second: u64, exact: bool, processes: usize) -> Sample {
-        let process = ProcessSample {
-            pid: 1,
-            started_ticks: 1,
-            state: 'S',
-            rss_bytes: 100,
-            pss_bytes: None,
-            uss_bytes: None,
-            swap_bytes: None,
-            peak_rss_bytes: None,
-            user_ms: 0,
-            system_ms: 0,
-            minor_faults: 0,
-            major_faults: 0,
-            threads: 1,
-        };
+        let process = ProcessSample { pid: 1, rss_bytes: 100, ..ProcessSample::default() };
         let group =
             Group { usage_bytes: 70, limit_bytes: Some(100), cache_bytes: 5, oom_kills: None };
         Sample {
@@ -191,11 +177,9 @@ mod tests {
             exact,
             rss_bytes: 100,
             pss_bytes: exact.then_some(60),
-            uss_bytes: None,
-            swap_bytes: None,
             processes: vec![process; processes],
             group: Some(group),
-            recorder_cpu_ms: 0.0,
+            ..Sample::default()
         }
     }
 

@@ -72,7 +72,7 @@ pub struct Arrival {
 }
 
 /// All processes at one time.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see RecordingStart")]
 pub struct Sample {
     pub t_ms: u64,
@@ -91,7 +91,7 @@ pub struct Sample {
 }
 
 /// One process of a sample.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see RecordingStart")]
 pub struct ProcessSample {
     pub pid: i32,

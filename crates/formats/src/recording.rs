@@ -188,14 +188,10 @@ mod tests {
         let sample = |t_ms: u64| {
             Line::Sample(Sample {
                 t_ms,
-                exact: false,
                 rss_bytes: t_ms * 7,
-                pss_bytes: None,
                 uss_bytes: Some(3),
-                swap_bytes: None,
-                processes: Vec::new(),
-                group: None,
                 recorder_cpu_ms: 0.25,
+                ..Sample::default()
             })
         };
         let failure = ReadFailure { t_ms: 1500, pid: 42, what: "\\n\"".into() };

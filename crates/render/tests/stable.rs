@@ -97,11 +97,8 @@ fn kills_are_told_in_the_plural_if_there_are_several() {
                 exact: true,
                 rss_bytes: 100,
                 pss_bytes: Some(60),
-                uss_bytes: None,
-                swap_bytes: None,
-                processes: vec![],
                 group: Some(group),
-                recorder_cpu_ms: 0.0,
+                ..Sample::default()
             });
         }
         render::stable_point(&series)

@@ -26,21 +26,7 @@ pub(super) fn recording(lines: Vec<Line>) -> Recording {
 
 /// A sample of one process in a group of 500 MiB.
 pub(super) fn sample(second: u64, rss_bytes: u64, oom_kills: u64) -> Sample {
-    let process = ProcessSample {
-        pid: 1,
-        started_ticks: 1,
-        state: 'S',
-        rss_bytes,
-        pss_bytes: None,
-        uss_bytes: None,
-        swap_bytes: None,
-        peak_rss_bytes: None,
-        user_ms: 0,
-        system_ms: 0,
-        minor_faults: 0,
-        major_faults: 0,
-        threads: 1,
-    };
+    let process = ProcessSample { pid: 1, started_ticks: 1, rss_bytes, ..ProcessSample::default() };
     let group = Group {
         usage_bytes: rss_bytes + MIB,
         limit_bytes: Some(500 * MIB),
@@ -56,7 +42,7 @@ pub(super) fn sample(second: u64, rss_bytes: u64, oom_kills: u64) -> Sample {
         swap_bytes: Some(0),
         processes: vec![process],
         group: Some(group),
-        recorder_cpu_ms: 0.0,
+        ..Sample::default()
     }
 }
 

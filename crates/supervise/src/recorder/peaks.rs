@@ -74,32 +74,10 @@ mod tests {
     use super::*;
 
     fn sample(mib: u64) -> Sample {
-        let process = ProcessSample {
-            pid: 7,
-            started_ticks: 1,
-            state: 'S',
-            rss_bytes: mib << 20,
-            pss_bytes: None,
-            uss_bytes: None,
-            swap_bytes: None,
-            peak_rss_bytes: None,
-            user_ms: 0,
-            system_ms: 0,
-            minor_faults: 0,
-            major_faults: 0,
-            threads: 1,
-        };
-        Sample {
-            t_ms: 0,
-            exact: false,
-            rss_bytes: mib << 20,
-            pss_bytes: None,
-            uss_bytes: None,
-            swap_bytes: None,
-            processes: vec![process],
-            group: None,
-            recorder_cpu_ms: 0.0,
-        }
+        let rss_bytes = mib << 20;
+        let process =
+            ProcessSample { pid: 7, started_ticks: 1, rss_bytes, ..ProcessSample::default() };
+        Sample { rss_bytes, processes: vec![process], ..Sample::default() }
     }
 
     /// The indices of samples at which the process was explained.
