@@ -50,7 +50,7 @@ impl Token {
             return false;
         };
         let given = given.trim_ascii();
-        // The time must not tell how much of a token is right. Its length is no secret.
+        // The time must not reveal how much of a token is right. Its length is no secret.
         let differences = self.0.iter().zip(given).fold(0, |all, (a, b)| black_box(all | (a ^ b)));
         scheme.eq_ignore_ascii_case(b"Bearer ") && given.len() == self.0.len() && differences == 0
     }

@@ -69,7 +69,7 @@ fn write_to(mut out: impl Write, text: &str) -> io::Result<()> {
     unless_unread(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// Drops the error that the reader has closed the pipe (`rbloat report 4242 | head -3`): the exit status tells of the process.
+/// Drops the error that the reader has closed the pipe (`rbloat report 4242 | head -3`): the exit status is about the process.
 fn unless_unread(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -113,7 +113,7 @@ fn is_set(bits: &[u8], number: u64) -> bool {
     bits.get(number as usize / 8).is_some_and(|byte| byte >> (number % 8) & 1 == 1)
 }
 
-/// What the pages of an arena tell of it.
+/// The members of an arena, as its pages show them.
 #[derive(Debug, Clone)]
 struct Members {
     /// The beginning of the arena's memory.

@@ -132,7 +132,7 @@ impl Group {
     }
 }
 
-/// What the bytes before a slot tell.
+/// The meaning of the bytes before a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlotHeader {
     /// The slot's block begins here.

@@ -211,7 +211,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     Ok(arguments.grown_too_much("RSS", diff.rss_bytes.change).unwrap_or(outcome))
 }
 
-/// Waits for another tracer of the process, and tells it.
+/// Waits for another tracer of the process, and prints that.
 fn wait_for_tracer(pid: i32, longest: Duration) {
     if !wait_until_untraced(pid, Duration::ZERO) {
         let seconds = longest.as_secs();

@@ -66,7 +66,7 @@ pub(crate) fn fit(
     write_fit(&diagnosis::fit(&workers, limit), target, is_json, &[])
 }
 
-/// Prints what one look at the family of a process tells of that.
+/// Prints the workers that fit, as far as one look at the family of a process shows it.
 pub(crate) fn fit_now(
     process: &image::Target,
     limit: Option<u64>,

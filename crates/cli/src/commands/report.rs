@@ -19,7 +19,7 @@ use crate::{naming, terminal};
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   rbloat report 4242                 where the memory of process 4242 is
-  rbloat report puma -o report.html  of the only one with this word, as a page
+  rbloat report puma -o report.html  a page, of the process matching puma
   rbloat report a.jsonl --fit=2GiB   of a recording: how many workers fit?";
 
 /// The usage that clap makes is longer than a line.

@@ -213,7 +213,7 @@ impl<'a> Retainers<'a> {
     }
 
     /// The nearest nodes on the path to a node, itself first, without the root and what that refers to: a program that lets go empties
-    /// it. Of what a thread retains, those behind its stack or its variables: nobody else needs to let go of the thread.
+    /// it. Of what a thread retains, those behind its stack or its variables: no other owner needs to let go of the thread.
     fn way(&self, node: u32) -> Vec<u32> {
         let root = self.paths.root(node);
         let mut way = vec![node];

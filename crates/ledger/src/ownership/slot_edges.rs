@@ -69,7 +69,7 @@ fn note(heap: &HeapMap, known: &AtomicU32, block: u32, content: Content) {
 /// Returns true if `content` is a larger part of a block. Arrays that share elements may each use a part of them; the
 /// largest one counts. The order of the calls makes no difference.
 fn is_more(content: Content, known: Content) -> bool {
-    // Unknown is less than nothing.
+    // Unknown content ranks below every known content.
     let rank = |content: Content| content.used_words().map(|words| (words, content.number()));
     rank(content) > rank(known)
 }

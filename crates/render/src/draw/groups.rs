@@ -1,4 +1,4 @@
-//! The causes as pictures show them, in a legend of groups, since nobody tells twenty colours apart.
+//! The causes as pictures show them, in a legend of groups, since readers cannot distinguish twenty colours.
 
 use ledger::Cause;
 use serde::ser::SerializeStruct as _;

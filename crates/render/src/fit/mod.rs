@@ -245,7 +245,7 @@ fn write_model(fit: &Fit, model: &FitModel, out: &mut String, width: usize) -> s
 fn fewer_threads(it: &FitThreads) -> String {
     let with = format!("With {} each", counted(it.threads, "thread"));
     let (None, Some(bytes)) = (it.doubt, it.worker_bytes) else {
-        return format!("{with}, it cannot be told yet.");
+        return format!("{with}, the answer is not known yet.");
     };
     let answer = match (it.max_workers, it.safe_limit_bytes) {
         (Some(most), _) => format!("{} fit{}", counted(most, "worker"), third_person(most)),

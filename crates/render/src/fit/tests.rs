@@ -169,7 +169,7 @@ fn fewer_threads_have_a_line() {
     let without = line(|it| it.max_workers = None);
     assert_eq!(without, " · With 4 threads each, 3 workers need 240.0 MiB: each has 80.0 MiB.");
     let doubtful = line(|it| (it.doubt, it.worker_bytes) = (Some(FitDoubt::Growing), None));
-    assert_eq!(doubtful, " · With 4 threads each, it cannot be told yet.");
+    assert_eq!(doubtful, " · With 4 threads each, the answer is not known yet.");
 }
 
 #[test]

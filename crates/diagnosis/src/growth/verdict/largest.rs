@@ -103,7 +103,7 @@ impl<'a> Largest<'a> {
         Self::mapped(diff).filter(|it| it.class.is_some_and(has_more_objects))
     }
 
-    /// The cause of native memory that grew most, whoever owns it.
+    /// The cause of native memory that grew most, with any owner.
     fn native_cause(diff: Changes<'a>, sums: &'a Sums) -> Self {
         let cause = largest(diff, Part::Native);
         let mapped = Self::mapped(diff).filter(|_| cause == Some(Cause::Unknown));

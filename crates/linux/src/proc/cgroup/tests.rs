@@ -231,7 +231,7 @@ fn a_group_of_either_version_says_use_limit_and_kills() {
     };
     assert_eq!(memory, expected);
     assert_eq!(memory.room_bytes(), Some(150_000));
-    // At memory.high the kernel delays whoever takes more.
+    // At memory.high the kernel delays processes that take more.
     for (max, high, limit) in [
         ("1000000", "max", Some(1_000_000)),
         ("1000000", "950000", Some(950_000)),
