@@ -73,6 +73,12 @@ impl Question {
         let words: Vec<_> = self.sql.split_whitespace().collect();
         words.windows(2).any(|pair| ["FROM", "JOIN"].contains(&pair[0]) && pair[1] == table)
     }
+
+    /// Returns true if it is about snapshots, not about kills alone.
+    #[must_use]
+    pub fn reads_looks(&self) -> bool {
+        ["past", "latest", "trends"].iter().any(|view| self.reads(view))
+    }
 }
 
 impl Settings {
@@ -134,5 +140,7 @@ mod tests {
         assert_eq!(reading("kills"), ["kills"]);
         // They see no snapshot of the future.
         assert_eq!(reading("looks"), [""; 0]);
+        let others = QUESTIONS.iter().filter(|it| !it.reads_looks()).map(|it| it.name);
+        assert!(others.eq(["kills"]));
     }
 }

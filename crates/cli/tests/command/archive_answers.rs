@@ -168,3 +168,33 @@ fn growth_since_a_deploy_has_the_path() {
     }]);
     assert_eq!(ask(folder.path(), "growth", &["--since", "2026-11-21"]), expected);
 }
+
+/// An agent has kills before its first hourly snapshots.
+#[test]
+fn an_archive_that_has_kills_only_answers_what_was_killed() {
+    if !has_duckdb() {
+        return testkit::skip("there is no duckdb; `scripts/duckdb` installs it");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let row = vec![
+        ("unix_ms", (DAY_MS + 90 * 60_000).to_string()),
+        ("pod", "'shop-1'".to_owned()),
+        ("rss_bytes", (300 * MIB).to_string()),
+        ("limit_bytes", (320 * MIB).to_string()),
+    ];
+    write(folder.path(), "kills", "2026-11-20", &[row]);
+    let answer = ask(folder.path(), "kills", &[]);
+    let kill = &answer[0];
+    assert_eq!((&kill["pod"], &kill["time"]), (&json!("shop-1"), &json!("01:30")), "{answer}");
+    assert_eq!((&kill["rss_mib"], &kill["limit_mib"]), (&json!(300.0), &json!(320.0)));
+
+    let mut command = rbloat();
+    let output = command.args(["archive", "--json"]).arg(folder.path()).output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(6), "{message}");
+    assert!(message.contains("no answer to free, remedies, growth, "), "{message}");
+    assert!(message.ends_with("the archive has no folder `looks`\n"), "{message}");
+    assert!(!message.contains("kills"), "{message}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&document["kills"], &document["free"]), (&answer, &json!([])));
+}

@@ -73,7 +73,7 @@ pub(super) fn run(inquiry: &Inquiry<'_>) -> Result<Outcome, Failure> {
         return Ok(Outcome::Done);
     }
     let has = |table: &str| inquiry.archive.join(table).is_dir();
-    if !has("looks") {
+    if !has("looks") && !has("kills") {
         return Err(Failure::NoArchive { path: inquiry.archive.to_owned() });
     }
     let asked = inquiry.asked();
@@ -84,12 +84,17 @@ pub(super) fn run(inquiry: &Inquiry<'_>) -> Result<Outcome, Failure> {
     let mut answers = answers(inquiry, views + &statements, questions.len())?;
     complain_of_the_future(&answers.remove(0));
     terminal::print(&inquiry.text(&asked, &answers))?;
-    // Every process has causes, and all but very large ones have owners. Others may need no remedy.
-    let lacks = |table: &&str| !has(table) && asked.iter().any(|question| question.reads(table));
-    let missing: Vec<_> = ["causes", "owners"].into_iter().filter(lacks).collect();
+    // Every process has causes, and all but very large ones have owners. Others may need no remedy. An agent has kills before its first
+    // snapshots.
+    let reads = |question: &Question, table: &str| match table {
+        "looks" => question.reads_looks(),
+        _ => has("looks") && question.reads(table),
+    };
+    let lacks = |table: &&str| !has(table) && asked.iter().any(|question| reads(question, table));
+    let missing: Vec<_> = ["looks", "causes", "owners"].into_iter().filter(lacks).collect();
     for table in &missing {
-        let names = asked.iter().filter(|question| question.reads(table)).map(|it| it.name);
-        let names = names.collect::<Vec<_>>().join(" and ");
+        let names = asked.iter().filter(|question| reads(question, table)).map(|it| it.name);
+        let names = names.collect::<Vec<_>>().join(", ");
         terminal::complain(format!("no answer to {names}: the archive has no folder `{table}`"));
     }
     Ok(if missing.is_empty() { Outcome::Done } else { Outcome::Incomplete })
