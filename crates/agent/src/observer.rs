@@ -316,6 +316,7 @@ impl Observer {
             place: place.clone(),
             pss_bytes: listed.exact.map(|it| it.pss_bytes),
             limit_bytes: listed.group.and_then(|group| group.limit_bytes),
+            used_bytes: listed.group.map(|group| group.used_bytes()),
             report,
             is_only_kill: false,
         });
@@ -325,15 +326,16 @@ impl Observer {
     fn archive_kill(&self, place: Place, report: Report) {
         if let Some(archive) = &self.outputs.archive {
             let (service, node) = (diagnosis::service(&place), self.name.clone());
-            let (pss_bytes, limit_bytes, is_only_kill) = (None, None, true);
+            let (pss_bytes, limit_bytes, used_bytes) = (None, None, None);
             archive.add(Look {
                 service,
                 node,
                 place,
                 pss_bytes,
                 limit_bytes,
+                used_bytes,
                 report,
-                is_only_kill,
+                is_only_kill: true,
             });
         }
     }

@@ -1,7 +1,8 @@
 -- Containers that reach their memory limit in the next 30 days if they grow as in the latest window
 WITH containers AS (
   SELECT l.service, l.node, l.namespace, l.pod, l.container, COUNT(*) AS processes,
-    SUM(COALESCE(l.pss_bytes, l.rss_bytes)) AS used, MAX(l.limit_bytes) AS most, SUM(t.bytes_per_hour) AS growth
+    -- Files in memory and other programs take memory, too.
+    GREATEST(SUM(COALESCE(l.pss_bytes, l.rss_bytes)), COALESCE(MAX(l.used_bytes), 0)) AS used, MAX(l.limit_bytes) AS most, SUM(t.bytes_per_hour) AS growth
   FROM latest l
   LEFT JOIN trends t ON t.process = l.process AND t.age = 0
   GROUP BY l.service, l.node, l.namespace, l.pod, l.container

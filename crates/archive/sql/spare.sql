@@ -1,12 +1,14 @@
 -- Memory limits that are higher than the containers of a service need: a fifth more than the most that one had, and 30 days of its
 -- growth. Money is for a month
 WITH places AS (
-  SELECT service, node, namespace, pod, container, role, MAX(COALESCE(pss_bytes, rss_bytes)) AS most, MIN(unix_ms) AS first_ms
+  SELECT service, node, namespace, pod, container, role, MAX(COALESCE(pss_bytes, rss_bytes)) AS most, MAX(used_bytes) AS used,
+    MIN(unix_ms) AS first_ms
   FROM past
   GROUP BY service, node, namespace, pod, container, role
 ), containers AS (
   SELECT l.service, l.node, l.namespace, l.pod, l.container, MAX(l.limit_bytes) AS most, MAX(p.first_ms) AS first_ms,
-    SUM(p.most) * 12e-1 + GREATEST(COALESCE(SUM(t.bytes_per_hour), 0), 0) * 720e0 AS need
+    -- Files in memory and other programs take memory, too.
+    GREATEST(SUM(p.most), COALESCE(MAX(p.used), 0)) * 12e-1 + GREATEST(COALESCE(SUM(t.bytes_per_hour), 0), 0) * 720e0 AS need
   FROM latest l
   JOIN places p ON p.service = l.service AND p.node = l.node AND p.namespace = l.namespace AND p.pod = l.pod
     AND p.container = l.container AND p.role = l.role

@@ -18,6 +18,8 @@ pub struct Look {
     pub pss_bytes: Option<u64>,
     /// The memory limit of the container in bytes, if there is one.
     pub limit_bytes: Option<u64>,
+    /// What the container uses of it, if that is known.
+    pub used_bytes: Option<u64>,
     /// The report, with all owners.
     pub report: Report,
     /// True for the last snapshot of a process that was killed, of which only the kill is wanted: other tables have the process already.

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use crate::schema::{TABLES, Table};
+use crate::schema::{LOOKS, TABLES, Table};
 
 /// A question.
 #[derive(Debug, Clone, Copy)]
@@ -104,22 +104,26 @@ pub fn duckdb_views(exists: impl Fn(&Table) -> bool) -> String {
     let mut sql = String::new();
     for table in &TABLES {
         let Table { name, .. } = table;
+        let columns =
+            table.all_columns().map(|it| format!("NULL::{} AS {}", it.kind.sql(), it.name));
+        let columns: Vec<_> = columns.collect();
+        let none = format!(
+            "SELECT {}, NULL::DATE AS dt, NULL::VARCHAR AS service WHERE false",
+            columns.join(", ")
+        );
+        let files = format!(
+            "SELECT * FROM read_parquet('{name}/*/*/*.parquet', hive_partitioning = true, hive_types = {{dt: DATE, service: \
+             VARCHAR}}"
+        );
         let rows = match exists(table) {
-            true => format!(
-                "* FROM read_parquet('{name}/*/*/*.parquet', hive_partitioning = true, hive_types = {{dt: DATE, service: \
-                 VARCHAR}})"
-            ),
-            false => {
-                let columns =
-                    table.all_columns().map(|it| format!("NULL::{} AS {}", it.kind.sql(), it.name));
-                let columns: Vec<_> = columns.collect();
-                format!(
-                    "{}, NULL::DATE AS dt, NULL::VARCHAR AS service WHERE false",
-                    columns.join(", ")
-                )
+            // Files of earlier versions lack columns.
+            true if *name == LOOKS.name => {
+                format!("{none} UNION ALL BY NAME {files}, union_by_name = true)")
             }
+            true => format!("{files})"),
+            false => none,
         };
-        writeln!(sql, "CREATE VIEW {name} AS SELECT {rows};").expect("a string takes all");
+        writeln!(sql, "CREATE VIEW {name} AS {rows};").expect("a string takes all");
     }
     sql
 }

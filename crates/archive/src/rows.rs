@@ -90,6 +90,7 @@ fn itself(look: &Look) -> Row<'_> {
         process.swap_bytes,
         look.pss_bytes,
         look.limit_bytes,
+        look.used_bytes,
         report.malloc.as_ref().map(|malloc| malloc.trim_yield_bytes),
         report.verdict.cause.map_or("healthy", |cause| cause.name()),
         report.verdict.bytes,

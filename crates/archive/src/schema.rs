@@ -101,6 +101,10 @@ pub(crate) const LOOKS: Table = Table {
             "RSS, with shared pages divided among the processes that share them",
         )),
         optional(integer("limit_bytes", "the memory limit of the container")),
+        optional(integer(
+            "used_bytes",
+            "what the container uses of its limit, without caches of files; earlier archives lack this column",
+        )),
         optional(integer("trim_yield_bytes", "the bytes that `rbloat trim` would return")),
         text("verdict", "the cause of the verdict, or `healthy`"),
         integer("verdict_bytes", "the resident bytes of the verdict"),

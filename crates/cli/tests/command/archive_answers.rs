@@ -198,3 +198,45 @@ fn an_archive_that_has_kills_only_answers_what_was_killed() {
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&document["kills"], &document["free"]), (&answer, &json!([])));
 }
+
+/// A pod with 100 MiB of Ruby was 90 hours from its limit, and was killed after ten: the rest were files in memory.
+#[test]
+fn what_a_container_uses_counts_for_its_limit_also_if_it_is_not_ruby() {
+    if !has_duckdb() {
+        return testkit::skip("there is no duckdb; `scripts/duckdb` installs it");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let row = |hour: u64| -> Row {
+        vec![
+            ("look", hour.to_string()),
+            ("process", "1".to_owned()),
+            ("unix_ms", (DAY_MS + hour * HOUR_MS).to_string()),
+            ("uptime_ms", (10 * HOUR_MS).to_string()),
+            ("rss_bytes", ((50 + 10 * hour) * MIB).to_string()),
+            ("pss_bytes", "NULL".to_owned()),
+            ("limit_bytes", (1000 * MIB).to_string()),
+            ("used_bytes", ((850 + 10 * hour) * MIB).to_string()),
+        ]
+    };
+    write(folder.path(), "looks", "2026-11-20", &(0..6).map(row).collect::<Vec<_>>());
+    let figures = || {
+        let answer = ask(folder.path(), "limits", &[]);
+        ["used_mib", "limit_mib", "hours"].map(|name| answer[0][name].as_f64().unwrap_or(-1.0))
+    };
+    assert_eq!(figures(), [900.0, 1000.0, 10.0]);
+
+    // Files of an earlier version lack the column.
+    let days = folder.path().join("looks");
+    let (new, old) = (days.join("dt=2026-11-20"), days.join("dt=2026-11-19"));
+    fs::create_dir_all(old.join("service=shop")).unwrap();
+    let file = |day: &Path| day.join("service=shop/rows.parquet").display().to_string();
+    let sql = format!(
+        "COPY (SELECT * EXCLUDE (used_bytes) FROM read_parquet('{}', hive_partitioning = false)) TO '{}' (FORMAT parquet)",
+        file(&new),
+        file(&old)
+    );
+    assert!(Command::new("duckdb").args(["-c", &sql]).status().unwrap().success());
+    assert_eq!(figures()[1], 1000.0);
+    fs::remove_dir_all(&new).unwrap();
+    assert_eq!(figures(), [100.0, 1000.0, 90.0]);
+}

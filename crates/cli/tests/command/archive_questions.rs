@@ -235,11 +235,13 @@ fn limits_above_what_containers_need_are_spare() {
             ('slow', 'a', 5, 'w 1', 0, 100, 0.0625, 1024), ('leaks', 'a', 6, 'w 1', 0, 100, 10, 1024),
             ('young', 'a', 7, 'w 1', 40, 100, 0, 1024), ('tight', 'a', 8, 'w 1', 0, 900, 0, 1024),
             ('free', 'a', 9, 'w 1', 0, 100, 0, NULL),
-            ('replaced', 'a', 10, 'w 1', 0, 200, 0, 1024), ('replaced', 'a', 11, 'w 1', 40, 100, 0, 1024))
+            ('replaced', 'a', 10, 'w 1', 0, 200, 0, 1024), ('replaced', 'a', 11, 'w 1', 40, 100, 0, 1024),
+            ('tmpfs', 'a', 12, 'w 1', 0, 100, 0, 1024))
         SELECT row_number() OVER () AS look, process, 1700000000000 + hour * 3600000 AS unix_ms,
             (hour - first) * 3600000 AS uptime_ms, service, 'n' AS node, '' AS namespace, pod, '' AS container, role,
             (CASE WHEN process = 4 AND hour = 5 THEN 300 ELSE mib + growth * hour END * 1048576)::BIGINT AS rss_bytes,
-            NULL::BIGINT AS pss_bytes, most * 1048576 AS limit_bytes, DATE '2026-11-20' AS dt
+            NULL::BIGINT AS pss_bytes, most * 1048576 AS limit_bytes,
+            CASE WHEN service = 'tmpfs' AND hour = 5 THEN 700 * 1048576 END AS used_bytes, DATE '2026-11-20' AS dt
         FROM processes, generate_series(0, 47) hours (hour)
         WHERE hour >= first AND (process <> 10 OR hour < 40);\n";
     let mut command = rbloat();
@@ -256,10 +258,12 @@ fn limits_above_what_containers_need_are_spare() {
     };
     // 2048 - 2 × 1.2 × (100 + 300); 1024 - 1.2 × 200, of a worker that was replaced; 1024 - 1.2 × 102.9 - 720 × 0.0625.
     let rows: Vec<_> = rows.iter().map(row).collect();
+    // Of `tmpfs`, the container used 700 MiB once.
     let expected = [
         ("steady", [2.0, 1024.0, 480.0, 1088.0]),
         ("slow", [1.0, 1024.0, 169.0, 855.48]),
         ("replaced", [1.0, 1024.0, 240.0, 784.0]),
+        ("tmpfs", [1.0, 1024.0, 840.0, 184.0]),
     ];
     assert_eq!(rows, expected.map(|(service, figures)| (service.to_owned(), figures)));
 }

@@ -129,6 +129,7 @@ impl AddArguments {
             place,
             pss_bytes: None,
             limit_bytes: self.limit,
+            used_bytes: None,
             report,
             is_only_kill: false,
         }
