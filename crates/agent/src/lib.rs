@@ -25,10 +25,10 @@ mod token;
 mod trigger;
 
 use std::net::TcpListener;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use linux::proc::ControlGroup;
-use supervise::{Event, Signals};
+use supervise::{Event, Signals, unix_ms};
 
 pub use archive_writer::add as add_to_archive;
 pub use error::Error;
@@ -47,6 +47,8 @@ use token::Token;
 
 /// The longest wait for a signal, after which the threads are looked after.
 const WAIT: Duration = Duration::from_secs(1);
+/// The time between two pushes of metrics.
+const PUSH_METRICS_EVERY: Duration = Duration::from_secs(60);
 
 /// Serves until a signal asks rbloat to end.
 ///
@@ -86,7 +88,9 @@ pub fn run(options: &Options, log: Log) -> Result<(), Error> {
         group.ok_or_else(|| examine::Error::NoGroup { path: path.into() })
     };
     let group = options.cgroup.as_deref().map(find).transpose()?;
-    let outputs = Outputs { limits, archive: archive.clone(), pushers };
+    let outputs = Outputs { limits, archive: archive.clone(), pushers: pushers.clone() };
+    let (since_ms, mut push_at) = (unix_ms(), Instant::now());
+    let figures = shared.clone();
     let mut observer = Observer::new(options, group, outputs, shared.clone(), log);
     // The first answer has figures.
     let wait = observer.read();
@@ -106,6 +110,10 @@ pub fn run(options: &Options, log: Log) -> Result<(), Error> {
                 archive.write();
             }
             return Ok(());
+        }
+        if Instant::now() >= push_at {
+            push_at = Instant::now() + PUSH_METRICS_EVERY;
+            pushers.iter().for_each(|it| it.push_metrics(&figures.get(), since_ms));
         }
         assert!(!threads.iter().any(|thread| thread.is_finished()), "a thread has ended");
     }

@@ -15,7 +15,7 @@ use formats::{
     SnapshotOutcome, Who, to_json,
 };
 use linux::proc::{self, ControlGroup, GroupMemory, GroupUsage};
-use render::Stacks;
+use render::{Profile, Stacks};
 use supervise::{Pace, SHARE_OF_LIMITS, unix_ms};
 
 use crate::autopsies::Ended;
@@ -102,7 +102,7 @@ pub(crate) struct Observed {
     /// As a file for the folder.
     text: String,
     /// As a profile for a server.
-    pub(crate) profile: Vec<u8>,
+    pub(crate) profile: Profile,
     /// The processor time that it took.
     pub(crate) cpu: Duration,
 }
@@ -110,7 +110,7 @@ pub(crate) struct Observed {
 impl Observed {
     fn new(place: Place, who: &Who) -> Self {
         let text = to_json(who, &render::who_summary(who));
-        let profile = Stacks::of_growth(who).pprof(unix_ms().saturating_mul(1_000_000));
+        let profile = Stacks::of_growth(who).profile(unix_ms().saturating_mul(1_000_000));
         Self { place, text, profile, cpu: proc::own_thread_cpu_time() }
     }
 }

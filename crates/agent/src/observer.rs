@@ -513,7 +513,7 @@ impl Observer {
                 // With owners, the memory in use has other causes. Series must not change back and forth between them.
                 Some(owned) => {
                     if !self.outputs.pushers.is_empty() {
-                        let profile = render::owners_pprof_of(&owned);
+                        let profile = render::owners_profile(&owned);
                         let pushers = self.outputs.pushers.iter();
                         pushers.for_each(|it| it.push_profile(&known.place, &profile));
                     }

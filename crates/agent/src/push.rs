@@ -1,4 +1,4 @@
-//! Hands profiles and snapshots over to servers, on a thread for each.
+//! Hands profiles, snapshots and metrics over to servers, on a thread for each.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use formats::{FindingRow, Place, PushOutcome};
-use render::{ProfileServer, SavedSnapshot, log_request};
+use formats::{FindingRow, Node, Place, PushOutcome};
+use render::{Profile, ProfileServer, SavedSnapshot, log_request, metrics_request};
 use rustls::crypto::ring::default_provider;
 use supervise::unix_ms;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
@@ -46,8 +46,8 @@ enum Takes {
     Profiles(ProfileServer),
     /// The files of snapshots.
     Files,
-    /// A log record for each snapshot.
-    Logs,
+    /// Metrics, and a log record for each snapshot.
+    Telemetry,
 }
 
 /// Reads a server and its address from an argument.
@@ -60,8 +60,12 @@ pub fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
         "pyroscope" => Takes::Profiles(ProfileServer::Pyroscope),
         "parca" => Takes::Profiles(ProfileServer::Parca),
         "snapshots" => Takes::Files,
-        "otlp" => Takes::Logs,
-        _ => return Err("must be pyroscope=URL, parca=URL, snapshots=URL or otlp=URL".into()),
+        "otlp" => Takes::Telemetry,
+        "otlp-profiles" => Takes::Profiles(ProfileServer::Collector),
+        _ => {
+            let kinds = "pyroscope=URL, parca=URL, snapshots=URL, otlp=URL or otlp-profiles=URL";
+            return Err(format!("must be {kinds}"));
+        }
     };
     if !url.starts_with("http://") && !url.starts_with("https://") {
         return Err("the address must begin with http:// or https://".into());
@@ -70,23 +74,25 @@ pub fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
     let url = match takes {
         Takes::Profiles(server) => format!("{base}{}", server.path()),
         Takes::Files => url.to_owned(),
-        Takes::Logs => format!("{base}/v1/logs"),
+        // Each signal has a path of its own below it.
+        Takes::Telemetry => base.to_owned(),
     };
     Ok(Endpoint { takes, url })
 }
 
 impl Endpoint {
-    /// True if it takes snapshots, or a record of each.
+    /// True if it takes snapshots.
     pub(crate) fn needs_snapshots(&self) -> bool {
-        matches!(self.takes, Takes::Files | Takes::Logs)
+        self.takes == Takes::Files
     }
 
     fn name(&self) -> &'static str {
         match self.takes {
             Takes::Profiles(ProfileServer::Pyroscope) => "pyroscope",
             Takes::Profiles(ProfileServer::Parca) => "parca",
+            Takes::Profiles(ProfileServer::Collector) => "otlp-profiles",
             Takes::Files => "snapshots",
-            Takes::Logs => "otlp",
+            Takes::Telemetry => "otlp",
         }
     }
 
@@ -170,9 +176,9 @@ impl Pusher {
     }
 
     /// Hands a profile over, soon, if the server takes profiles.
-    pub(crate) fn push_profile(&self, place: &Place, bytes: &[u8]) {
+    pub(crate) fn push_profile(&self, place: &Place, profile: &Profile) {
         if let Takes::Profiles(server) = self.target.takes {
-            let body = server.request(&self.node, place, bytes);
+            let body = server.request(&self.node, place, profile);
             self.send(Request { url: self.target.url.clone(), body });
         }
     }
@@ -186,11 +192,26 @@ impl Pusher {
 
     /// Hands a record of a snapshot over, soon, if the server takes log records.
     pub(crate) fn push_log(&self, place: &Place, pid: i32, reason: &FindingRow, path: &Path) {
-        if self.target.takes == Takes::Logs {
+        if self.target.takes == Takes::Telemetry {
             let (node, path, unix_ms) = (&self.node, &path.to_string_lossy(), unix_ms());
             let saved = SavedSnapshot { node, place, pid, reason, path, unix_ms };
-            self.send(Request { url: self.target.url.clone(), body: log_request(saved) });
+            let url = format!("{}/v1/logs", self.target.url);
+            self.send(Request { url, body: log_request(saved) });
         }
+    }
+
+    /// Hands the metrics over, soon, if the server takes them. Others follow, so they do not wait behind others: while the server is away,
+    /// they would take the places of log records.
+    pub(crate) fn push_metrics(&self, node: &Node, since_ms: u64) {
+        if self.target.takes != Takes::Telemetry {
+            return;
+        }
+        if self.state.waiting.load(Ordering::Relaxed) > 0 {
+            return self.state.add(PushOutcome::Dropped);
+        }
+        let url = format!("{}/v1/metrics", self.target.url);
+        let body = metrics_request(node, &self.node, since_ms, unix_ms());
+        self.send(Request { url, body });
     }
 
     fn send(&self, request: Request) {
@@ -254,8 +275,9 @@ impl Client {
                 }
                 if matches!(
                     error,
-                    PushError::Request(ureq::Error::StatusCode(400..500)) | PushError::Page
-                ) {
+                    PushError::Request(ureq::Error::StatusCode(status)) if is_final(status)
+                ) || matches!(error, PushError::Page)
+                {
                     state.add(PushOutcome::Refused);
                     break;
                 }
@@ -284,6 +306,11 @@ impl Client {
     }
 }
 
+/// True if the server would answer the same again. One that has no time now says so by 408 or 429.
+fn is_final(status: u16) -> bool {
+    (400..500).contains(&status) && ![408, 429].contains(&status)
+}
+
 fn roots(authorities: Option<&Path>) -> Result<RootCerts, Error> {
     let of_system = || {
         let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
@@ -310,6 +337,7 @@ fn roots(authorities: Option<&Path>) -> Result<RootCerts, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use formats::Owned;
 
     #[test]
     fn a_server_has_a_kind_and_an_address() {
@@ -320,7 +348,9 @@ mod tests {
         let target = parse_endpoint("snapshots=https://store/rbloat/?sig=secret/x").unwrap();
         assert_eq!(target.url_of("1-a-2.rbloat"), "https://store/rbloat/1-a-2.rbloat?sig=secret/x");
         assert_eq!(target.shown(), "https://store/rbloat/");
-        assert_eq!(parse_endpoint("otlp=http://c:4318/").unwrap().url, "http://c:4318/v1/logs");
+        assert_eq!(parse_endpoint("otlp=http://c:4318/").unwrap().url, "http://c:4318");
+        let target = parse_endpoint("otlp-profiles=http://c:4318").unwrap();
+        assert_eq!(target.url, "http://c:4318/v1development/profiles");
         for wrong in ["", "pyroscope", "tempo=http://a", "parca=", "parca=parca:7070"] {
             assert!(parse_endpoint(wrong).is_err(), "{wrong}");
         }
@@ -338,7 +368,8 @@ mod tests {
             all[pusher.target.name()].get(&outcome).copied().unwrap_or(0)
         };
         let parca = pusher("parca");
-        let push = || parca.push_profile(&Place::default(), &[]);
+        let profile = render::owners_profile(&Owned { unix_ms: 0, rss_bytes: 0, owners: vec![] });
+        let push = || parca.push_profile(&Place::default(), &profile);
         push();
         // The thread has the first one, and offers it again.
         while count(&parca, PushOutcome::Failed) == 0 {
@@ -351,11 +382,23 @@ mod tests {
         assert_eq!(count(&parca, PushOutcome::Dropped), 1);
 
         let store = pusher("snapshots");
-        store.push_profile(&Place::default(), &[]);
+        store.push_profile(&Place::default(), &profile);
         let half = vec![0; MAX_WAITING_BYTES / 2];
         (0..2).for_each(|_| store.push_file("a.rbloat", &half));
         assert_eq!(count(&store, PushOutcome::Dropped), 0);
         store.push_file("a.rbloat", &[0]);
         assert_eq!(count(&store, PushOutcome::Dropped), 1);
+
+        // Old metrics are of no use, and take no place of another request.
+        let collector = pusher("otlp");
+        (0..3).for_each(|_| collector.push_metrics(&Node::default(), 0));
+        assert_eq!(count(&collector, PushOutcome::Dropped), 2);
+    }
+
+    #[test]
+    fn a_server_that_has_no_time_is_asked_again() {
+        let again = [200, 408, 429, 500, 503].map(is_final);
+        assert_eq!(again, [false; 5]);
+        assert_eq!([400, 401, 404, 413].map(is_final), [true; 4]);
     }
 }

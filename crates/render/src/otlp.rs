@@ -1,4 +1,5 @@
-//! Log records as an OpenTelemetry collector takes them: OTLP/HTTP in JSON, which needs no library of its own.
+//! Log records as an OpenTelemetry collector takes them: OTLP/HTTP in JSON, which needs no library of its own. `metrics` and `pprof` use
+//! the parts that all signals have.
 
 use formats::{Alarm, Container, FindingKind, FindingRow, Place};
 use serde_json::{Value, json};
@@ -30,24 +31,13 @@ pub struct SavedSnapshot<'a> {
 #[must_use]
 pub fn log_request(saved: SavedSnapshot<'_>) -> Vec<u8> {
     let SavedSnapshot { node, place, pid, reason, path, unix_ms } = saved;
-    let Container { namespace, pod, name } = &place.container;
-    let service = if name.is_empty() { &place.role } else { name };
-    let resource = [
-        ("service.name", service.as_str()),
-        ("host.name", node),
-        ("k8s.namespace.name", namespace),
-        ("k8s.pod.name", pod),
-        // Outside of Kubernetes, the container has the same name as the service.
-        ("k8s.container.name", if pod.is_empty() { "" } else { name }),
-    ];
     let is_kill =
         matches!(&reason.kind, FindingKind::GroupAlarm { alarm, .. } if *alarm == Alarm::Killed);
     let (severity, text) = if is_kill { ERROR } else { WARN };
-    let mut attributes = strings([("rbloat.role", place.role.as_str()), ("rbloat.file", path)]);
-    // Integers of 64 bits are strings in OTLP's JSON.
+    let mut attributes = attributes([("rbloat.file", path)]);
     let id = json!({ "intValue": pid.to_string() });
     attributes.push(json!({ "key": "process.pid", "value": id }));
-    let time = unix_ms.saturating_mul(1_000_000).to_string();
+    let time = nanoseconds(unix_ms);
     let record = json!({
         "timeUnixNano": time,
         "observedTimeUnixNano": time,
@@ -56,16 +46,41 @@ pub fn log_request(saved: SavedSnapshot<'_>) -> Vec<u8> {
         "body": { "stringValue": words::finding(reason) },
         "attributes": attributes,
     });
-    let scope = json!({ "name": "rbloat", "version": env!("CARGO_PKG_VERSION") });
     let request = json!({ "resourceLogs": [{
-        "resource": { "attributes": strings(resource) },
-        "scopeLogs": [{ "scope": scope, "logRecords": [record] }],
+        "resource": resource(node, place),
+        "scopeLogs": [{ "scope": scope(), "logRecords": [record] }],
     }] });
     request.to_string().into_bytes()
 }
 
-fn strings<const N: usize>(attributes: [(&str, &str); N]) -> Vec<Value> {
-    let known = attributes.into_iter().filter(|(_, value)| !value.is_empty());
+/// The process at this place of the node.
+pub(crate) fn resource(node: &str, place: &Place) -> Value {
+    let Container { namespace, pod, name } = &place.container;
+    let service = if name.is_empty() { &place.role } else { name };
+    json!({ "attributes": attributes([
+        ("service.name", service.as_str()),
+        ("host.name", node),
+        ("k8s.namespace.name", namespace),
+        ("k8s.pod.name", pod),
+        // Outside of Kubernetes, the container has the same name as the service.
+        ("k8s.container.name", if pod.is_empty() { "" } else { name }),
+        ("rbloat.role", &place.role),
+    ]) })
+}
+
+/// The program that found it.
+pub(crate) fn scope() -> Value {
+    json!({ "name": "rbloat", "version": env!("CARGO_PKG_VERSION") })
+}
+
+/// A time. Integers of 64 bits are strings in OTLP's JSON.
+pub(crate) fn nanoseconds(unix_ms: u64) -> String {
+    unix_ms.saturating_mul(1_000_000).to_string()
+}
+
+/// Attributes with these names, if they have values.
+pub(crate) fn attributes<'a>(all: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<Value> {
+    let known = all.into_iter().filter(|(_, value)| !value.is_empty());
     known.map(|(key, value)| json!({ "key": key, "value": { "stringValue": value } })).collect()
 }
 
@@ -106,6 +121,7 @@ mod tests {
             ("k8s.namespace.name", "shop"),
             ("k8s.pod.name", "web-1"),
             ("k8s.container.name", "app"),
+            ("rbloat.role", "puma"),
         ] {
             assert_eq!(of(resource, key), Some(json!({ "stringValue": value })), "{key}");
         }

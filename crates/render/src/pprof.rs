@@ -18,7 +18,7 @@ const ARROW: &str = " → ";
 /// The values are numbers of objects and bytes. The sum of the bytes is that of the owners.
 #[must_use]
 pub fn owners_pprof(node: &Node, unix_ns: u64) -> Vec<u8> {
-    let mut profile = Profile::of_owners();
+    let mut profile = Profile::of_owners(unix_ns);
     for NodeProcess { place, owned, .. } in &node.processes {
         let Container { namespace, pod, name } = &place.container;
         let labels = [
@@ -31,52 +31,92 @@ pub fn owners_pprof(node: &Node, unix_ns: u64) -> Vec<u8> {
             profile.add_owner(&labels, owner);
         }
     }
-    profile.into_bytes(unix_ns, 0)
+    profile.pprof()
 }
 
 /// Returns the owners of one process as a profile of the time at which it was captured.
 #[must_use]
-pub fn owners_pprof_of(owned: &Owned) -> Vec<u8> {
-    let mut profile = Profile::of_owners();
+pub fn owners_profile(owned: &Owned) -> Profile {
+    let mut profile = Profile::of_owners(owned.unix_ms.saturating_mul(1_000_000));
     owned.owners.iter().for_each(|owner| profile.add_owner(&[], owner));
-    profile.into_bytes(owned.unix_ms.saturating_mul(1_000_000), 0)
+    profile
 }
 
 impl Stacks {
     /// Returns the stacks as a profile of the time `unix_ns`.
     #[must_use]
-    pub fn pprof(&self, unix_ns: u64) -> Vec<u8> {
-        let mut profile = Profile::new([match self.weight {
+    pub fn profile(&self, unix_ns: u64) -> Profile {
+        let kind = match self.weight {
             Weight::GrownBytes => ("growth", "bytes"),
             Weight::KeptObjects => ("kept", "count"),
-        }]);
+        };
+        let mut profile = Profile::new(&[kind], unix_ns, (self.elapsed_ms * 1e6) as u64);
         for (frames, weight) in self.stacks() {
             let frames: Vec<String> = frames.into_iter().map(name).collect();
             let frames: Vec<&str> = frames.iter().map(String::as_str).collect();
-            profile.add(&frames, [weight], &[]);
+            profile.add(&frames, &[weight], &[]);
         }
-        profile.add(&[UNKNOWN], [self.unknown], &[]);
-        profile.into_bytes(unix_ns, (self.elapsed_ms * 1e6) as u64)
+        profile.add(&[UNKNOWN], &[self.unknown], &[]);
+        profile
     }
 }
 
-/// A profile with `N` values for each stack.
-struct Profile<const N: usize> {
+/// Stacks with values, as profilers and their servers read them.
+#[derive(Debug)]
+pub struct Profile {
     /// The strings; the first one is empty.
-    strings: Vec<String>,
+    pub(crate) strings: Vec<String>,
     numbers: HashMap<String, u64>,
     /// The names of functions by their ids, which begin with 1. Each has one location, with the same id.
-    functions: HashMap<u64, u64>,
-    values: [(u64, u64); N],
+    ids: HashMap<u64, u64>,
+    pub(crate) functions: Vec<u64>,
+    /// The kind and unit of each value.
+    pub(crate) values: Vec<(u64, u64)>,
     /// The kind of the profile, the same as that of memory in Go, by which servers find it.
-    period: (u64, u64),
-    samples: Message,
-    locations: Message,
+    pub(crate) period: (u64, u64),
+    pub(crate) samples: Vec<Sample>,
+    pub(crate) unix_ns: u64,
+    pub(crate) duration_ns: u64,
 }
 
-impl Profile<2> {
-    fn of_owners() -> Self {
-        Self::new([("inuse_objects", "count"), ("inuse_space", "bytes")])
+/// A stack: its locations, the innermost one first, the values, and labels.
+#[derive(Debug)]
+pub(crate) struct Sample {
+    pub(crate) stack: Vec<u64>,
+    pub(crate) values: Vec<u64>,
+    pub(crate) labels: Vec<(u64, u64)>,
+}
+
+/// The name in a step of a path: of `String × 2`, each of which retains the next one, `String`. A frame with the number would be a
+/// function of its own beside those of other paths.
+fn without_count(step: &str) -> &str {
+    step.split_once(" × ").map_or(step, |(name, _)| name)
+}
+
+impl Profile {
+    /// An empty profile with so many kinds of values.
+    fn new(values: &[(&str, &str)], unix_ns: u64, duration_ns: u64) -> Self {
+        let mut profile = Self {
+            strings: vec![String::new()],
+            numbers: [(String::new(), 0)].into(),
+            ids: HashMap::new(),
+            functions: Vec::new(),
+            values: Vec::new(),
+            period: (0, 0),
+            samples: Vec::new(),
+            unix_ns,
+            duration_ns,
+        };
+        profile.values = values
+            .iter()
+            .map(|(kind, unit)| (profile.string(kind), profile.string(unit)))
+            .collect();
+        profile.period = (profile.string("space"), profile.string("bytes"));
+        profile
+    }
+
+    fn of_owners(unix_ns: u64) -> Self {
+        Self::new(&[("inuse_objects", "count"), ("inuse_space", "bytes")], unix_ns, 0)
     }
 
     /// Adds the objects of an owner, by their retaining paths.
@@ -92,32 +132,9 @@ impl Profile<2> {
             // Bytes of a path may be of pages that are not resident.
             let part = (kept.objects.min(objects), kept.bytes.min(bytes));
             (objects, bytes) = (objects - part.0, bytes - part.1);
-            self.add(&frames, [part.0, part.1], labels);
+            self.add(&frames, &[part.0, part.1], labels);
         }
-        self.add(&[&owner.owner], [objects, bytes], labels);
-    }
-}
-
-/// The name in a step of a path: of `String × 2`, each of which retains the next one, `String`. A frame with the number would be a
-/// function of its own beside those of other paths.
-fn without_count(step: &str) -> &str {
-    step.split_once(" × ").map_or(step, |(name, _)| name)
-}
-
-impl<const N: usize> Profile<N> {
-    fn new(values: [(&str, &str); N]) -> Self {
-        let mut profile = Self {
-            strings: vec![String::new()],
-            numbers: [(String::new(), 0)].into(),
-            functions: HashMap::new(),
-            values: [(0, 0); N],
-            period: (0, 0),
-            samples: Message::default(),
-            locations: Message::default(),
-        };
-        profile.values = values.map(|(kind, unit)| (profile.string(kind), profile.string(unit)));
-        profile.period = (profile.string("space"), profile.string("bytes"));
-        profile
+        self.add(&[&owner.owner], &[objects, bytes], labels);
     }
 
     fn string(&mut self, text: &str) -> u64 {
@@ -135,42 +152,28 @@ impl<const N: usize> Profile<N> {
         let name: String = one_line(name).chars().take(MAX_NAME).collect();
         let name = self.string(&name);
         let next = self.functions.len() as u64 + 1;
-        let id = *self.functions.entry(name).or_insert(next);
+        let id = *self.ids.entry(name).or_insert(next);
         if id == next {
-            let mut line = Message::default();
-            line.number(1, id);
-            let mut location = Message::default();
-            location.number(1, id);
-            location.message(4, &line);
-            self.locations.message(4, &location);
-            let mut function = Message::default();
-            function.number(1, id);
-            function.number(2, name);
-            function.number(3, name);
-            self.locations.message(5, &function);
+            self.functions.push(name);
         }
         id
     }
 
     /// Adds a stack; its outermost frame comes first.
-    fn add(&mut self, frames: &[&str], values: [u64; N], labels: &[(&str, &str)]) {
-        if values == [0; N] {
+    fn add(&mut self, frames: &[&str], values: &[u64], labels: &[(&str, &str)]) {
+        if values.iter().all(|value| *value == 0) {
             return;
         }
-        let mut sample = Message::default();
-        let ids: Vec<u64> = frames.iter().rev().map(|frame| self.location(frame)).collect();
-        sample.packed(1, &ids);
-        sample.packed(2, &values);
-        for (key, value) in labels.iter().filter(|(_, value)| !value.is_empty()) {
-            let mut label = Message::default();
-            label.number(1, self.string(key));
-            label.number(2, self.string(&one_line(value)));
-            sample.message(3, &label);
-        }
-        self.samples.message(2, &sample);
+        let stack = frames.iter().rev().map(|frame| self.location(frame)).collect();
+        let labels = labels.iter().filter(|(_, value)| !value.is_empty());
+        let labels =
+            labels.map(|(key, value)| (self.string(key), self.string(&one_line(value)))).collect();
+        self.samples.push(Sample { stack, values: values.to_vec(), labels });
     }
 
-    fn into_bytes(self, unix_ns: u64, duration_ns: u64) -> Vec<u8> {
+    /// Returns it in pprof's format.
+    #[must_use]
+    pub fn pprof(&self) -> Vec<u8> {
         let mut all = Message::default();
         let value_type = |(kind, unit): (u64, u64)| {
             let mut message = Message::default();
@@ -179,16 +182,39 @@ impl<const N: usize> Profile<N> {
             message
         };
         self.values.iter().for_each(|value| all.message(1, &value_type(*value)));
-        all.0.extend(&self.samples.0);
-        all.0.extend(&self.locations.0);
+        for Sample { stack, values, labels } in &self.samples {
+            let mut sample = Message::default();
+            sample.packed(1, stack);
+            sample.packed(2, values);
+            for (key, value) in labels {
+                let mut label = Message::default();
+                label.number(1, *key);
+                label.number(2, *value);
+                sample.message(3, &label);
+            }
+            all.message(2, &sample);
+        }
+        for (id, name) in (1..).zip(&self.functions) {
+            let mut line = Message::default();
+            line.number(1, id);
+            let mut location = Message::default();
+            location.number(1, id);
+            location.message(4, &line);
+            all.message(4, &location);
+            let mut function = Message::default();
+            function.number(1, id);
+            function.number(2, *name);
+            function.number(3, *name);
+            all.message(5, &function);
+        }
         for text in &self.strings {
             all.bytes(6, text.as_bytes());
         }
-        all.number(9, unix_ns);
-        all.number(10, duration_ns);
+        all.number(9, self.unix_ns);
+        all.number(10, self.duration_ns);
         all.message(11, &value_type(self.period));
         all.number(12, 1);
-        all.number(14, self.values[N - 1].0);
+        all.number(14, self.values.last().map_or(0, |(kind, _)| *kind));
         formats::gzip(&all.0)
     }
 }
@@ -246,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_name_is_kept_once_and_is_one_short_line() {
-        let mut profile = Profile::new([("space", "bytes")]);
+        let mut profile = Profile::new(&[("space", "bytes")], 0, 0);
         let first = profile.location("String");
         assert_eq!(profile.location("String"), first);
         profile.location(&format!("a\n\u{1b}[31m{}", "x".repeat(5000)));

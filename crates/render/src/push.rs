@@ -5,6 +5,9 @@ use base64::engine::general_purpose::STANDARD;
 use formats::{Container, Place};
 use serde_json::json;
 
+use crate::otlp_profile::profile_request;
+use crate::pprof::Profile;
+
 /// The kinds of servers that keep profiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProfileServer {
@@ -12,6 +15,8 @@ pub enum ProfileServer {
     Pyroscope,
     /// Parca.
     Parca,
+    /// An OpenTelemetry collector that takes profiles.
+    Collector,
 }
 
 impl ProfileServer {
@@ -24,12 +29,14 @@ impl ProfileServer {
             // https://github.com/parca-dev/parca, proto/parca/profilestore/v1alpha1/profilestore.proto
             // Its gateway is below /api. Elsewhere Parca answers 200 with its page.
             Self::Parca => "/api/profiles/writeraw",
+            // https://github.com/open-telemetry/opentelemetry-collector, receiver/otlpreceiver
+            Self::Collector => "/v1development/profiles",
         }
     }
 
     /// Returns the body of the request, in JSON. The profile is one of the process at this place of the node.
     #[must_use]
-    pub fn request(self, node: &str, place: &Place, profile: &[u8]) -> Vec<u8> {
+    pub fn request(self, node: &str, place: &Place, profile: &Profile) -> Vec<u8> {
         let Container { namespace, pod, name } = &place.container;
         // Pyroscope lists profiles by service.
         let service = if name.is_empty() { &place.role } else { name };
@@ -48,8 +55,9 @@ impl ProfileServer {
         let labels = match self {
             Self::Pyroscope => json!(labels),
             Self::Parca => json!({ "labels": labels }),
+            Self::Collector => return profile_request(node, place, profile),
         };
-        let samples = [json!({ "rawProfile": STANDARD.encode(profile) })];
+        let samples = [json!({ "rawProfile": STANDARD.encode(profile.pprof()) })];
         json!({ "series": [{ "labels": labels, "samples": samples }] }).to_string().into_bytes()
     }
 }

@@ -97,11 +97,11 @@ pub(crate) struct AgentArguments {
     /// The private key of the certificate (PEM). Others may not read it
     #[arg(long, value_name = "FILE", requires = "tls_cert", hide_short_help = true)]
     tls_key: Option<PathBuf>,
-    /// Push to a server, as pyroscope=URL, parca=URL, snapshots=URL or otlp=URL; several times for several servers
+    /// Push to a server, as pyroscope=URL, parca=URL, snapshots=URL, otlp=URL or otlp-profiles=URL; several times for several servers
     ///
-    /// The first two get profiles of owners, after each capture with owners, and after growth by code was observed. The third gets each
-    /// file of --snapshots by PUT URL/FILE; a query of the URL stays, and is not printed. An OpenTelemetry collector gets a log record for
-    /// each snapshot and each kill
+    /// The first two and the last one get profiles of owners, after each capture with owners, and after growth by code was observed. The
+    /// third gets each file of --snapshots by PUT URL/FILE; a query of the URL stays, and is not printed. An OpenTelemetry collector
+    /// (otlp) gets the metrics each minute, and a log record for each snapshot and each kill
     #[arg(long, value_name = "SERVER=URL", value_parser = agent::parse_endpoint, hide_short_help = true)]
     push: Vec<agent::Endpoint>,
     /// The bearer token for these servers. Others may not read the file

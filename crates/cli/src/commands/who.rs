@@ -227,7 +227,7 @@ impl Files {
                 Format::Page => stacks.html().into_bytes(),
                 Format::Json => stacks.speedscope(document).into_bytes(),
                 Format::Folded => stacks.folded().into_bytes(),
-                Format::Profile => stacks.pprof(unix_ms().saturating_mul(1_000_000)),
+                Format::Profile => stacks.profile(unix_ms().saturating_mul(1_000_000)).pprof(),
             })?;
         }
         Ok(())

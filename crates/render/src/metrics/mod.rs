@@ -2,6 +2,7 @@
 
 mod exposition;
 mod node;
+mod otlp;
 mod processes;
 
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use std::collections::BTreeMap;
 use formats::{Node, NodeProcess, Place};
 
 use exposition::Writer;
+pub use otlp::metrics_request;
 
 /// The format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +41,11 @@ impl MetricsFormat {
 /// Returns the metrics of a node. Processes with the same place are added up.
 #[must_use]
 pub fn metrics(node: &Node, format: MetricsFormat) -> String {
-    let mut to = Writer::new(format);
+    all(node).text(format)
+}
+
+fn all(node: &Node) -> Writer {
+    let mut to = Writer::default();
     let mut by_place: BTreeMap<&Place, Vec<&NodeProcess>> = BTreeMap::new();
     for process in &node.processes {
         by_place.entry(&process.place).or_default().push(process);
@@ -61,7 +67,7 @@ pub fn metrics(node: &Node, format: MetricsFormat) -> String {
     if let Some(archive) = &node.archive {
         to.archive(archive);
     }
-    to.end()
+    to
 }
 
 #[cfg(test)]
@@ -184,6 +190,62 @@ mod tests {
     fn metrics_in_both_formats() {
         insta::assert_snapshot!("text", metrics(&node(), MetricsFormat::Text));
         insta::assert_snapshot!("openmetrics", metrics(&node(), MetricsFormat::OpenMetrics));
+    }
+
+    #[test]
+    fn a_collector_gets_what_scrapers_get() {
+        let body = metrics_request(&node(), "node-1", 1_000, 61_000);
+        let request: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let of_node = &request["resourceMetrics"][0];
+        assert!(of_node["resource"].to_string().contains("node-1"), "{}", of_node["resource"]);
+        let families = of_node["scopeMetrics"][0]["metrics"].as_array().unwrap();
+        // The lines that scrapers would get of the same figures.
+        let mut lines = Vec::new();
+        for metric in families {
+            let name = metric["name"].as_str().unwrap();
+            let points = |kind: &str| metric[kind]["dataPoints"].as_array().cloned();
+            if let Some([pauses]) = points("histogram").as_deref() {
+                assert_eq!(
+                    pauses["bucketCounts"].to_string(),
+                    r#"["1","1","1","0","1","0","0","0","1"]"#
+                );
+                assert_eq!(
+                    (pauses["count"].as_str(), pauses["sum"].as_f64()),
+                    (Some("5"), Some(0.32))
+                );
+                continue;
+            }
+            let is_sum = metric["sum"]["isMonotonic"] == true;
+            let ending = if is_sum { "_total" } else { "" };
+            for point in points("gauge").or(points("sum")).unwrap() {
+                assert_eq!(point["timeUnixNano"], "61000000000");
+                assert_eq!(point["startTimeUnixNano"] == "1000000000", is_sum, "{point}");
+                let attributes = point["attributes"].as_array().unwrap();
+                let labels: Vec<_> = attributes
+                    .iter()
+                    .map(|it| (it["key"].as_str().unwrap(), it["value"]["stringValue"].clone()))
+                    .map(|(key, value)| format!("{key}={value}"))
+                    .collect();
+                let labels = labels.join(",");
+                let labels = if labels.is_empty() { labels } else { format!("{{{labels}}}") };
+                lines.push(format!(
+                    "{name}{ending}{labels} {}",
+                    point["asDouble"].as_f64().unwrap()
+                ));
+            }
+        }
+        let text = metrics(&node(), MetricsFormat::Text);
+        let scraped = text.lines().filter(|it| !it.starts_with('#') && !it.contains("_pause_"));
+        // Prometheus takes a label without a value for none.
+        let scraped: Vec<_> = scraped
+            .map(|it| {
+                ["namespace", "pod", "container", "role"].iter().fold(it.to_owned(), |it, name| {
+                    it.replace(&format!("{name}=\"\","), "").replace(&format!(",{name}=\"\""), "")
+                })
+            })
+            .map(|it| it.replace("{role=\"\"}", ""))
+            .collect();
+        assert_eq!(lines, scraped);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::exposition::{Writer, labels_of_container};
 use formats::{
-    Alarm, ArchiveOutcome, Archived, CaptureOutcome, Node, Pauses, PushOutcome, SnapshotOutcome,
+    Alarm, ArchiveOutcome, Archived, CaptureOutcome, Node, PushOutcome, SnapshotOutcome,
     StoredSnapshots,
 };
 
@@ -176,7 +176,11 @@ impl Writer {
                 (vec![("outcome", outcome(it).to_owned())], count as f64)
             }),
         );
-        self.pauses(&node.pauses);
+        self.histogram(
+            "rbloat_capture_pause_seconds",
+            "The pauses of captured processes.",
+            node.pauses,
+        );
         self.counter(
             "rbloat_agent_cpu_seconds",
             "The processor time of the agent itself.",
@@ -204,17 +208,5 @@ impl Writer {
             "The version of the agent.",
             [(vec![("version", env!("CARGO_PKG_VERSION").to_owned())], 1.0)],
         );
-    }
-
-    fn pauses(&mut self, pauses: &Pauses) {
-        let name = "rbloat_capture_pause_seconds";
-        self.head(name, "histogram", "The pauses of captured processes.");
-        let bounds = Pauses::BOUNDS.map(|bound| bound.to_string());
-        let counts = bounds.into_iter().zip(pauses.up_to);
-        for (bound, count) in counts.chain([("+Inf".to_owned(), pauses.count)]) {
-            self.sample(&format!("{name}_bucket"), &vec![("le", bound)], count as f64);
-        }
-        self.sample(&format!("{name}_sum"), &Vec::new(), pauses.sum.as_secs_f64());
-        self.sample(&format!("{name}_count"), &Vec::new(), pauses.count as f64);
     }
 }

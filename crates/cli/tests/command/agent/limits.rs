@@ -107,9 +107,13 @@ fn a_snapshot_is_saved_before_the_kernel_kills_a_process() {
     assert!(written.values().sum::<f64>() >= 1.0, "{written:?}");
 
     // There is a log record for each snapshot, and for the kill.
-    let mut records = Vec::new();
+    let (mut records, mut metrics) = (Vec::new(), Vec::new());
     wait_until("the kill is logged", || {
         for (head, body) in collector.requests.try_iter() {
+            if head.starts_with("POST /v1/metrics HTTP/1.1") {
+                metrics.push(String::from_utf8(body).unwrap());
+                continue;
+            }
             assert!(head.starts_with("POST /v1/logs HTTP/1.1"), "{head}");
             assert!(head.to_lowercase().contains("content-type: application/json"), "{head}");
             let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
@@ -129,6 +133,9 @@ fn a_snapshot_is_saved_before_the_kernel_kills_a_process() {
         let is_kill = text.contains("the kernel killed");
         assert_eq!(record["severityText"], if is_kill { "ERROR" } else { "WARN" });
     }
+
+    // It gets the metrics, too, each minute.
+    assert!(metrics[0].contains("rbloat_agent_cpu_seconds"), "{}", metrics[0]);
 
     // Each file of the folder is on the server, too.
     let mut pushed = BTreeMap::new();

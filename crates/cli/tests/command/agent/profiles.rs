@@ -77,6 +77,7 @@ fn profiles_are_pushed_with_the_names_of_the_process() {
     let cases = [
         ("pyroscope", "200 OK", "/push.v1.PusherService/Push", "accepted"),
         ("parca", "400 Bad Request", "/api/profiles/writeraw", "refused"),
+        ("otlp-profiles", "200 OK", "/v1development/profiles", "accepted"),
     ];
     for (kind, status, path, outcome) in cases {
         let server = TakingServer::start(status);
@@ -89,21 +90,10 @@ fn profiles_are_pushed_with_the_names_of_the_process() {
         let head = head.to_lowercase();
         assert!(head.contains("authorization: bearer an-example-of-a-token\r\n"), "{head}");
         assert!(head.contains("content-type: application/json\r\n"), "{head}");
-        let series = &body["series"][0];
-        let labels = &series["labels"];
-        let labels = if kind == "parca" { &labels["labels"] } else { labels };
-        for label in [("__name__", "memory"), ("role", "agentpush")] {
-            let label = serde_json::json!({ "name": label.0, "value": label.1 });
-            assert!(labels.as_array().unwrap().contains(&label), "{labels}");
-        }
-        let profile = series["samples"][0]["rawProfile"].as_str().unwrap();
-        let profile = base64::engine::general_purpose::STANDARD.decode(profile).unwrap();
-        assert_eq!(profile[..2], [0x1f, 0x8b], "it is compressed");
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), profile).unwrap();
-        if let Some(profile) = Profile::read(file.path()) {
-            let frames = profile.stacks.iter().filter_map(|it| it.frames.last());
-            assert!(frames.clone().any(|it| it == "String"), "{profile:?}");
+        if kind == "otlp-profiles" {
+            check_tables(&body);
+        } else {
+            check_series(kind, &body);
         }
         let outcome = format!("outcome=\"{outcome}\"");
         wait_until("it is counted", || {
@@ -112,4 +102,33 @@ fn profiles_are_pushed_with_the_names_of_the_process() {
         agent.end();
     }
     assert!(target.finish());
+}
+
+fn check_series(kind: &str, body: &serde_json::Value) {
+    let series = &body["series"][0];
+    let labels = &series["labels"];
+    let labels = if kind == "parca" { &labels["labels"] } else { labels };
+    for label in [("__name__", "memory"), ("role", "agentpush")] {
+        let label = serde_json::json!({ "name": label.0, "value": label.1 });
+        assert!(labels.as_array().unwrap().contains(&label), "{labels}");
+    }
+    let profile = series["samples"][0]["rawProfile"].as_str().unwrap();
+    let profile = base64::engine::general_purpose::STANDARD.decode(profile).unwrap();
+    assert_eq!(profile[..2], [0x1f, 0x8b], "it is compressed");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), profile).unwrap();
+    if let Some(profile) = Profile::read(file.path()) {
+        let frames = profile.stacks.iter().filter_map(|it| it.frames.last());
+        assert!(frames.clone().any(|it| it == "String"), "{profile:?}");
+    }
+}
+
+/// A profile for a collector has its stacks in tables.
+fn check_tables(body: &serde_json::Value) {
+    let resource = body["resourceProfiles"][0]["resource"].to_string();
+    assert!(resource.contains("agentpush"), "{resource}");
+    let profiles = &body["resourceProfiles"][0]["scopeProfiles"][0]["profiles"];
+    assert!(profiles[1]["samples"].as_array().is_some_and(|it| !it.is_empty()), "{profiles}");
+    let strings = body["dictionary"]["stringTable"].as_array().unwrap();
+    assert!(strings.contains(&"String".into()) && strings.contains(&"inuse_space".into()));
 }
