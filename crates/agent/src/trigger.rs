@@ -13,7 +13,9 @@ const RISE: f64 = 0.01;
 /// Growth is fast if the limit would be met within this time. It counts from half of the limit on: programs that start grow fast, too.
 const SOON: f64 = 30.0;
 pub(crate) const HALF: f64 = 0.5;
-/// The time over which growth is measured, and the shortest one.
+/// Memory is short if the processes of a group wait for it for this part of the time.
+const STALLED: f64 = 0.1;
+/// The time over which growth and waits are measured, and the shortest one.
 const WINDOW: f64 = 10.0;
 const MIN_WINDOW: f64 = 2.0;
 /// After a snapshot, another one follows when this part of the room is gone that was left.
@@ -26,8 +28,8 @@ const RETRY: Duration = Duration::from_secs(5);
 /// The state of one group.
 #[derive(Debug, Default)]
 pub(crate) struct Trigger {
-    /// The latest readings: seconds, and bytes in use without caches.
-    readings: VecDeque<(f64, f64)>,
+    /// The latest readings: seconds, bytes in use without caches, and seconds for which processes have waited for memory.
+    readings: VecDeque<(f64, f64, f64)>,
     /// The least use so far.
     least: Option<f64>,
     hits: Option<u64>,
@@ -48,8 +50,9 @@ impl Trigger {
     ) -> Option<Alarm> {
         let limit = memory.limit_bytes? as f64;
         let (used, seconds) = (memory.used_bytes() as f64, now.as_secs_f64());
-        self.readings.push_back((seconds, used));
-        while self.readings.front().is_some_and(|(time, _)| *time < seconds - WINDOW) {
+        let stalled = memory.stalled.map_or(0.0, |it| it.as_secs_f64());
+        self.readings.push_back((seconds, used, stalled));
+        while self.readings.front().is_some_and(|(time, ..)| *time < seconds - WINDOW) {
             self.readings.pop_front();
         }
         if self.taken.is_some_and(|(then, of)| used < FALLEN * then || of != limit) {
@@ -76,6 +79,8 @@ impl Trigger {
             Some(Alarm::LimitHit)
         } else if used >= HALF * limit && self.meets_limit_within(limit) < SOON {
             Some(Alarm::FastGrowth)
+        } else if used >= HALF * limit && self.stalled_part() >= STALLED {
+            Some(Alarm::Stalled)
         } else {
             None
         }
@@ -83,12 +88,24 @@ impl Trigger {
 
     /// The seconds until the limit is met, if growth goes on as in the latest readings.
     fn meets_limit_within(&self, limit: f64) -> f64 {
-        let ends = self.readings.front().zip(self.readings.back());
-        let Some((&(begin, before), &(end, used))) = ends else { return f64::INFINITY };
-        if end - begin < MIN_WINDOW || used <= before {
-            return f64::INFINITY;
+        match self.window() {
+            Some([(begin, before, _), (end, used, _)]) if used > before => {
+                (limit - used) / ((used - before) / (end - begin))
+            }
+            _ => f64::INFINITY,
         }
-        (limit - used) / ((used - before) / (end - begin))
+    }
+
+    /// The part of the time of the latest readings for which processes waited for memory.
+    fn stalled_part(&self) -> f64 {
+        self.window()
+            .map_or(0.0, |[(begin, _, before), (end, _, now)]| (now - before) / (end - begin))
+    }
+
+    /// The first and the last of the latest readings, if there is enough time between them.
+    fn window(&self) -> Option<[(f64, f64, f64); 2]> {
+        let ends = [*self.readings.front()?, *self.readings.back()?];
+        (ends[1].0 - ends[0].0 >= MIN_WINDOW).then_some(ends)
     }
 
     /// Notes the outcome of an attempt at `now`.
@@ -171,6 +188,22 @@ mod tests {
         assert_eq!(hit(300, 600), []);
         // The process that filled the group was killed.
         assert_eq!(hit(300, 0), []);
+    }
+
+    #[test]
+    fn processes_that_wait_for_memory_count_unless_there_is_much_room() {
+        let waits = |used, ms: u64| {
+            let stalled = |times| Some(Duration::from_millis(times * ms));
+            alarms(
+                (1..4).map(|times| GroupMemory { stalled: stalled(times), ..memory(used, 0, 0) }),
+            )
+        };
+        assert_eq!(waits(700, 1000), [(700, Alarm::Stalled)]);
+        assert_eq!(waits(700, 900), []);
+        assert_eq!(waits(400, 1000), []);
+        // What was before the first reading is unknown.
+        let once = GroupMemory { stalled: Some(Duration::from_secs(1000)), ..memory(700, 0, 0) };
+        assert_eq!(alarms([once, once]), []);
     }
 
     #[test]

@@ -19,13 +19,16 @@ pub enum Alarm {
     LimitHit,
     /// The control group grows so fast that it will soon meet its limit.
     FastGrowth,
+    /// Processes of the control group wait for memory: the kernel reclaims what they use.
+    Stalled,
     /// The kernel killed a process of the control group, and the process ended at that time.
     Killed,
 }
 
 impl Alarm {
     /// All alarms.
-    pub const ALL: [Self; 4] = [Self::NearLimit, Self::LimitHit, Self::FastGrowth, Self::Killed];
+    pub const ALL: [Self; 5] =
+        [Self::NearLimit, Self::LimitHit, Self::FastGrowth, Self::Stalled, Self::Killed];
 }
 
 /// A process of a control group.

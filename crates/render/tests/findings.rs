@@ -169,6 +169,7 @@ fn of_captures() -> Vec<FindingKind> {
         group(Alarm::NearLimit),
         group(Alarm::LimitHit),
         group(Alarm::FastGrowth),
+        group(Alarm::Stalled),
         group(Alarm::Killed),
         with_others,
         killed,

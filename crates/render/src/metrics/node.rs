@@ -24,6 +24,7 @@ fn alarm(alarm: Alarm) -> &'static str {
         Alarm::NearLimit => "near_limit",
         Alarm::LimitHit => "limit_hit",
         Alarm::FastGrowth => "fast_growth",
+        Alarm::Stalled => "stalled",
         Alarm::Killed => "killed",
     }
 }

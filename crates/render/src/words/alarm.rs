@@ -31,6 +31,7 @@ impl GroupState<'_> {
                 format!("its control group met its limit: it uses {used} of {limit}")
             }
             Alarm::FastGrowth => format!("{uses}, and grows fast"),
+            Alarm::Stalled => format!("{uses}, and its processes wait for memory"),
             Alarm::Killed => {
                 let after = self.after_ms.map_or_else(String::new, |ms| {
                     format!("about {} s ", (ms as f64 / 1e3).round().max(1.0))
