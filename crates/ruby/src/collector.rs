@@ -100,10 +100,11 @@ impl Collector {
             MARKING if runs => layout.minor.map(|minor| flags & minor == 0),
             mode => Some(mode == MARKING),
         };
+        let flag = layout.stress.filter(|_| !runs).map(|stress| flags & stress != 0);
         Some(Self {
             is_marking,
             is_disabled: (!runs).then_some(flags & layout.disabled != 0),
-            is_stressed: layout.stress.filter(|_| !runs).map(|stress| flags & stress != 0),
+            is_stressed: flag.or(space.is_stressed),
             allows_full_mark,
             counts: layout.counts.and_then(|(minor, all)| {
                 let counts = Collections::at(at.offset(minor), at.offset(all)).read(memory);

@@ -90,6 +90,8 @@ pub struct ObjectSpace {
     pub(crate) imemo_types: Option<ImemoTypes>,
     pub(crate) class_layout: Option<ClassLayout>,
     pub(crate) shape_tree: Option<ShapeTree>,
+    /// True after `GC.stress = true`, where that is no flag of an object space (from 4.1 on).
+    pub(crate) is_stressed: Option<bool>,
     /// The bitmaps of page descriptors.
     pub(crate) bitmaps: Option<Bitmaps>,
     /// The offsets of buffers in the structures of IOs.

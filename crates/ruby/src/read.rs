@@ -104,7 +104,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
     findings.extend(transient_heap.as_ref().and_then(unread));
     let fiber_stacks = fiber_stacks::find(image, interpreter, &context.classifier);
     let mn_stacks = mn_stacks::find(image, interpreter, &context.classifier);
-    let pool = PagePool::find(image, interpreter, &heap.pages);
+    let pool = PagePool::find(image, interpreter, &heap);
     let page_count = heap.pages.len() as u64;
     let index = pool.iter().map(|it| (it.index, Content::new(Form::Words, page_count)));
     let slot_index = context.classifier.into_index();
@@ -125,6 +125,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
             .into_iter()
             .chain(index)
             .collect(),
+        is_stressed: pool.as_ref().and_then(|it| it.is_stressed),
         free_pages: pool.map(|it| it.free).unwrap_or_default(),
         transient_free: transient_heap
             .as_ref()

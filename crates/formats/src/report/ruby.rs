@@ -136,7 +136,7 @@ pub struct Gc {
     pub marking: Option<bool>,
     /// `GC.disable`. `null` if unknown, also while a collection runs.
     pub disabled: Option<bool>,
-    /// `GC.stress`. `null` if unknown, as in 4.1, also while a collection runs.
+    /// `GC.stress`. `null` if unknown, up to 4.0 also while a collection runs.
     pub stress: Option<bool>,
     /// `GC.config[:rgengc_allow_full_mark]`, from Ruby 3.4 on. `null` if unknown.
     pub allow_full_mark: Option<bool>,

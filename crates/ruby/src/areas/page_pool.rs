@@ -7,6 +7,7 @@ use linux::Address;
 
 use crate::address_classifier::is_private;
 use crate::interpreter::Interpreter;
+use crate::layout::heap_layout::HeapLayout;
 use crate::model::heap_page::HeapPage;
 use crate::word::words;
 
@@ -18,6 +19,10 @@ const STRUCTURE_BYTES: usize = 512;
 const ARENA_BYTES: usize = 24;
 /// `PAGE_POOL_ARENA_SIZE` is 2 MiB.
 const MAX_ARENA_BYTES: u64 = 64 << 20;
+/// The part of an object space that has its lists of pages, at most.
+pub(crate) const MAX_LISTS_BYTES: u64 = 4 << 10;
+/// `false` and `nil`.
+const FALSE: [u64; 2] = [0, 4];
 /// Words that lead to no arena are tried, too.
 const SPARE_ARENAS: u64 = 1 << 16;
 
@@ -28,14 +33,16 @@ pub(crate) struct PagePool {
     pub(crate) free: Vec<Range<Address>>,
     /// The array of all pages of all object spaces.
     pub(crate) index: Address,
+    /// True after `GC.stress = true`, which holds for all of them; `None` if it was not found.
+    pub(crate) is_stressed: Option<bool>,
 }
 
 impl PagePool {
-    /// The pool to which all of these pages, ascending, belong; `None` if the release has none, or it was not found.
+    /// The pool to which all pages, ascending, belong; `None` if the release has none, or it was not found.
     pub(crate) fn find(
         image: &Image<'_>,
         interpreter: &Interpreter,
-        pages: &[HeapPage],
+        heap: &HeapLayout,
     ) -> Option<Self> {
         if !interpreter.has_page_pool() {
             return None;
@@ -44,15 +51,22 @@ impl PagePool {
         let private = mappings.iter().filter(|it| is_private(it));
         let bytes: u64 = private.map(|it| linux::length(&it.range)).sum();
         let mut budget = bytes / PAGE_BYTES + SPARE_ARENAS;
+        let main = heap.spaces.first().map(|space| space.list_head);
         let structures = interpreter.variable_words(image).map(|it| Address(it.1));
         structures
             .filter(|at| at.is_aligned(8) && mappings.find(*at).is_some_and(is_private))
-            .find_map(|at| Self::at(image, at, pages, &mut budget))
+            .find_map(|at| Self::at(image, at, &heap.pages, main, &mut budget))
     }
 
     /// The pool in the structure at this address, if all of the pages lie in its arenas, and it has no others. Each arena that is tried is
     /// taken from `budget`: a list may be a circle, and many words may lead to one.
-    fn at(image: &Image<'_>, at: Address, pages: &[HeapPage], budget: &mut u64) -> Option<Self> {
+    fn at(
+        image: &Image<'_>,
+        at: Address,
+        pages: &[HeapPage],
+        main: Option<Address>,
+        budget: &mut u64,
+    ) -> Option<Self> {
         let mut bytes = [0; STRUCTURE_BYTES];
         let read = image.read(at, &mut bytes);
         let words: Vec<u64> = words(&bytes[..read]).collect();
@@ -71,8 +85,21 @@ impl PagePool {
             let is_index = count == pages.len() as u64 && room >= count && at != 0;
             (is_index && image.read_u64(Address(at)).is_ok()).then_some(Address(at))
         })?;
-        Some(Self { free, index })
+        let is_stressed = main.and_then(|main| stress(&words, main));
+        Some(Self { free, index, is_stressed })
     }
+}
+
+/// `gc_stressful` and `gc_stress_mode` follow the pointer to the main object space, which has a list of pages at `list`. The second one is
+/// what the program assigned, so both must agree.
+fn stress(words: &[u64], list: Address) -> Option<bool> {
+    words.windows(3).find_map(|it| {
+        let [space, is_stressed, mode] = it.try_into().ok()?;
+        let is_space = space.is_multiple_of(8)
+            && list.0.checked_sub(space).is_some_and(|bytes| bytes < MAX_LISTS_BYTES);
+        let is_true = !FALSE.contains(&mode);
+        (is_space && is_stressed == u64::from(is_true)).then_some(is_true)
+    })
 }
 
 /// The pages of all arenas of a list, ascending; without those that were never in use, if they lie at the end of an arena.
@@ -160,22 +187,33 @@ mod tests {
         let (image, pool) = with_pool(|_| 0);
         let start = 0x7f00_0000_0000;
         let own = page(start + PAGE_BYTES);
-        let read = |pages: &[HeapPage]| PagePool::at(&image, pool, pages, &mut 100);
+        let read = |pages: &[HeapPage]| PagePool::at(&image, pool, pages, None, &mut 100);
         let free = [start..start + PAGE_BYTES, start + 2 * PAGE_BYTES..start + 3 * PAGE_BYTES];
         let free = free.map(|it| Address(it.start)..Address(it.end)).to_vec();
         assert_eq!(
             read(std::slice::from_ref(&own)),
-            Some(PagePool { free, index: Address(pool.0 + 0x800) })
+            Some(PagePool { free, index: Address(pool.0 + 0x800), is_stressed: None })
         );
         // The index has one page.
         assert_eq!(read(&[own, page(start + 2 * PAGE_BYTES)]), None);
     }
 
     #[test]
+    fn stress_is_known_if_both_words_agree() {
+        let list = Address(0x5_0178);
+        let stress = |is_stressed, mode| stress(&[7, 0x5_0000, is_stressed, mode, 0], list);
+        // `true`, a number of modes, `false` and `nil`.
+        assert_eq!([stress(1, 0x14), stress(1, 3)], [Some(true); 2]);
+        assert_eq!([stress(0, 0), stress(0, 4)], [Some(false); 2]);
+        assert_eq!([stress(1, 0), stress(0, 0x14), stress(2, 3)], [None; 3]);
+        assert_eq!(super::stress(&[0x4_0000, 1, 0x14], list), None);
+    }
+
+    #[test]
     fn arenas_in_a_circle_end_with_the_budget() {
         let (image, pool) = with_pool(|own| own);
         let mut budget = 1000;
-        assert_eq!(PagePool::at(&image, pool, &[], &mut budget), None);
+        assert_eq!(PagePool::at(&image, pool, &[], None, &mut budget), None);
         assert_eq!(budget, 0);
     }
 
