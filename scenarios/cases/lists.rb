@@ -88,6 +88,7 @@ module Item
   Shared = Class.new(Base)
   Result = Class.new(Base)
   Posted = Class.new(Base)
+  Private = Class.new(Base)
   Line = Class.new(Base)
   Own = Class.new(Base)
   Folder = Class.new(String)
@@ -151,6 +152,7 @@ Scenario.run do |scale|
     reader, writer = IO.pipe
     WORKER = Ractor.new(Ractor.current, count, writer.fileno) do |main, results, done|
       results.times { main.send(Item::Result.new) }
+      Ractor.current[:private] = Array.new(results) { Item::Private.new }
       IO.for_fd(done, autoclose: false).syswrite("x")
       loop { sleep }
     end

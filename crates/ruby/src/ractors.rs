@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use image::{Image, Memory};
 use linux::Address;
 
+use crate::areas::page_pool::MAX_LISTS_BYTES;
 use crate::backtrace::{object_in_variables, structure};
 use crate::layout::heap_layout::SpaceMembers;
 use crate::model::data_type::DataType;
@@ -16,9 +17,8 @@ use crate::model::ractor::Ractor;
 use crate::object_space::ObjectSpace;
 use crate::word::words;
 
-/// The part of a Ractor's structure that is read, and the part of an object space (`rb_objspace_t`) that has its lists, at most.
+/// The part of a Ractor's structure that is read.
 const RACTOR_BYTES: usize = 4 << 10;
-const MAX_LISTS_BYTES: u64 = 4 << 10;
 /// The Ractors that are looked at.
 const MAX_RACTORS: usize = 1 << 12;
 /// A structure begins with its object and its number (`struct rb_ractor_pub`). The main Ractor has the first number.
@@ -26,9 +26,12 @@ const NUMBER_WORD: usize = 1;
 const MAIN: u32 = 1;
 
 /// The structure of a Ractor.
-struct Structure {
+pub(crate) struct Structure {
+    /// The slot of its object.
+    pub(crate) slot: u32,
     object: Address,
-    words: Vec<u64>,
+    /// Its words, and others behind it.
+    pub(crate) words: Vec<u64>,
 }
 
 /// The object space of each Ractor that has one, by the Ractor's index.
@@ -62,7 +65,8 @@ impl Structure {
     }
 }
 
-fn structures(image: &Image<'_>, space: &ObjectSpace) -> Vec<Structure> {
+/// The structures of all Ractors.
+pub(crate) fn structures(image: &Image<'_>, space: &ObjectSpace) -> Vec<Structure> {
     let main = object_in_variables(image, space, DataType::is_ractor);
     let slots = space.data_objects.iter().map(|it| it.0);
     let ractors = slots.filter(|&slot| space.data_type_of(slot).is_some_and(DataType::is_ractor));
@@ -74,7 +78,7 @@ fn structures(image: &Image<'_>, space: &ObjectSpace) -> Vec<Structure> {
         };
         let mut bytes = vec![0; RACTOR_BYTES];
         let read = image.read(at, &mut bytes);
-        Some(Structure { object, words: words(&bytes[..read / 8 * 8]).collect() })
+        Some(Structure { slot, object, words: words(&bytes[..read / 8 * 8]).collect() })
     };
     ractors.take(MAX_RACTORS).filter_map(structure).collect()
 }
@@ -151,7 +155,11 @@ mod tests {
     /// A Ractor with the number, a pointer to its object space in the fourth word, and others.
     fn ractor(number: u64, space: u64, other: u64) -> Structure {
         let object = Address(0x10_0000 + number * 0x100);
-        Structure { object, words: vec![object.0, number, other, space, other] }
+        Structure {
+            slot: number as u32,
+            object,
+            words: vec![object.0, number, other, space, other],
+        }
     }
 
     /// Found lists of the second, the first and the last size of slots.

@@ -119,6 +119,16 @@ fn lists_of_the_interpreter_have_names() {
     // They belonged to "(variables of libruby)".
     assert_path(&target, "Item::Own", "(main object) → Object → Array → Item::Own");
     assert_path(&target, "Item::Folder", "$LOAD_PATH → Array → Item::Folder");
+    // A thread retained them.
+    if target.truth["has_ractors"] == true {
+        let shared = "(main Ractor) → Ractor → [:shared] → Array → Item::Shared";
+        assert_path(&target, "Item::Shared", shared);
+        assert_path(
+            &target,
+            "Item::Private",
+            "WORKER → Ractor → [:private] → Array → Item::Private",
+        );
+    }
     // Messages of 4.1 are no objects.
     let version = target.truth["ruby_version"].as_str().unwrap_or_default();
     if target.truth["has_ractors"] == true && version < "4.1" {
@@ -126,8 +136,7 @@ fn lists_of_the_interpreter_have_names() {
         if version >= "4.0" {
             assert_path(&target, "Item::Posted", "(main Ractor) → Ractor → (queue) → Item::Posted");
         }
-        // A thread retained them, and a Ractor that refers to the main one.
-        assert_path(&target, "Item::Shared", "(main Ractor) → Ractor → Array → Item::Shared");
+        // A Ractor that refers to the main one retained them.
         assert_path(&target, "Item::Result", "(main Ractor) → Ractor → (queue) → Item::Result");
     }
     assert!(target.finish());

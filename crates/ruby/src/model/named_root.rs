@@ -12,8 +12,8 @@ pub enum RootKind {
     /// A global variable: `$items`. Variables whose value Ruby's own code computes when it is asked
     /// are left out (`$~`), but for the standard streams and the lists of `require`.
     GlobalVariable,
-    /// A variable of a thread or fiber, as `Thread#[]`, `Fiber[]` or `Thread#thread_variable_get` returns it: `[:request]`,
-    /// `[fiber storage :request]`, `[thread variable :request]`.
+    /// A variable of a thread, fiber or Ractor, as `Thread#[]`, `Fiber[]`, `Thread#thread_variable_get` or `Ractor#[]` returns it:
+    /// `[:request]`, `[fiber storage :request]`, `[thread variable :request]`.
     Local,
     /// A hook of a global variable (`trace_var`).
     Hook,
@@ -32,7 +32,7 @@ pub struct NamedRoot {
     pub name: String,
     /// The object, an index into [`ObjectSpace::slots`](crate::ObjectSpace::slots).
     pub value: u32,
-    /// The slot of its class, module, thread or fiber; `None` for global variables, tables, and constants of Object.
+    /// The slot of its class, module, thread, fiber or Ractor; `None` for global variables, tables, and constants of Object.
     pub class: Option<u32>,
     /// The path of the file in which a constant was set; `None` for variables, and for Ruby's own constants.
     pub file: Option<Arc<str>>,

@@ -1,4 +1,7 @@
-//! The variables of threads and fibers: `Thread#[]`, `Fiber[]`, and `Thread#thread_variable_get`.
+//! The variables of threads, fibers and Ractors: `Thread#[]`, `Fiber[]`, `Thread#thread_variable_get`, and `Ractor#[]`.
+//!
+//! Those of Ractors are in a table by the serial numbers of names, which a Ractor's structure refers to (`idkey_local_storage` of
+//! `rb_ractor_struct` in ractor_core.h), at the same place in all of them.
 //!
 //! The first two are in an execution context, behind the pointer to its thread (`rb_execution_context_t` in vm_core.h):
 //!
@@ -18,6 +21,7 @@ use crate::layout::st_table::read_pairs;
 use crate::model::data_type::DataType;
 use crate::model::named_root::{NamedRoot, RootKind};
 use crate::model::slot::SlotType;
+use crate::ractors;
 use crate::roots::names::MAX_VARIABLES;
 use crate::roots::program::Program;
 use crate::roots::{id_table, thread_variables};
@@ -36,7 +40,7 @@ const MAX_SAMPLES: usize = 64;
 /// A table of variables: the names and values.
 type Variables = Vec<(String, u64)>;
 
-/// The variables of threads and fibers; none of a kind whose place is not found.
+/// The variables of threads, fibers and Ractors; none of a kind whose place is not found.
 pub(crate) fn read(program: &Program<'_>) -> Vec<NamedRoot> {
     let threads = program.space.vm_stacks.iter().map(|stack| (stack.thread, stack.context));
     let (threads, fibers): (Vec<_>, _) = (threads.collect(), fibers(program));
@@ -50,7 +54,8 @@ pub(crate) fn read(program: &Program<'_>) -> Vec<NamedRoot> {
             Some(NamedRoot { kind, name, value, class: Some(slot), file: None })
         }));
     };
-    for (slot, variables) in tables(program, &threads, &fibers) {
+    let of_ractors = of_ractors(program);
+    for (slot, variables) in tables(program, &threads, &fibers).into_iter().chain(of_ractors) {
         add(slot, variables, "");
     }
     for (slot, hash) in storages(program, &threads, &fibers) {
@@ -106,9 +111,28 @@ fn tables(
     threads: &[(u32, Address)],
     fibers: &[(u32, Address)],
 ) -> Vec<(u32, Variables)> {
-    let in_place = |at| in_contexts(threads, fibers, |it| table(program, it.offset(at)));
-    let is_place = |tables: &Vec<(u32, Variables)>| tables.iter().any(|it| !it.1.is_empty());
-    places(program).filter_map(in_place).find(is_place).unwrap_or_default()
+    let image = program.reader.image;
+    let table_of =
+        |context: Address, at| table(program, image.read_address(context.offset(at)).ok()?);
+    let in_place = |at| in_contexts(threads, fibers, |it| table_of(it, at));
+    places(program).filter_map(in_place).find(|it| has_variables(it)).unwrap_or_default()
+}
+
+/// The variables of each Ractor.
+fn of_ractors(program: &Program<'_>) -> Vec<(u32, Variables)> {
+    let structures = ractors::structures(program.reader.image, program.space);
+    let words = structures.iter().map(|it| it.words.len()).min().unwrap_or_default();
+    let in_place = |at: usize| {
+        let tables =
+            structures.iter().map(|it| Some((it.slot, table(program, Address(it.words[at]))?)));
+        tables.collect::<Option<Vec<_>>>()
+    };
+    (0..words).filter_map(in_place).find(|it| has_variables(it)).unwrap_or_default()
+}
+
+/// Returns true if a place has a table with variables.
+fn has_variables(tables: &[(u32, Variables)]) -> bool {
+    tables.iter().any(|it| !it.1.is_empty())
 }
 
 /// The Hash of `Fiber[]` of each context that has one.
@@ -150,10 +174,9 @@ fn pairs(program: &Program<'_>, bodies: &mut BodyReader<'_>, hash: u32) -> Varia
     variables.unwrap_or_default()
 }
 
-/// The variables in the table to which the word at `at` refers; `None` if it refers to something else.
-fn table(program: &Program<'_>, at: Address) -> Option<Variables> {
+/// The variables in the table at this address; none if it is 0, and `None` if something else is there.
+fn table(program: &Program<'_>, table: Address) -> Option<Variables> {
     let (reader, symbols) = (program.reader, &program.names.symbols);
-    let table = reader.image.read_address(at).ok()?;
     if table.0 == 0 {
         return Some(Vec::new());
     }
