@@ -7,13 +7,19 @@ use testkit::Target;
 
 use super::{STAND_STILL, WAIT, standing};
 
-/// Calls `check` with an image of the stopped target and its object space.
+/// Calls `check` with an image of the stopped target and its object space. A thread may just have been changing the list of heap pages. It
+/// is stopped again then, as for a report.
 fn examine<T>(target: &Target, check: impl FnOnce(&Image<'_>, &ObjectSpace) -> T) -> T {
-    let frozen = freeze(target.pid(), PATIENCE).unwrap();
-    let space = ruby::read(frozen.image()).unwrap();
-    let found = check(frozen.image(), &space);
-    frozen.thaw().unwrap();
-    found
+    for _ in 0..10 {
+        let frozen = freeze(target.pid(), PATIENCE).unwrap();
+        if let Ok(space) = ruby::read(frozen.image()) {
+            let found = check(frozen.image(), &space);
+            frozen.thaw().unwrap();
+            return found;
+        }
+        frozen.thaw().unwrap();
+    }
+    panic!("no object space was read");
 }
 
 #[test]

@@ -121,8 +121,9 @@ fn types_lie_in_the_library_that_made_them() {
         "require 'zlib'; require 'fiddle'
          $kept = [Zlib::Deflate.new]
          class Untyped; end
-         wrap = Fiddle::Function.new(Fiddle::Handle::DEFAULT['rb_data_object_wrap'], [Fiddle::TYPE_VOIDP] * 4, Fiddle::TYPE_VOIDP)
          free = Fiddle::Handle::DEFAULT['free'].to_i
+         address = Fiddle::Handle::DEFAULT['rb_data_object_wrap'] rescue (puts \"ready {}\"; $stdout.flush; $stdin.read; exit)
+         wrap = Fiddle::Function.new(address, [Fiddle::TYPE_VOIDP] * 4, Fiddle::TYPE_VOIDP)
          $kept << Fiddle.dlunwrap(wrap.call(Fiddle.dlwrap(Untyped), Fiddle.malloc(99), 0, free).to_i)
          $kept << Fiddle.dlunwrap(wrap.call(Fiddle.dlwrap(Untyped), 0, 0, free).to_i)
          puts \"ready {\\\"free\\\": #{free}}\"; $stdout.flush; $stdin.read",
@@ -140,6 +141,10 @@ fn types_lie_in_the_library_that_made_them() {
     assert!(file_of(of_class("Zlib::Deflate")).starts_with("zlib"));
     let ruby = ruby::find(frozen.image()).unwrap().module;
     assert_eq!(file_of(of_class("Thread")).split('.').next(), ruby.split('.').next());
+    if target.truth.get("free").is_none() {
+        frozen.thaw().unwrap();
+        return testkit::skip("this Ruby exports no function for objects without a type");
+    }
     let untyped = of_class("Untyped");
     assert_eq!((untyped.name.as_deref(), untyped.has_memsize), (None, false));
     assert_eq!(untyped.address, Address(target.number("free")));

@@ -434,7 +434,7 @@ fn the_memory_of_a_jit_compiler_is_limited() {
     }
     let start = |options: &str| {
         let mut command = testkit::scenario("cases/jit_code");
-        Target::start(command.args(["--scale", "0.6"]).env("RUBYOPT", options))
+        Target::start(command.args(["--scale", "0.8"]).env("RUBYOPT", options))
     };
     let target = start("--yjit");
     let before = report(target.pid());
