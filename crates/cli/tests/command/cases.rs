@@ -129,8 +129,22 @@ fn lists_of_the_interpreter_have_names() {
             "WORKER → Ractor → [:private] → Array → Item::Private",
         );
     }
-    // Messages of 4.1 are no objects.
     let version = target.truth["ruby_version"].as_str().unwrap_or_default();
+    // Messages of 4.1 are no objects. They belonged to the interpreter, and to ports.
+    if version >= "4.1" {
+        let report = crate::report(target.pid());
+        let owners = report.owners.as_ref().unwrap();
+        let bytes = |name: &str| {
+            owners
+                .iter()
+                .filter(|it| it.owner == name)
+                .map(|it| it.exclusive_bytes + it.shared_bytes)
+                .sum::<u64>()
+        };
+        let messages = 3 * target.number("objects") * 2000;
+        assert!(bytes("Ractor") >= messages, "{} of {messages}", bytes("Ractor"));
+        assert!(bytes("Ractor::Port") < messages / 10, "{}", bytes("Ractor::Port"));
+    }
     if target.truth["has_ractors"] == true && version < "4.1" {
         assert_path(&target, "Item::Message", "SINK → Ractor → (queue) → Item::Message");
         if version >= "4.0" {

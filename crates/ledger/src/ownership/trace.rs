@@ -121,6 +121,7 @@ impl Trace {
             tracer.reach(table, tracer.trace.jit(), false, 1);
         }
         tracer.start_from_slots(graph.of_slots.iter(), temporary);
+        tracer.start_from_messages(&graph.lists.messages);
         for (index, root) in graph.roots.iter().enumerate() {
             if !root.is_stack() {
                 tracer.start_from_root(index);
@@ -396,6 +397,16 @@ impl<'a> Tracer<'a> {
                 };
                 list.push((edge.to(), owner));
             }
+        }
+    }
+
+    /// The messages that a Ractor has not received yet are its own. From 4.1 on they are no objects, but memory behind the node of a list,
+    /// which variables of the interpreter and ports lead to, too.
+    fn start_from_messages(&mut self, messages: &[(u32, u32)]) {
+        for &(ractor, message) in messages {
+            let slot = self.space.slots.get(ractor as usize);
+            let owner = slot.and_then(|slot| self.trace.code_of_slot(*slot));
+            owner.into_iter().for_each(|owner| self.reach(message, owner, false, 1));
         }
     }
 
