@@ -90,7 +90,8 @@ pub(crate) fn vm_stacks(
     let (mut structures, ended): (Vec<Address>, Vec<_>) =
         threads.iter().map(|thread| thread.1).partition(|&it| is_in_list(image, it));
     structures.extend(ended);
-    let layout = StackLayout::derive(reader, &structures);
+    let layout =
+        StackLayout::derive(reader, &structures, space.interpreter.may_have_frames_elsewhere());
     let stacks = layout.iter().flat_map(|layout| {
         threads.iter().filter_map(|&(slot, structure)| layout.vm_stack(image, slot, structure))
     });

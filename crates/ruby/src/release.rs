@@ -93,6 +93,11 @@ impl Interpreter {
         self.is_at_least(4, 1)
     }
 
+    /// The program counter and the bytecode of frames that ZJIT compiled are elsewhere (`zjit_jit_frame` of zjit.h, from 4.1).
+    pub(crate) fn may_have_frames_elsewhere(&self) -> bool {
+        self.is_at_least(4, 1)
+    }
+
     /// Such variables keep slots (`RUBY_GC_HEAP_INIT_BYTES` takes their place in 4.1).
     pub(crate) fn has_initial_numbers(&self) -> bool {
         self.is_at_least(2, 7) && !self.is_at_least(4, 1)

@@ -101,6 +101,8 @@ pub(crate) struct StackLayout {
     pub(crate) thread_at: usize,
     frame_bytes: usize,
     max_frames: usize,
+    /// ZJIT keeps a part of frames elsewhere.
+    may_be_compiled: bool,
 }
 
 impl Environment {
@@ -141,10 +143,34 @@ impl ControlFrame {
         self.is_c_function() || (self.pc.0 != 0 && self.environment.kind() != DUMMY)
     }
 
-    fn read(reader: ObjectReader<'_>, frame: &[u8], stack: &Range<Address>) -> Option<Self> {
+    fn read(
+        reader: ObjectReader<'_>,
+        frame: &[u8],
+        stack: &Range<Address>,
+        is_compiled: bool,
+    ) -> Option<Self> {
         let read = Self::of(frame, stack, |at| Environment::read(reader.image, at))?;
+        let compiled = if is_compiled { read.compiled(reader.image, frame) } else { None };
+        let read = compiled.unwrap_or(read);
         let is_code = read.iseq.0 == 0 || reader.type_at(read.iseq) == Some(SlotType::IMEMO);
         is_code.then_some(read)
+    }
+
+    /// The frame as ZJIT has it (from 4.1 on). Its seventh word (`jit_return`) refers to the native stack, where the word before leads to
+    /// the program counter and the iseq (`zjit_jit_frame` in zjit.h); those of the frame itself are old. Functions in C have a mark there.
+    /// YJIT has the address of code there, before which is no such word.
+    fn compiled(self, image: &Image<'_>, frame: &[u8]) -> Option<Self> {
+        const C_FRAME: u64 = 1;
+        const RETURN: usize = 48;
+        let place = word(frame.get(RETURN..RETURN + 8)?, 0);
+        if place == C_FRAME && self.environment.kind() == C_FUNCTION {
+            return Some(Self { pc: Address(0), iseq: Address(0), ..self });
+        }
+        let pointer = |at: u64| (at != 0 && at.is_multiple_of(8)).then_some(Address(at));
+        let entry = image.read_address(Address(pointer(place)?.0.checked_sub(8)?)).ok()?;
+        let mut bytes = [0; 16];
+        image.read_exact(pointer(entry.0)?, &mut bytes).ok()?;
+        Some(Self { pc: pointer(word(&bytes, 0))?, iseq: pointer(word(&bytes, 8))?, ..self })
     }
 
     /// The frame with these bytes, if it can be one. Its iseq may be any address.
@@ -211,7 +237,11 @@ impl Stack {
 impl StackLayout {
     /// The only place of contexts that most threads have, and the only size of frames by which nearly all frames are
     /// such. `threads` are the structures of threads; ended ones have no stack.
-    pub(crate) fn derive(reader: ObjectReader<'_>, threads: &[Address]) -> Option<Self> {
+    pub(crate) fn derive(
+        reader: ObjectReader<'_>,
+        threads: &[Address],
+        may_be_compiled: bool,
+    ) -> Option<Self> {
         let image = reader.image;
         let mut stacks: BTreeMap<usize, Vec<Stack>> = BTreeMap::new();
         for &thread in threads.iter().take(MAX_SAMPLES) {
@@ -234,7 +264,8 @@ impl StackLayout {
                 for frame in
                     stack.frames(image, frame_bytes, MAX_SAMPLE_FRAMES).chunks_exact(frame_bytes)
                 {
-                    fitting += usize::from(ControlFrame::read(reader, frame, &stack.all).is_some());
+                    let frame = ControlFrame::read(reader, frame, &stack.all, may_be_compiled);
+                    fitting += usize::from(frame.is_some());
                     count += 1;
                 }
             }
@@ -245,7 +276,7 @@ impl StackLayout {
         let thread_at =
             stacks.into_iter().map(|stack| stack.thread_places).reduce(|all, its| all & its)?;
         let thread_at = (thread_at != 0).then(|| thread_at.trailing_zeros() as usize * 8)?;
-        Some(Self { context_at, thread_at, frame_bytes, max_frames })
+        Some(Self { context_at, thread_at, frame_bytes, max_frames, may_be_compiled })
     }
 
     /// The stack of the Thread object in the slot `thread`, which wraps `structure`; `None` for ended threads.
@@ -276,7 +307,7 @@ impl StackLayout {
         let starts = (0..bytes.len()).step_by(self.frame_bytes);
         Some(starts.filter_map(move |start| {
             let frame = bytes.get(start..start + self.frame_bytes)?;
-            ControlFrame::read(reader, frame, &stack.all)
+            ControlFrame::read(reader, frame, &stack.all, self.may_be_compiled)
         }))
     }
 
@@ -342,7 +373,7 @@ pub(crate) struct StackCopy {
     frames: Vec<u8>,
     /// The bytes of frames that changed while they were read.
     skipped: usize,
-    frame_bytes: usize,
+    layout: StackLayout,
     pub(crate) is_torn: bool,
 }
 
@@ -351,9 +382,9 @@ impl StackCopy {
         all: Range<Address>,
         (values_start, values): (Address, Vec<u8>),
         frames: Vec<u8>,
-        StackLayout { frame_bytes, .. }: StackLayout,
+        layout: StackLayout,
     ) -> Self {
-        Self { all, values_start, values, frames, skipped: 0, frame_bytes, is_torn: false }
+        Self { all, values_start, values, frames, skipped: 0, layout, is_torn: false }
     }
 
     /// The valid frames, innermost first.
@@ -361,9 +392,18 @@ impl StackCopy {
         &'a self,
         image: &'a Image<'_>,
     ) -> impl Iterator<Item = ControlFrame> + 'a {
-        self.frames[self.skipped..].chunks_exact(self.frame_bytes).filter_map(move |frame| {
-            ControlFrame::of(frame, &self.all, |at| self.environment(image, at))
-        })
+        let frames = self.frames[self.skipped..].chunks_exact(self.layout.frame_bytes);
+        frames.filter_map(move |frame| self.frame(image, frame))
+    }
+
+    /// The native stack is not copied, so which code a frame of ZJIT ran is not known any more.
+    fn frame(&self, image: &Image<'_>, frame: &[u8]) -> Option<ControlFrame> {
+        let read = ControlFrame::of(frame, &self.all, |at| self.environment(image, at))?;
+        let compiled = if self.layout.may_be_compiled { read.compiled(image, frame) } else { None };
+        match compiled {
+            Some(compiled) if !compiled.is_c_function() => None,
+            compiled => compiled.or(Some(read)),
+        }
     }
 
     /// All frames, innermost first; `None` for those that are not valid.
@@ -371,9 +411,8 @@ impl StackCopy {
         &'a self,
         image: &'a Image<'_>,
     ) -> impl Iterator<Item = Option<ControlFrame>> + 'a {
-        self.frames
-            .chunks_exact(self.frame_bytes)
-            .map(move |frame| ControlFrame::of(frame, &self.all, |at| self.environment(image, at)))
+        let frames = self.frames.chunks_exact(self.layout.frame_bytes);
+        frames.map(move |frame| self.frame(image, frame))
     }
 
     /// The values that were copied, and their addresses.
@@ -389,7 +428,7 @@ impl StackCopy {
         at: Address,
         parameters_of: impl Fn(Address) -> Option<u64>,
     ) -> Option<Holder> {
-        let frames = || self.frames.chunks_exact(self.frame_bytes);
+        let frames = || self.frames.chunks_exact(self.layout.frame_bytes);
         let (frame, bytes) = frames().enumerate().rfind(|(_, frame)| word(frame, 8) > at.0)?;
         let is_argument = frames().nth(frame + 1).is_some_and(|caller| {
             // The stack pointer of a frame that calls is below the receiver and the arguments.
@@ -460,5 +499,35 @@ impl StackCopy {
         let start = usize::try_from(at.before(ENVIRONMENT_BYTES) - self.values_start).ok()?;
         let bytes = self.values.get(start..start + ENVIRONMENT_BYTES as usize + 8);
         bytes.filter(|_| at.is_aligned(8)).map(Environment::of)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::SyntheticMemory;
+
+    use super::*;
+
+    #[test]
+    fn frames_that_zjit_compiled_have_their_code_behind_the_native_stack() {
+        let [slot, entry, pc, iseq] = [0x10_0100, 0x10_0200, 0x7000_0008, 0x7000_1000];
+        let mut memory = SyntheticMemory::default();
+        memory.map(0x10_0000, 0x1000);
+        for (at, word) in [(slot, entry), (entry, pc), (entry + 8, iseq)] {
+            memory.write_u64(at, word);
+        }
+        let image = memory.image();
+        let code = |place: u64, flags: u64| {
+            let environment = Environment { method: Address(0), outer: 0, flags };
+            let (pc, iseq) = (Address(0x10), Address(0x20));
+            let mut bytes = [0; 56];
+            bytes[48..].copy_from_slice(&place.to_le_bytes());
+            let read = ControlFrame { pc, iseq, environment }.compiled(&image, &bytes);
+            read.map(|it| (it.pc.0, it.iseq.0))
+        };
+        assert_eq!(code(slot + 8, BLOCK), Some((pc, iseq)));
+        assert_eq!(code(1, C_FUNCTION), Some((0, 0)));
+        // The frame is not compiled, another word is there, and nothing can be read.
+        assert_eq!([code(0, BLOCK), code(slot, BLOCK), code(0x20_0008, BLOCK)], [None; 3]);
     }
 }
