@@ -8,7 +8,7 @@ use ledger::{
     SpareKind,
 };
 
-use super::worth::{is_main, is_worth, step};
+use super::worth::{is_main, is_worth, is_worth_a_change, step};
 use crate::path::{ARROW, WEAK_MAPS, class_of_hidden, root_of};
 use crate::verdict::{LARGE_ROOT_BYTES, is_of_extensions};
 
@@ -264,7 +264,7 @@ pub(super) fn use_less_room(ledger: &Ledger, spare: &SpareAccount) -> Option<Adv
     // beside it.
     let returns = spare.mapped_bytes >= bytes / 100 * RETURNED_PERCENT;
     let saves_bytes = returns.then_some(spare.mapped_bytes);
-    is_worth(ledger, bytes).then_some(Advice { action, saves_bytes })
+    is_worth_a_change(ledger, bytes).then_some(Advice { action, saves_bytes })
 }
 
 /// The step against strings with the same text, if contents were compared and one root retains many of them.
@@ -278,7 +278,7 @@ pub(super) fn share_strings(ledger: &Ledger) -> Option<Advice> {
     let is_room = room_bytes > bytes / 2 && ledger.spare.iter().any(has_step);
     let bytes = if is_room { bytes.saturating_sub(room_bytes) } else { bytes };
     let action = Action::ShareStrings { strings, texts, bytes, path };
-    is_worth(ledger, bytes).then(|| step(action))
+    is_worth_a_change(ledger, bytes).then(|| step(action))
 }
 
 /// Returns true for strings that a program can replace by shared ones: not those of a backtrace, which the interpreter makes.

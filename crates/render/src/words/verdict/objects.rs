@@ -106,10 +106,11 @@ pub(super) fn uncollected(report: &Report) -> &'static str {
 fn spare(action: &Action, report: &Report) -> Option<String> {
     let is_most = |bytes: u64| bytes > report.verdict.bytes / 2;
     match action {
-        Action::Rehash { entries, capacity, bytes, .. } if is_most(*bytes) => Some(format!(
-            " {} of it are room for {} entries in Hashes that have {}.",
+        Action::Rehash { class, entries, capacity, bytes, .. } if is_most(*bytes) => Some(format!(
+            " {} of it are room for {} entries in {} that have {}.",
             Size(*bytes),
             Count(*capacity),
+            if class == "Set" { "Sets" } else { "Hashes" },
             Count(*entries)
         )),
         Action::CopySlices { slices, used_bytes, bytes, .. } if is_most(*bytes) => Some(format!(
