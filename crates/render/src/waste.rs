@@ -57,6 +57,13 @@ pub(crate) fn write_waste(
         Size(saved)
     );
     write_wrapped(out, "", &text, width)?;
+    if waste.rounded_bytes >= MIN_SHOWN_BYTES {
+        let text = format!(
+            "malloc added {} to the requests of strings, arrays and variables, because its blocks have certain sizes.\n",
+            Size(waste.rounded_bytes)
+        );
+        write_wrapped(out, "", &text, width)?;
+    }
     write_groups(waste, out, width)?;
     match &waste.contents {
         Some(contents) => write_contents(contents, out, width),

@@ -100,8 +100,21 @@ pub enum Contents {
         /// The default of the hash for other keys: a word, and not 0 if that is a Proc.
         default: [u64; 2],
     },
-    /// The number of entries of a hash table, or of a Set that is written in C.
-    Entries(u64),
+    /// The entries of a hash table, or of a Set that is written in C.
+    Entries {
+        /// The first one.
+        at: Address,
+        /// The number of words. Deleted entries count.
+        words: u64,
+        /// The words of an entry: a hash, a key, and the value of a hash.
+        entry_words: u8,
+        /// The number of entries.
+        count: u64,
+        /// The functions that hash and compare keys.
+        functions: Address,
+        /// As for pairs.
+        default: [u64; 2],
+    },
 }
 
 /// Where a string has its bytes.
@@ -122,7 +135,7 @@ impl Contents {
         match *self {
             Self::Text { bytes, .. } => bytes,
             Self::Values { words, .. } => words,
-            Self::Pairs { count, .. } | Self::Entries(count) => count,
+            Self::Pairs { count, .. } | Self::Entries { count, .. } => count,
         }
     }
 }
@@ -168,6 +181,12 @@ impl Head {
     fn has_table_pointer(&self) -> bool {
         self.slot_bytes / 8 == WORDS_WITH_TABLE_POINTER
     }
+}
+
+/// The default of a hash for other keys: a word, and not 0 if that is a Proc.
+fn default_of(head: &Head) -> [u64; 2] {
+    let default = head.word(if head.has_table_pointer() { 3 } else { 2 });
+    [default, head.flags() & HASH_HAS_PROC]
 }
 
 /// Reads what objects have and contain, best in the order of their slots.
@@ -232,14 +251,14 @@ impl<'a> BodyReader<'a> {
             SlotType::STRING => {
                 let (from, length) = self.space.class_names?.text_in_slot(&head.bytes);
                 // With the terminator.
-                self.slot_room(&head, (from as u64 + 1).checked_add(length)?)
+                self.slot_room(&head, Unit::Slot, (from as u64 + 1).checked_add(length)?)
             }
             SlotType::ARRAY if head.flags() & ARRAY_EMBEDDED == 0 => {
                 Some(self.buffer(Unit::Element, [2, 4, 3].map(|it| head.word(it))))
             }
             SlotType::ARRAY => {
                 let elements = head.flags() >> ARRAY_LENGTH_SHIFT & ARRAY_LENGTH_MASK;
-                self.slot_room(&head, 16 + 8 * elements)
+                self.slot_room(&head, Unit::Slot, 16 + 8 * elements)
             }
             SlotType::HASH => Some(Body::Own(self.table_of(&head)?.room(Unit::Entry))),
             SlotType::OBJECT => {
@@ -247,7 +266,10 @@ impl<'a> BodyReader<'a> {
                     return Some(Body::Own(self.table_of_variables(&head)?.room(Unit::Named)));
                 };
                 let slot = head.at..head.address(head.slot_bytes / 8);
-                (!slot.contains(&room.start)).then_some(Body::Own(room))
+                match slot.contains(&room.start) {
+                    true => self.slot_room(&head, Unit::Shape, 16 + 8 * room.used),
+                    false => Some(Body::Own(room)),
+                }
             }
             SlotType::DATA => {
                 let data_type = self.space.data_type_of(slot)?;
@@ -273,11 +295,11 @@ impl<'a> BodyReader<'a> {
     }
 
     /// The room in the slot of an object that needs so many bytes of it; `None` if no smaller slot would do.
-    fn slot_room(&self, head: &Head, needed: u64) -> Option<Body> {
+    fn slot_room(&self, head: &Head, unit: Unit, needed: u64) -> Option<Body> {
         let needed = needed.max(MIN_SLOT_BYTES);
         let used = *self.slot_sizes.iter().find(|bytes| **bytes >= needed)?;
         let (start, capacity) = (head.at, head.slot_bytes as u64);
-        let room = Room { start, unit: Unit::Slot, used, capacity };
+        let room = Room { start, unit, used, capacity };
         (used < capacity).then_some(Body::Own(room))
     }
 
@@ -337,7 +359,15 @@ impl<'a> BodyReader<'a> {
                 Some(Contents::Values { at: Address(head.word(4)), words: head.word(2) })
             }
             SlotType::HASH if flags & HASH_HAS_TABLE != 0 => {
-                Some(Contents::Entries(self.table_of(head)?.count))
+                let table = self.table_of(head)?;
+                Some(Contents::Entries {
+                    at: table.entries,
+                    words: table.bound() * (StTable::ENTRY_BYTES / 8),
+                    entry_words: (StTable::ENTRY_BYTES / 8) as u8,
+                    count: table.count,
+                    functions: table.functions,
+                    default: default_of(head),
+                })
             }
             SlotType::HASH => {
                 let [count, bound] =
@@ -346,9 +376,7 @@ impl<'a> BodyReader<'a> {
                     true => Address(head.word(2)),
                     false => head.address(HASH_PAIRS_WORD),
                 };
-                let default = head.word(if head.has_table_pointer() { 3 } else { 2 });
-                let default = [default, flags & HASH_HAS_PROC];
-                Some(Contents::Pairs { at, words: 2 * bound, count, default })
+                Some(Contents::Pairs { at, words: 2 * bound, count, default: default_of(head) })
             }
             SlotType::OBJECT => {
                 let (Room { start: at, .. }, words) = self.variables(head)?;
@@ -368,7 +396,15 @@ impl<'a> BodyReader<'a> {
             }
             SlotType::DATA if self.space.data_type_of(head.slot).is_some_and(DataType::is_set) => {
                 let table = embedded::structure_of(&head.bytes)?;
-                Some(Contents::Entries(set_table::room(self.layout, table)?.used))
+                let (room, bound) = set_table::room_and_bound(self.layout, table)?;
+                Some(Contents::Entries {
+                    at: room.start,
+                    words: bound * set_table::ENTRY_WORDS,
+                    entry_words: set_table::ENTRY_WORDS as u8,
+                    count: room.used,
+                    functions: Address(word(table, 8)),
+                    default: [0; 2],
+                })
             }
             _ => None,
         }

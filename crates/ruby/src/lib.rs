@@ -73,7 +73,7 @@ pub use layout::object_head::ObjectHead;
 pub use layout::object_layouts::MAX_SPECIAL;
 pub use layout::regexp::{REGEXP_BYTES, pointers_of_regexp};
 pub use layout::room::{Room, Unit};
-pub use layout::st_table::{StTable, TableLayout};
+pub use layout::st_table::{DELETED_HASH, StTable, TableLayout};
 pub use model::allocation_sites::{AllocationSite, AllocationSites};
 pub use model::backtrace::{Backtrace, Frame};
 pub use model::class::{Class, ClassKind};

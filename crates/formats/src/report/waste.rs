@@ -12,6 +12,10 @@ pub struct Waste {
     pub kinds: Vec<WasteRow>,
     /// The 50 groups of such objects with most unused memory. Beside `class` and `path` they have the fields of `waste.kinds[]`.
     pub groups: Vec<WasteGroup>,
+    /// The bytes that malloc added to what strings, arrays, queues and variables of objects requested, because its blocks have certain
+    /// sizes. Garbage counts. 0 in older documents.
+    #[serde(default)]
+    pub rounded_bytes: u64,
     /// Objects with the same contents as another one of their class. One of each does not count. `null` without `--waste`.
     pub contents: Option<WasteContents>,
 }
@@ -20,8 +24,8 @@ pub struct Waste {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WasteRow {
     /// `"strings"`, `"arrays"`, `"hashes"`, `"io_buffers"` (of IOs, until they are closed), `"sets"` (written in C, from Ruby 4.0 on), `"variables"` (of objects, outside their
-    /// slots), `"slots"` (that are larger than their strings and arrays need, from Ruby 3.2 on; the smallest slot that would do
-    /// counts as used), `"sliced_strings"` and `"sliced_arrays"` (of which other objects are slices).
+    /// slots), `"slots"` (that are larger than their strings, arrays and variables need, from Ruby 3.2 on; the smallest slot that
+    /// would do counts as used), `"sliced_strings"` and `"sliced_arrays"` (of which other objects are slices).
     #[serde(with = "crate::names::waste_kind")]
     #[schemars(schema_with = "crate::names::waste_kind::schema")]
     pub kind: WasteKind,
@@ -146,6 +150,7 @@ impl From<&WasteAccounts> for Waste {
         Self {
             kinds: waste.sums.iter().map(|(kind, sums)| WasteRow::new(*kind, sums)).collect(),
             groups: waste.groups.iter().map(WasteGroup::from).collect(),
+            rounded_bytes: waste.rounded_bytes,
             contents: waste.contents.as_ref().map(WasteContents::from),
         }
     }

@@ -41,6 +41,8 @@ pub enum Unit {
     Queued,
     /// Bytes of a slot that is larger than its object needs: what is in use are those of the smallest slot that would do.
     Slot,
+    /// The same, for an object with variables. Its class has had objects with more of them, so a copy has such a slot, too.
+    Shape,
 }
 
 impl Room {
@@ -66,7 +68,7 @@ impl Room {
     #[must_use]
     pub fn least_bytes(&self) -> u64 {
         match self.unit {
-            Unit::Variable | Unit::Named | Unit::Buffered => self.bytes(),
+            Unit::Variable | Unit::Named | Unit::Buffered | Unit::Shape => self.bytes(),
             _ => self.bytes_for(self.least_capacity()),
         }
     }
@@ -74,8 +76,10 @@ impl Room {
     fn bytes_for(&self, units: u64) -> u64 {
         match self.entry_bytes() {
             Some(entry) => table_bytes(units, entry),
-            None if matches!(self.unit, Unit::Byte | Unit::Buffered | Unit::Slot) => units,
-            None => units.saturating_mul(8),
+            None => match self.unit {
+                Unit::Byte | Unit::Buffered | Unit::Slot | Unit::Shape => units,
+                _ => units.saturating_mul(8),
+            },
         }
     }
 

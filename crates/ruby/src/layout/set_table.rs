@@ -12,7 +12,7 @@ use crate::model::content::{Content, Form};
 use crate::word::word;
 
 /// The words of an entry: a hash and a key.
-const ENTRY_WORDS: u64 = 2;
+pub(crate) const ENTRY_WORDS: u64 = 2;
 
 /// The words of a table.
 pub(crate) fn words(layout: TableLayout) -> usize {
@@ -34,7 +34,7 @@ pub(crate) fn room(layout: TableLayout, table: &[u8]) -> Option<Room> {
 }
 
 /// The room of a table, and the number of entries that were ever in use.
-fn room_and_bound(layout: TableLayout, table: &[u8]) -> Option<(Room, u64)> {
+pub(crate) fn room_and_bound(layout: TableLayout, table: &[u8]) -> Option<(Room, u64)> {
     let at = |number: usize| word(table, 8 * number);
     let (first, bound, entries) = match layout {
         TableLayout::OwnBins => (at(3), at(4), at(5)),

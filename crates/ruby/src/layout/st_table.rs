@@ -18,7 +18,7 @@ const ENTRIES: u64 = 6;
 /// The words of an entry: a hash, a key, and a value.
 const ENTRY_WORDS: u64 = 3;
 /// The hash of an entry that was deleted (`RESERVED_HASH_VAL`).
-pub(crate) const DELETED_HASH: u64 = u64::MAX;
+pub const DELETED_HASH: u64 = u64::MAX;
 /// More entries than memory has room for.
 pub(crate) const MAX_CAPACITY_LOG2: u64 = 42;
 /// Tables with no more entries than this have no bins (`MAX_POWER2_FOR_TABLES_WITHOUT_BINS`), and none has room for fewer than

@@ -6,11 +6,10 @@ use std::collections::{HashMap, HashSet};
 use linux::{Pages, each};
 use ruby::{Room, SlotType, Unit};
 
-use crate::ownership::bits::{Bits, Ranks};
 use crate::ownership::object_graph::{ObjectGraph, Paths, class_name};
 use crate::ownership::retainers::{Retained, Retainers};
 
-use super::contents::{Contents, FewKind, RepeatedText};
+use super::contents::{Contents, FewKind};
 use super::rooms::{Rooms, Sliced};
 use super::spare::known_to_programs;
 use super::subject::{PORTIONS, portion};
@@ -28,6 +27,8 @@ pub struct WasteAccounts {
     pub sums: Vec<(WasteKind, WasteSums)>,
     /// The largest groups of them, by kind, class and root.
     pub groups: Vec<WasteAccount>,
+    /// The bytes that malloc added to what strings, arrays, queues and variables of objects requested, garbage included.
+    pub rounded_bytes: u64,
     /// Objects with the same contents as others; `None` unless that is wanted.
     pub contents: Option<ContentsAccounts>,
 }
@@ -68,7 +69,7 @@ pub enum WasteKind {
     Sets,
     /// The room for further variables of objects.
     Variables,
-    /// Slots that are larger than their strings and arrays need (from Ruby 3.2 on).
+    /// Slots that are larger than their strings, arrays and variables need (from Ruby 3.2 on).
     Slots,
 }
 
@@ -195,7 +196,7 @@ impl WasteKind {
             Unit::Buffered => Self::IoBuffers,
             Unit::Member => Self::Sets,
             Unit::Variable | Unit::Named => Self::Variables,
-            Unit::Slot => Self::Slots,
+            Unit::Slot | Unit::Shape => Self::Slots,
         }
     }
 }
@@ -276,7 +277,7 @@ pub(super) fn sums_of_room(
 ) -> WasteSums {
     let bytes = [room.bytes(), room.used_bytes(), room.least_bytes()];
     let resident = match room.unit {
-        Unit::Slot | Unit::Buffered | Unit::Queued => {
+        Unit::Slot | Unit::Shape | Unit::Buffered | Unit::Queued => {
             pages.resident_bytes(&(room.start..room.start.offset(bytes[0])))
         }
         _ => resident_bytes(graph, pages, slot),
@@ -350,17 +351,20 @@ pub(super) fn accounts(
             |sums| sums.unused_bytes,
             |kind, class, path, sums| WasteAccount { kind, class, path, sums },
         ),
+        rounded_bytes: rooms.rounded_bytes,
         contents: contents.map(|contents| {
-            let room = |slot| saved_by(rooms, graph, pages, slot);
-            contents_accounts(contents, paths, room)
+            let mut own = rooms.own.as_slice();
+            contents_accounts(contents, paths, |slot| saved_by(&mut own, graph, pages, slot))
         }),
     }
 }
 
-/// The resident bytes that are saved if the object in a slot has only the memory that it needs.
-fn saved_by(rooms: &Rooms, graph: &ObjectGraph<'_>, pages: &Pages, slot: u32) -> u64 {
-    let first = rooms.own.partition_point(|(before, _)| *before < slot);
-    let its = rooms.own[first..].iter().take_while(|(its, _)| *its == slot);
+/// The resident bytes that are saved if the object in a slot has only the memory that it needs. Rooms before the slot are taken out.
+fn saved_by(own: &mut &[(u32, Room)], graph: &ObjectGraph<'_>, pages: &Pages, slot: u32) -> u64 {
+    while let Some((_, rest)) = own.split_first().filter(|((its, _), _)| *its < slot) {
+        *own = rest;
+    }
+    let its = own.iter().take_while(|(its, _)| *its == slot);
     let saved = its.map(|(_, room)| sums_of_room(graph, pages, slot, room).saved_bytes);
     saved.fold(0, u64::saturating_add)
 }
@@ -374,79 +378,74 @@ struct Sum {
     room_bytes: u64,
 }
 
-/// The bytes and the root of each copy that something retains. They are found in the order of the slots, not of the hashes: the memory of
-/// neighbours is near, and so in the caches of the processor.
-struct RetainedCopies {
-    slots: Ranks,
-    facts: Vec<(u64, u32)>,
+/// An object with the same contents as others that something retains.
+struct RetainedCopy {
+    /// The number of the contents.
+    number: u32,
+    slot: u32,
+    root: u32,
+    bytes: u64,
 }
 
-impl RetainedCopies {
-    fn find(copies: &[(u64, u32)], (graph, paths): &(ObjectGraph<'_>, Paths)) -> Self {
-        let count = graph.space.slots.len();
-        let mut wanted = Bits::new(count);
-        copies.iter().for_each(|(_, slot)| _ = wanted.insert(*slot));
-        let found = each(PORTIONS, |number| {
-            let slots = portion(count, number).filter(|slot| wanted.contains(*slot));
-            let mut sizes = graph.space.slot_sizes();
-            let fact = |slot| {
-                Some((slot, graph.bytes_of(slot, &mut sizes), paths.root(graph.slot(slot))?))
-            };
-            slots.filter_map(fact).collect::<Vec<_>>()
-        });
-        let (mut slots, mut facts) = (Bits::new(count), Vec::new());
-        for (slot, bytes, root) in found.into_iter().flatten() {
-            slots.insert(slot);
-            facts.push((bytes, root));
-        }
-        Self { slots: Ranks::new(slots), facts }
-    }
-
-    /// The bytes of a copy, its slot and its root.
-    fn of(&self, slot: u32) -> Option<(u64, u32, u32)> {
-        let &(bytes, root) = self.facts.get(self.slots.of(slot)? as usize)?;
-        Some((bytes, slot, root))
-    }
+/// All such objects, in the order of the slots.
+fn retained(copies: &[(u32, u32)], (graph, paths): &(ObjectGraph<'_>, Paths)) -> Vec<RetainedCopy> {
+    let found = each(PORTIONS, |part| {
+        let mut sizes = graph.space.slot_sizes();
+        let copy = |number: u32| {
+            let (number, slot) = copies[number as usize];
+            let root = paths.root(graph.slot(slot))?;
+            Some(RetainedCopy { number, slot, root, bytes: graph.bytes_of(slot, &mut sizes) })
+        };
+        portion(copies.len(), part).filter_map(copy).collect::<Vec<_>>()
+    });
+    found.into_iter().flatten().collect()
 }
 
-/// `room` returns the bytes of an object that it does not need.
+/// The objects with one contents.
+#[derive(Clone, Default)]
+struct Equal {
+    objects: u64,
+    bytes: u64,
+    /// The bytes and the slot of the largest one, which stays.
+    largest: (u64, u32),
+    /// The last root that retained one of the others.
+    root: Option<u32>,
+}
+
+/// `room` returns the bytes of an object that it does not need. It is called in the order of the slots.
 fn contents_accounts(
     contents: &Contents,
     paths: &(ObjectGraph<'_>, Paths),
-    room: impl Fn(u32) -> u64,
+    mut room: impl FnMut(u32) -> u64,
 ) -> ContentsAccounts {
     let (graph, all) = paths;
     let mut groups: Groups<'_, (), Sum> = Groups::new(paths);
     let (mut copy_objects, mut copy_bytes) = (0, 0_u64);
-    let retained = RetainedCopies::find(&contents.copies, paths);
-    let known: HashMap<u64, &RepeatedText> =
-        contents.texts.iter().map(|it| (it.hash, it)).collect();
-    let (mut texts, mut copies) = (Vec::new(), Vec::new());
-    for equal in contents.copies.chunk_by(|one, next| one.0 == next.0) {
-        copies.clear();
-        copies.extend(equal.iter().filter_map(|(_, slot)| retained.of(*slot)));
-        // The largest one stays.
-        let largest = copies.iter().max_by_key(|(bytes, slot, _)| (*bytes, *slot));
-        let Some(&(most, stays, _)) = largest else { continue };
-        // Equal objects have the same class.
-        let Some(class) = graph.class_of(stays) else { continue };
-        if let Some(text) = known.get(&equal[0].0)
-            && copies.len() > 1
-        {
-            let all = copies.iter().map(|(bytes, ..)| *bytes).fold(0, u64::saturating_add);
-            texts.push((all.saturating_sub(most), copies.len() as u64 - 1, stays, *text));
-        }
-        let (mut roots, mut last) = (HashSet::new(), None);
-        for &(bytes, slot, root) in copies.iter().filter(|(_, slot, _)| *slot != stays) {
-            (copy_objects, copy_bytes) = (copy_objects + 1, copy_bytes.saturating_add(bytes));
-            let sum = groups.add(slot, bytes, ((), class, root));
-            sum.objects += 1;
-            sum.bytes = sum.bytes.saturating_add(bytes);
-            sum.room_bytes = sum.room_bytes.saturating_add(room(slot));
-            // Neighbours mostly have one root.
-            let is_new = last.replace(root) != Some(root) && roots.insert(root);
-            sum.contents += u64::from(is_new);
-        }
+    let retained = retained(&contents.copies, paths);
+    let mut equal = vec![Equal::default(); contents.contents];
+    for &RetainedCopy { number, slot, bytes, .. } in &retained {
+        let its = &mut equal[number as usize];
+        its.objects += 1;
+        its.bytes = its.bytes.saturating_add(bytes);
+        its.largest = its.largest.max((bytes, slot));
+    }
+    let texts = contents.texts.iter().filter_map(|text| {
+        let Equal { objects, bytes, largest: (most, stays), .. } = equal[text.number as usize];
+        (objects > 1).then(|| (bytes.saturating_sub(most), objects - 1, stays, text))
+    });
+    let mut texts: Vec<_> = texts.collect();
+    let mut roots = HashSet::new();
+    for &RetainedCopy { number, slot, root, bytes } in &retained {
+        let its = &mut equal[number as usize];
+        let Some(class) = graph.class_of(slot).filter(|_| its.largest.1 != slot) else { continue };
+        (copy_objects, copy_bytes) = (copy_objects + 1, copy_bytes.saturating_add(bytes));
+        let sum = groups.add(slot, bytes, ((), class, root));
+        sum.objects += 1;
+        sum.bytes = sum.bytes.saturating_add(bytes);
+        sum.room_bytes = sum.room_bytes.saturating_add(room(slot));
+        // Neighbours mostly have one root.
+        let is_new = its.root.replace(root) != Some(root) && roots.insert((number, root));
+        sum.contents += u64::from(is_new);
     }
     texts.sort_unstable_by_key(|(bytes, _, slot, _)| (Reverse(*bytes), *slot));
     texts.truncate(MAX_TEXTS);

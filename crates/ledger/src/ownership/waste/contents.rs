@@ -1,6 +1,7 @@
 //! Objects that equal others of their class, or have next to nothing in them. Only hashes of their contents are kept.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ahash::RandomState;
 use image::{Memory, Window};
 use linux::{Address, each, length};
-use ruby::{BodyReader, ClassKind, Content, ObjectSpace, SlotType, TextHome};
+use ruby::{BodyReader, ClassKind, Content, DELETED_HASH, ObjectSpace, SlotType, TextHome};
 
 use crate::ownership::bits::Bits;
 use crate::pages::pages_of;
@@ -33,8 +34,10 @@ const MAX_TIMES: u64 = 2;
 /// The result of the comparison.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Contents {
-    /// Objects of one class with the same contents as others: a hash of these and the slot, ascending.
-    pub(super) copies: Vec<(u64, u32)>,
+    /// Objects of one class with the same contents as others: the number of these and the slot, ascending by slot.
+    pub(super) copies: Vec<(u32, u32)>,
+    /// The numbers of contents are below this one.
+    pub(super) contents: usize,
     /// Objects with next to nothing in them.
     pub(super) few: Vec<(u32, FewKind)>,
     /// The texts whose copies may have most memory.
@@ -46,7 +49,8 @@ pub(super) struct Contents {
 /// A text that several strings have.
 #[derive(Debug, Clone)]
 pub(super) struct RepeatedText {
-    pub(super) hash: u64,
+    /// The number of these contents.
+    pub(super) number: u32,
     /// Its length in bytes.
     pub(super) length: u64,
     /// Its beginning; `None` unless it is wanted.
@@ -94,6 +98,36 @@ struct Values {
     key: u64,
     slot: u32,
     words: u16,
+    entry: Entry,
+}
+
+/// The words that belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    /// A value.
+    Value,
+    /// A key and a value.
+    Pair,
+    /// So many words, the first of which is the hash of the key in the second one.
+    Hashed(u8),
+}
+
+impl Entry {
+    /// The words of entries in use. Keys that are equal for a hash have one hash in it: for `compare_by_identity`, others are not.
+    fn parts(self, words: &[u64]) -> impl Iterator<Item = &u64> {
+        let words_of_entry = match self {
+            Self::Value => 1,
+            Self::Pair => 2,
+            Self::Hashed(words) => words.into(),
+        };
+        // The words of deleted entries stay.
+        let is_in_use = move |entry: &&[u64]| match self {
+            Self::Value => true,
+            Self::Pair => !Content::is_deleted_key(entry[0]),
+            Self::Hashed(_) => entry[0] != DELETED_HASH && !Content::is_deleted_key(entry[1]),
+        };
+        words.chunks_exact(words_of_entry).filter(is_in_use).flatten()
+    }
 }
 
 impl ContentsFinder {
@@ -113,15 +147,15 @@ impl ContentsFinder {
         let key = match contents {
             ruby::Contents::Text { encoding, .. } => encoding.into(),
             ruby::Contents::Pairs { default: [word, is_proc], .. } => word.rotate_left(1) ^ is_proc,
-            ruby::Contents::Values { .. } | ruby::Contents::Entries(_) => names,
+            ruby::Contents::Entries { functions, default: [word, is_proc], .. } => {
+                functions.0.rotate_left(7) ^ word.rotate_left(1) ^ is_proc
+            }
+            ruby::Contents::Values { .. } => names,
         };
         match count {
             0 if has_elements || its.kind() == SlotType::OBJECT => {
                 self.few.push((slot, FewKind::Nothing));
-                // Of a table it is not known what it returns for other keys, or how it compares them.
-                if !matches!(contents, ruby::Contents::Entries(_)) {
-                    self.empty.push((slot, key));
-                }
+                self.empty.push((slot, key));
                 return;
             }
             0 => return,
@@ -148,9 +182,16 @@ impl ContentsFinder {
                     self.texts.push(Text { at, bytes, slot, encoding, is_slice });
                 }
             }
-            ruby::Contents::Values { at, words } | ruby::Contents::Pairs { at, words, .. }
+            ruby::Contents::Values { at, words }
+            | ruby::Contents::Pairs { at, words, .. }
+            | ruby::Contents::Entries { at, words, .. }
                 if words <= MAX_WORDS =>
             {
+                let entry = match contents {
+                    ruby::Contents::Pairs { .. } => Entry::Pair,
+                    ruby::Contents::Entries { entry_words, .. } => Entry::Hashed(entry_words),
+                    _ => Entry::Value,
+                };
                 let has = |slot, range| subject.has(slot, range, at, 8 * words);
                 // Slices, and arrays of a literal, share the elements of a hidden array.
                 let mut owners = subject.space.links.of(slot).iter();
@@ -159,7 +200,7 @@ impl ContentsFinder {
                         subject.space.is_hidden_array(owner) && has(owner, subject.slot(owner))
                     })
                 {
-                    self.values.push(Values { at, key, slot, words: words as u16 });
+                    self.values.push(Values { at, key, slot, words: words as u16, entry });
                 }
             }
             _ => {}
@@ -207,37 +248,32 @@ impl Contents {
                 *part = found.unsettled;
             }
         }
-        let mut copies = repeated(&hashes);
-        copies.sort_unstable();
-        let equal = copies.chunk_by(|one, next| one.0 == next.0).filter(|it| it.len() > 1);
-        let copies: Vec<(u64, u32)> = equal.flatten().copied().collect();
-        let texts = repeated_texts(subject, &copies, with_texts);
-        Self { copies, few, texts, left_out }
+        let (copies, groups) = equal_objects(&hashes, &state);
+        let texts = repeated_texts(subject, &groups, with_texts);
+        Self { copies, contents: groups.len(), few, texts, left_out }
     }
 }
 
 /// The texts whose copies have most memory, garbage included. The texts themselves are only read if they are wanted.
-fn repeated_texts(
-    subject: &Subject<'_>,
-    copies: &[(u64, u32)],
-    with_texts: bool,
-) -> Vec<RepeatedText> {
+fn repeated_texts(subject: &Subject<'_>, groups: &[Equal], with_texts: bool) -> Vec<RepeatedText> {
     let space = subject.space;
     let is_string = |slot: u32| space.slots[slot as usize].kind() == SlotType::STRING;
-    let groups = copies.chunk_by(|one, next| one.0 == next.0).filter(|it| is_string(it[0].1));
-    let bytes = |group: &[(u64, u32)]| {
-        let memory = subject.memory_of(group[0].1).map(|it| length(&it));
-        let each = memory.fold(space.slot_bytes(group[0].1), u64::saturating_add);
-        each.saturating_mul(group.len() as u64)
+    let is_text = |(_, group): &(u32, &Equal)| group.objects > 1 && is_string(group.first);
+    let bytes = |group: &Equal| {
+        let memory = subject.memory_of(group.first).map(|it| length(&it));
+        let each = memory.fold(space.slot_bytes(group.first), u64::saturating_add);
+        each.saturating_mul(group.objects.into())
     };
-    let mut groups: Vec<_> = groups.map(|group| (bytes(group), group[0])).collect();
-    groups.sort_unstable_by_key(|&(bytes, (_, slot))| (Reverse(bytes), slot));
+    let groups = (0..).zip(groups).filter(is_text);
+    let mut groups: Vec<_> =
+        groups.map(|(number, group)| (bytes(group), group.first, number)).collect();
+    groups.sort_unstable_by_key(|&(bytes, slot, _)| (Reverse(bytes), slot));
     groups.truncate(MAX_CANDIDATES);
     let mut reader = BodyReader::new(subject.image, space);
-    let text = |(_, (hash, slot))| {
+    let text = |(_, slot, number)| {
         let length = reader.contents(slot).map_or(0, |it| it.0.count());
         let text = with_texts.then(|| space.text(subject.image, slot)).flatten();
-        RepeatedText { hash, length, text }
+        RepeatedText { number, length, text }
     };
     groups.into_iter().map(text).collect()
 }
@@ -395,10 +431,7 @@ fn hash_values(
         };
         let mut hasher = state.build_hasher();
         (type_of(space, object.slot), object.key).hash(&mut hasher);
-        let is_hash = kind == SlotType::HASH;
-        // A value whose key was deleted stays.
-        let pairs = words.chunks(2).filter(|it| !is_hash || !Content::is_deleted_key(it[0]));
-        pairs.flatten().for_each(|&word| hasher.write_u64(value(word)));
+        object.entry.parts(words).for_each(|&word| hasher.write_u64(value(word)));
         found.hashes.push((object.slot, hasher.finish()));
         if !is_settled {
             found.unsettled.push(*object);
@@ -407,14 +440,32 @@ fn hash_values(
     found
 }
 
-/// The hashes that several slots may have, and these slots. Most other slots are left out, so that fewer have to be sorted.
-fn repeated(hashes: &[u64]) -> Vec<(u64, u32)> {
+/// Objects with the same contents.
+struct Equal {
+    objects: u32,
+    first: u32,
+}
+
+/// Numbers the hashes that several slots may have, and returns these slots and the groups by number. Most other slots are left out, so that
+/// the table of hashes is small. Nothing is sorted: the memory of neighbours is near, and so in the caches of the processor.
+fn equal_objects(hashes: &[u64], state: &RandomState) -> (Vec<(u32, u32)>, Vec<Equal>) {
     let place = |hash: u64| (hash >> (u64::BITS - PLACES_LOG2)) as usize;
     let mut counts = vec![0_u8; 1 << PLACES_LOG2];
     for hash in hashes.iter().filter(|hash| **hash != 0) {
         let count = &mut counts[place(*hash)];
         *count = count.saturating_add(1);
     }
+    let (mut copies, mut groups) = (Vec::new(), Vec::<Equal>::new());
+    let mut numbers = HashMap::with_hasher(state.clone());
     let slots = hashes.iter().copied().zip(0..);
-    slots.filter(|(hash, _)| *hash != 0 && counts[place(*hash)] > 1).collect()
+    for (hash, slot) in slots.filter(|(hash, _)| *hash != 0 && counts[place(*hash)] > 1) {
+        let number = *numbers.entry(hash).or_insert_with(|| {
+            groups.push(Equal { objects: 0, first: slot });
+            groups.len() as u32 - 1
+        });
+        groups[number as usize].objects += 1;
+        copies.push((number, slot));
+    }
+    copies.retain(|(number, _)| groups[*number as usize].objects > 1);
+    (copies, groups)
 }

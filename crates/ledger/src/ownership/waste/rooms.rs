@@ -20,6 +20,8 @@ pub(super) struct Rooms {
     pub(super) own: Vec<(u32, Room)>,
     /// The strings and arrays of which other objects are slices, ascending by slot.
     pub(super) sliced: Vec<(u32, Sliced)>,
+    /// The bytes that malloc added to what objects requested.
+    pub(super) rounded_bytes: u64,
 }
 
 /// The use of memory of which other objects are slices.
@@ -50,14 +52,17 @@ impl Sliced {
 pub(super) struct RoomsFinder {
     own: Vec<(u32, Room)>,
     sliced: HashMap<u32, Sliced>,
+    rounded_bytes: u64,
 }
 
 impl Rooms {
     /// Joins what was found in all parts of the slots, which are in their order.
     pub(super) fn of(space: &ObjectSpace, parts: Vec<RoomsFinder>) -> Self {
         let (mut own, mut sliced) = (Vec::new(), HashMap::<u32, Sliced>::new());
+        let mut rounded_bytes = 0_u64;
         for part in parts {
             own.extend(part.own);
+            rounded_bytes = rounded_bytes.saturating_add(part.rounded_bytes);
             for (owner, its) in part.sliced {
                 sliced.entry(owner).or_default().add(&its);
             }
@@ -73,7 +78,7 @@ impl Rooms {
             sliced.retain(|(slot, _)| !is_string(*slot));
         }
         sliced.sort_unstable_by_key(|(slot, _)| *slot);
-        Self { own, sliced }
+        Self { own, sliced, rounded_bytes }
     }
 }
 
@@ -134,14 +139,27 @@ impl RoomsFinder {
             return;
         }
         let Some(Body::Own(room)) = reader.body(slot) else { return };
-        let is_its = match room.unit {
-            Unit::Slot => true,
+        let block = match room.unit {
+            Unit::Slot | Unit::Shape => None,
             // The slot refers to a structure, and that to the elements.
-            Unit::Queued => subject.block_at(room.start).is_some_and(|it| has_room_in(&it, &room)),
-            _ => memory.any(|it| has_room_in(&it, &room)),
+            Unit::Queued => subject.block_at(room.start).filter(|it| has_room_in(it, &room)),
+            _ => memory.find(|it| has_room_in(it, &room)),
         };
-        if is_its && room.used_bytes() < room.bytes() {
+        let is_in_slot = matches!(room.unit, Unit::Slot | Unit::Shape);
+        if (is_in_slot || block.is_some()) && room.used_bytes() < room.bytes() {
             self.own.push((slot, room));
+        }
+        let requested = match room.unit {
+            // With the terminator.
+            Unit::Byte => room.bytes().saturating_add(1),
+            Unit::Element | Unit::Queued | Unit::Variable => room.bytes(),
+            // A table may have its bins elsewhere.
+            _ => return,
+        };
+        // Of a hidden array that others share, the word for the capacity has another meaning.
+        if let Some(block) = block.filter(|_| !subject.space.is_hidden_array(slot)) {
+            let added = length(&block).saturating_sub(requested);
+            self.rounded_bytes = self.rounded_bytes.saturating_add(added);
         }
     }
 }

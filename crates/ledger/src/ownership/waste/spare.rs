@@ -102,7 +102,9 @@ impl Large {
             Unit::Byte => (SpareKind::Buffers, 1),
             Unit::Element => (SpareKind::Arrays, 8),
             Unit::Queued => (SpareKind::Queues, 8),
-            Unit::Variable | Unit::Named | Unit::Buffered | Unit::Slot => return None,
+            Unit::Variable | Unit::Named | Unit::Buffered | Unit::Slot | Unit::Shape => {
+                return None;
+            }
         };
         let is_large = room.bytes() >= MIN_BYTES && room.used < room.capacity / PARTS;
         let (used, room) = (room.used * unit, room.capacity * unit);
