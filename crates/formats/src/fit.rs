@@ -165,6 +165,11 @@ pub enum FitRemedy {
         /// The memory that a worker has copied: it saves at most this.
         max_bytes_per_worker: u64,
     },
+    /// The server loads the code before it forks workers, which have loaded it by themselves.
+    Preload {
+        /// The interpreter's own memory in a worker at its last capture: code and classes. Workers share it until they change it.
+        code_bytes_per_worker: u64,
+    },
     /// Free memory of malloc is returned.
     Trim {
         /// The memory that a trim of a worker would return: it saves at most this between peaks.

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use diagnosis::{MemorySeries, RecordedWorkers};
 use examine::{Sandbox, SandboxOptions};
@@ -51,10 +52,13 @@ pub(crate) fn run(
     target.write(&forms, is_json, &next)
 }
 
-/// Prints how many workers fit into a limit, by their recordings, and draws it to `output` if it is given.
+/// The time for which limits hold if none is given, in seconds.
+const DAY_SECONDS: f64 = 86_400.0;
+
+/// Prints how many workers fit into a limit for a time, by their recordings, and draws it to `output` if it is given.
 pub(crate) fn fit(
     files: &[PathBuf],
-    limit: Option<u64>,
+    (limit, time): (Option<u64>, Option<Duration>),
     output: Option<&Path>,
     is_json: bool,
     sandbox: SandboxOptions,
@@ -63,7 +67,8 @@ pub(crate) fn fit(
     let target = Target::open(output)?;
     let mut workers = Vec::new();
     each(inputs, &target, sandbox, |_, recording| workers.push(RecordedWorkers::of(recording)))?;
-    write_fit(&diagnosis::fit(&workers, limit), target, is_json, &[])
+    let seconds = time.map_or(DAY_SECONDS, |time| time.as_secs_f64());
+    write_fit(&diagnosis::fit(&workers, limit, seconds), target, is_json, &[])
 }
 
 /// Prints the workers that fit, as far as one look at the family of a process shows it.
@@ -77,7 +82,7 @@ pub(crate) fn fit_now(
     let target = Target::open(output)?;
     let look = supervise::look(process.pid())?;
     Sandbox::new(sandbox, &target.opened).begin();
-    let fit = diagnosis::fit(&[RecordedWorkers::of(&look)], limit);
+    let fit = diagnosis::fit(&[RecordedWorkers::of(&look)], limit, DAY_SECONDS);
     let minutes = format!("{:.0}m", (fit.record_seconds.unwrap_or_default() / 60.0).ceil());
     let pid = look.start.pid.to_string();
     let record = ["rbloat", "record", "--for", &minutes, &pid, "-o", "fit.jsonl"];

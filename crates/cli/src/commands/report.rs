@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use examine::{Detail, FamilyMembers, ProcessName, Sandbox, Source, SourceName};
@@ -10,7 +11,7 @@ use render::TextOptions;
 use super::{family, recordings};
 use crate::arguments::{
     PlatformName, RetainedArguments, SamplesArguments, SourceArguments, WasteArguments, format_of,
-    parse_size,
+    parse_long_time, parse_size,
 };
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
@@ -82,6 +83,9 @@ pub(crate) struct WantedArguments {
         conflicts_with_all = ["fix", "arenas", "code"]
     )]
     fit: Option<Option<u64>>,
+    /// With --fit on recordings: the time for which the workers stay below the limit [default: 24h]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_long_time, requires = "fit", hide_short_help = true)]
+    fit_for: Option<Duration>,
     /// Show a row for each of malloc's arenas
     ///
     /// JSON always has them
@@ -169,7 +173,9 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
         let sandbox = arguments.source.capture.sandbox.options();
         let (output, json) = (arguments.output.as_deref(), arguments.wanted.json);
         return match arguments.wanted.fit {
-            Some(limit) => recordings::fit(&files, limit, output, json, sandbox),
+            Some(limit) => {
+                recordings::fit(&files, (limit, arguments.wanted.fit_for), output, json, sandbox)
+            }
             None => recordings::run(&files, output, json, sandbox),
         };
     }
@@ -286,8 +292,8 @@ fn recordings_among(arguments: &ReportArguments) -> Result<Option<Vec<PathBuf>>,
         number if number < names.len() => return Err(Failure::NotOnlyRecordings),
         _ => {}
     }
-    let WantedArguments { json, fit, .. } = arguments.wanted;
-    let wanted = WantedArguments { json, fit, ..WantedArguments::default() };
+    let WantedArguments { json, fit, fit_for, .. } = arguments.wanted;
+    let wanted = WantedArguments { json, fit, fit_for, ..WantedArguments::default() };
     let is_plain = arguments.wanted == wanted && arguments.source.is_plain();
     if is_plain { Ok(Some(files)) } else { Err(Failure::NeedlessOfRecording) }
 }

@@ -76,6 +76,8 @@ fn a_recording_tells_how_many_workers_fit() {
         "{text}"
     );
     assert!(text.contains("\n    workers 8\n") && text.contains("MemoryMax=1024M"), "{text}");
+    let text = fit(&path, &["--fit=1GiB", "--for", "1h"]).stdout;
+    assert!(String::from_utf8(text).unwrap().contains("stay below LIMIT for 60 min"));
     // The limit of the control group.
     let of_group: Fit = document(&fit(&path, &["--fit", "--json"]).stdout);
     assert_eq!((of_group.limit_bytes, of_group.max_workers), (Some(700 * MIB), Some(5)));

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use crate::{Early, Shape, StablePoint};
 
-use model::{FOR_SECONDS, Model};
+use model::Model;
 pub use recorded::RecordedWorkers;
 use recorded::{RecordedWorker, quantile_or_zero};
 
@@ -55,14 +55,16 @@ const KERNEL_SHARE: f64 = 0.02;
 const MAX_KERNEL_SHARE: f64 = 0.05;
 /// The arenas of MALLOC_ARENA_MAX=2. A process with fewer threads has no more.
 const FEW_ARENAS: u64 = 2;
+/// The servers that may load the code before they fork workers, or in each worker.
+const PRELOADING: [&str; 2] = ["puma", "unicorn"];
 /// Remedies for less than this share of a worker's memory are left out.
 const MIN_REMEDY: f64 = 0.05;
 
-/// Returns the number of workers that fit into `limit_bytes`, or else into the limit of the control group.
+/// Returns the number of workers that fit for a time into `limit_bytes`, or else into the limit of the control group.
 ///
 /// Workers with different numbers of threads are no sample of the same. The answer is that of the largest number.
 #[must_use]
-pub fn fit(recordings: &[RecordedWorkers], limit_bytes: Option<u64>) -> Fit {
+pub fn fit(recordings: &[RecordedWorkers], limit_bytes: Option<u64>, for_seconds: f64) -> Fit {
     let mut by_threads: BTreeMap<u64, Vec<&RecordedWorkers>> = BTreeMap::new();
     for recording in recordings {
         by_threads.entry(recording.threads()).or_default().push(recording);
@@ -70,9 +72,9 @@ pub fn fit(recordings: &[RecordedWorkers], limit_bytes: Option<u64>) -> Fit {
     let are_alike = recordings.windows(2).all(|pair| pair[0].role == pair[1].role);
     match by_threads.pop_last() {
         Some((_, most)) if are_alike => {
-            let mut fit = fit_alike(&most, limit_bytes);
+            let mut fit = fit_alike(&most, limit_bytes, for_seconds);
             let fewer = by_threads.into_iter().map(|(threads, recordings)| {
-                let fit = fit_alike(&recordings, limit_bytes);
+                let fit = fit_alike(&recordings, limit_bytes, for_seconds);
                 FitThreads {
                     threads,
                     workers: fit.workers,
@@ -85,12 +87,12 @@ pub fn fit(recordings: &[RecordedWorkers], limit_bytes: Option<u64>) -> Fit {
             fit.with_fewer_threads = fewer.collect();
             fit
         }
-        _ => fit_alike(&recordings.iter().collect::<Vec<_>>(), limit_bytes),
+        _ => fit_alike(&recordings.iter().collect::<Vec<_>>(), limit_bytes, for_seconds),
     }
 }
 
 /// The same for workers with the same number of threads.
-fn fit_alike(recordings: &[&RecordedWorkers], limit_bytes: Option<u64>) -> Fit {
+fn fit_alike(recordings: &[&RecordedWorkers], limit_bytes: Option<u64>, for_seconds: f64) -> Fit {
     let first = recordings.first();
     let workers: Vec<&RecordedWorker> = recordings.iter().flat_map(|it| &it.workers).collect();
     let of_group = recordings.iter().filter_map(|it| it.limit_bytes).min();
@@ -101,7 +103,7 @@ fn fit_alike(recordings: &[&RecordedWorkers], limit_bytes: Option<u64>) -> Fit {
         thread_stack_bytes: thread_stack_bytes(&workers),
         steady_seconds: 0.0,
         limit_bytes: limit_bytes.or(of_group),
-        for_seconds: FOR_SECONDS,
+        for_seconds,
         probability: PROBABILITY,
         doubt: None,
         record_seconds: None,
@@ -117,10 +119,11 @@ fn fit_alike(recordings: &[&RecordedWorkers], limit_bytes: Option<u64>) -> Fit {
         Ok(evidence) => {
             let fixed = recordings.iter().map(|it| it.fixed_bytes()).fold(0.0, f64::max);
             let Evidence { levels, above, every, drift, .. } = &evidence;
-            let model = Model::new(fixed, levels, above, *every, *drift);
+            let moments = for_seconds / every.max(1e-3);
+            let model = Model::new(fixed, levels, above, moments, *drift);
             fit.steady_seconds = evidence.seconds;
             add_model(&mut fit, recordings, &model, evidence.basis, limit_bytes.is_none());
-            add_remedies(&mut fit, &workers, model.level);
+            add_remedies(&mut fit, &workers, model.level, fixed);
         }
         Err(doubt) => {
             fit.doubt = Some(doubt);
@@ -289,7 +292,7 @@ fn of_lives(recordings: &[&RecordedWorkers], workers: &[&RecordedWorker]) -> Opt
         basis: FitBasis::Lives,
         levels,
         above: Vec::new(),
-        every: FOR_SECONDS,
+        every: f64::INFINITY,
         drift: 0.0,
         seconds,
     })
@@ -350,10 +353,18 @@ fn thread_stack_bytes(workers: &[&RecordedWorker]) -> Option<u64> {
 }
 
 /// Adds the changes whose effect the recording shows.
-fn add_remedies(fit: &mut Fit, workers: &[&RecordedWorker], level: f64) {
+fn add_remedies(fit: &mut Fit, workers: &[&RecordedWorker], level: f64, fixed: f64) {
     let mean = |of: &dyn Fn(&RecordedWorker) -> f64| {
         workers.iter().map(|it| of(it)).sum::<f64>() / workers.len() as f64
     };
+    let (code, files) = (mean(&|it| it.code_bytes as f64), mean(&|it| it.file_bytes as f64));
+    let shared = mean(&|it| it.shared[0].max(it.shared[1]));
+    // A server that has loaded the code has all of it, however much of that its workers have copied.
+    let is_own = shared - files < code / 2.0 && fixed < code + files;
+    let may_share = PRELOADING.iter().any(|it| fit.role.starts_with(it));
+    if may_share && is_own && code > MIN_REMEDY * level {
+        fit.remedies.push(FitRemedy::Preload { code_bytes_per_worker: code as u64 });
+    }
     let copied = mean(&|it| (it.shared[0] - it.shared[1]).max(0.0));
     if copied > MIN_REMEDY * level {
         fit.remedies.push(FitRemedy::KeepSharing { max_bytes_per_worker: copied as u64 });

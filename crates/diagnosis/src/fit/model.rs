@@ -8,13 +8,11 @@
 //! level during the recording adds to the deviation of all workers alike.
 //!
 //! *Moments.* The memory above the level is that of a random moment of a random worker, independently of the other workers. The sum of
-//! `n` is a convolution. A limit must hold at each moment of [`FOR_SECONDS`]. Every sample counts as a moment of its own. That is
+//! `n` is a convolution. A limit must hold at each moment of the time asked for. Every sample counts as a moment of its own. That is
 //! cautious, since consecutive samples are alike.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// The time for which a limit must hold.
-pub(super) const FOR_SECONDS: f64 = 86_400.0;
 /// The usual deviation of workers of one server under the same load, as a share of their level, and the number of workers that this
 /// knowledge counts as.
 const PRIOR_SPREAD: f64 = 0.05;
@@ -57,13 +55,13 @@ pub(super) struct Workers<'a> {
 }
 
 impl Model {
-    /// Makes a model of workers with these levels. `deviations` are what they had above their levels at moments that are `every`
-    /// seconds apart.
+    /// Makes a model of workers with these levels. `deviations` are what they had above their levels at single moments, of which there
+    /// will be `moments`.
     pub(super) fn new(
         fixed: f64,
         levels: &[f64],
         deviations: &[f64],
-        every: f64,
+        moments: f64,
         drift: f64,
     ) -> Self {
         let recorded = levels.len() as f64;
@@ -84,7 +82,7 @@ impl Model {
             least,
             step,
             moment,
-            moments: (FOR_SECONDS / every.max(1e-3)).max(1.0),
+            moments: moments.max(1.0),
             quantiles: (0..LEVELS).map(|part| students.inverse_cdf(middle(part))).collect(),
         }
     }

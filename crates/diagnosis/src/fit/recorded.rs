@@ -59,6 +59,9 @@ pub(super) struct RecordedWorker {
     pub(super) stack_bytes: Option<u64>,
     /// The free memory of malloc at its last capture, if that is glibc's.
     pub(super) free_bytes: Option<u64>,
+    /// The interpreter's own memory, and shared pages of files, at its last capture.
+    pub(super) code_bytes: u64,
+    pub(super) file_bytes: u64,
     /// The highest private memory, also between samples, if the kernel told.
     pub(super) peak_bytes: f64,
     /// True if it started while the recording ran.
@@ -163,6 +166,8 @@ impl RecordedWorkers {
                 };
                 worker.trim_yield_bytes = causes.trim_yield_bytes;
                 worker.stack_bytes = Some(sum(&[Cause::StackThreads]));
+                worker.code_bytes = sum(&[Cause::RubyVm]);
+                worker.file_bytes = sum(&[Cause::FileShared]);
                 worker.free_bytes = (causes.allocator == "glibc").then(|| sum(&FREE));
             }
         }

@@ -5,11 +5,17 @@ use formats::{
 use ledger::Cause;
 use proptest::prelude::*;
 
+use super::RecordedWorkers;
 use super::model::Model;
-use super::{RecordedWorkers, fit};
 
 const MIB: f64 = 1_048_576.0;
+/// In seconds.
+const DAY: f64 = 86_400.0;
 const MASTER: i32 = 10;
+
+fn fit(recordings: &[RecordedWorkers], limit_bytes: Option<u64>) -> Fit {
+    super::fit(recordings, limit_bytes, DAY)
+}
 
 /// A server for tests: the private memory of each worker, in MiB, is a function of its number and the time.
 struct Shop {
@@ -200,6 +206,31 @@ fn growth_is_a_doubt_and_its_rate_gives_an_age() {
     }
 }
 
+/// Adds a capture of each worker with these causes, in MiB.
+fn add_captures(recording: &mut Recording, allocator: &str, causes: &[(Cause, f64)]) {
+    let row = |&(cause, mib): &(Cause, f64)| CauseRow { cause, bytes: (mib * MIB) as u64 };
+    for pid in [101, 102] {
+        recording.lines.push(Line::Causes(CauseSample {
+            t_ms: 0,
+            pid,
+            started_ticks: pid as u64,
+            command: format!("puma: cluster worker {}: 10 [shop]", pid - 101),
+            ruby_version: None,
+            allocator: allocator.into(),
+            rss_bytes: 0,
+            causes: causes.iter().map(row).collect(),
+            verdict: None,
+            trim_yield_bytes: None,
+            slots_live: None,
+            slots_free: None,
+            method: CaptureMethod::Fork,
+            pause_ms: 0.0,
+            owners: None,
+            recorder_cpu_ms: 0.0,
+        }));
+    }
+}
+
 /// Captures tell what threads' stacks and malloc's free memory take.
 #[test]
 fn captures_bound_what_threads_and_arenas_cost() {
@@ -210,33 +241,13 @@ fn captures_bound_what_threads_and_arenas_cost() {
                 sample.processes.iter_mut().for_each(|it| it.threads = threads);
             }
         }
-        for pid in [101, 102] {
-            let causes = [
-                (Cause::StackThreads, 4.0),
-                (Cause::MallocUnreturned, 20.0),
-                (Cause::MallocFragmented, 10.0),
-                (Cause::RubyLiveSlots, 50.0),
-            ];
-            let causes = causes.map(|(cause, mib)| CauseRow { cause, bytes: (mib * MIB) as u64 });
-            recording.lines.push(Line::Causes(CauseSample {
-                t_ms: 0,
-                pid,
-                started_ticks: pid as u64,
-                command: String::new(),
-                ruby_version: None,
-                allocator: allocator.into(),
-                rss_bytes: 0,
-                causes: causes.into(),
-                verdict: None,
-                trim_yield_bytes: None,
-                slots_live: None,
-                slots_free: None,
-                method: CaptureMethod::Fork,
-                pause_ms: 0.0,
-                owners: None,
-                recorder_cpu_ms: 0.0,
-            }));
-        }
+        let causes = [
+            (Cause::StackThreads, 4.0),
+            (Cause::MallocUnreturned, 20.0),
+            (Cause::MallocFragmented, 10.0),
+            (Cause::RubyLiveSlots, 50.0),
+        ];
+        add_captures(&mut recording, allocator, &causes);
         let fit = fit_of(&recording, 1024.0);
         (fit.thread_stack_bytes.map(mib), fit.remedies)
     };
@@ -246,6 +257,36 @@ fn captures_bound_what_threads_and_arenas_cost() {
     assert_eq!(captured("glibc", 2), (Some(2.0), vec![]));
     assert_eq!(captured("jemalloc", 8).1, vec![]);
     assert_eq!(Shop::default().fit(|_, _| Some(100.0), None).thread_stack_bytes, None);
+}
+
+/// Workers that loaded their code by themselves share hardly anything but files, and their server is small.
+#[test]
+fn workers_with_code_of_their_own_could_share_it() {
+    let remedies = |shared: f64, files: f64| {
+        let shop = Shop { shared, ..Shop::default() };
+        let mut recording = shop.record(|worker, at| Some(300.0 + noise(worker, at)));
+        let causes = [(Cause::RubyVm, 80.0), (Cause::FileShared, files)];
+        add_captures(&mut recording, "glibc", &causes);
+        fit_of(&recording, 4096.0).remedies
+    };
+    assert_eq!(remedies(60.0, 50.0), [FitRemedy::Preload { code_bytes_per_worker: 80 << 20 }]);
+    // As much is shared besides files as there is code.
+    assert_eq!(remedies(150.0, 50.0), []);
+}
+
+/// A limit holds for a shorter time with a higher probability.
+#[test]
+fn the_time_for_which_a_limit_holds_counts() {
+    let shop = Shop::default().record(|worker, at| {
+        let burst = if (at + 37 * worker as u64) % 113 == 0 { 150.0 } else { 0.0 };
+        Some(100.0 + noise(worker, at) + burst)
+    });
+    let shop = [RecordedWorkers::of(&shop)];
+    let of = |seconds: f64| super::fit(&shop, Some(700 << 20), seconds);
+    let (hour, month) = (of(3600.0), of(30.0 * DAY));
+    assert_eq!((hour.for_seconds, hour.doubt), (3600.0, None));
+    let limit = |fit: &Fit| fit.rows[3].safe_limit_bytes;
+    assert!(limit(&hour) < limit(&month), "{} {}", limit(&hour), limit(&month));
 }
 
 /// The mean of workers with three and with six threads is the memory of none.
@@ -520,7 +561,7 @@ fn safe_limits_are_exceeded_as_seldom_as_promised() {
         let (mut exceeded, mut too_high) = (0, 0);
         for _ in 0..400 {
             let mut level = || 100.0 * MIB * (1.0 + 0.05 * normal());
-            let model = Model::new(60.0 * MIB, &[level(), level()], &[0.0], 1.0, 0.0);
+            let model = Model::new(60.0 * MIB, &[level(), level()], &[0.0], DAY, 0.0);
             let workers = model.workers().nth(number - 1).unwrap();
             let limit = workers.limit(0.99);
             let truth = 60.0 * MIB + (0..number).map(|_| level()).sum::<f64>();
@@ -544,7 +585,7 @@ proptest! {
         limit in 1.0_f64..2e4,
     ) {
         let scaled = |values: &[f64]| values.iter().map(|it| it * MIB).collect::<Vec<_>>();
-        let model = Model::new(fixed * MIB, &scaled(&levels), &scaled(&above), 1.0, drift * MIB);
+        let model = Model::new(fixed * MIB, &scaled(&levels), &scaled(&above), DAY, drift * MIB);
         let mut last = 1.0;
         for workers in model.workers().take(6) {
             let at = |limit: f64| workers.probability(limit * MIB);

@@ -207,9 +207,10 @@ fn in_words(probability: f64) -> String {
 
 /// Explains the columns of the table, the model and its assumptions.
 fn write_model(fit: &Fit, model: &FitModel, out: &mut String, width: usize) -> std::fmt::Result {
-    let hours = fit.for_seconds / 3600.0;
+    let (hours, minutes) = (fit.for_seconds / 3600.0, fit.for_seconds / 60.0);
+    let time = if hours < 2.0 { format!("{minutes:.0} min") } else { format!("{hours:.0} h") };
     let columns = format!(
-        "MEMORY is what they have between peaks. They stay below LIMIT for {hours:.0} h with probability {:.2}.",
+        "MEMORY is what they have between peaks. They stay below LIMIT for {time} with probability {:.2}.",
         fit.probability
     );
     write_paragraph(out, DIM, &columns, "", width)?;
@@ -260,6 +261,12 @@ fn remedy_in_words(remedy: FitRemedy, fit: &Fit) -> String {
         FitRemedy::KeepSharing { max_bytes_per_worker } => format!(
             "Each worker copied {} of what it shared with its parent at first. `Process.warmup` before the fork saves a part of that at most.",
             Size(max_bytes_per_worker)
+        ),
+        FitRemedy::Preload { code_bytes_per_worker } => format!(
+            "Each worker loaded {} of code by itself, and shares hardly anything but files. `{}` lets workers share the code, and \
+             objects made before the fork, until they change them.",
+            Size(code_bytes_per_worker),
+            if fit.role.starts_with("unicorn") { "preload_app true" } else { "preload_app!" }
         ),
         FitRemedy::Trim { max_bytes_per_worker } => format!(
             "Trims (AutoTrim) save up to {} of each worker between peaks. The peaks stay.",

@@ -39,6 +39,7 @@ fn example() -> Fit {
         remedies: vec![
             FitRemedy::KeepSharing { max_bytes_per_worker: 20 * MIB },
             FitRemedy::FewerArenas { max_bytes_per_worker: 30 * MIB },
+            FitRemedy::Preload { code_bytes_per_worker: 80 * MIB },
         ],
         with_fewer_threads: vec![FitThreads {
             threads: 4,
@@ -65,6 +66,7 @@ fn the_answer_is_a_sentence_a_table_and_lines_to_paste() {
         "        memory: \"500Mi\"",
         "    MemoryMax=500M",
         " · Each thread has 300.0 KiB of stacks. With more threads, arenas and requests",
+        " · Each worker loaded 80.0 MiB of code by itself, and shares hardly anything",
         " · Fewer arenas (MALLOC_ARENA_MAX=2) save up to 30.0 MiB of each worker between",
     ] {
         assert!(text.lines().any(|it| it == line), "{line}\n{text}");
