@@ -271,14 +271,14 @@ fn workers_with_code_of_their_own_could_share_it() {
     };
     assert_eq!(remedies(60.0, 50.0), [FitRemedy::Preload { code_bytes_per_worker: 80 << 20 }]);
     // As much is shared besides files as there is code.
-    assert_eq!(remedies(150.0, 50.0), []);
+    assert_eq!(remedies(150.0, 50.0), vec![]);
 }
 
 /// A limit holds for a shorter time with a higher probability.
 #[test]
 fn the_time_for_which_a_limit_holds_counts() {
     let shop = Shop::default().record(|worker, at| {
-        let burst = if (at + 37 * worker as u64) % 113 == 0 { 150.0 } else { 0.0 };
+        let burst = if (at + 37 * worker as u64).is_multiple_of(113) { 150.0 } else { 0.0 };
         Some(100.0 + noise(worker, at) + burst)
     });
     let shop = [RecordedWorkers::of(&shop)];
