@@ -385,7 +385,9 @@ fn what_a_variable_of_threads_keeps_has_its_lines() {
         }
         if let Some(strings) = named().find(|it| it.class == "String") {
             let path = strings.path.as_deref().unwrap_or_default();
-            assert!(path.contains("[:current_request] → CurrentRequest → Array"), "{strings:#?}");
+            // Of the paths that are compared, too few may have the variable's name.
+            let is_named = |name| path.contains(&format!("{name} → CurrentRequest → Array"));
+            assert!(is_named("[:current_request]") || is_named("[…]"), "{strings:#?}");
             return;
         }
     }
