@@ -236,7 +236,8 @@ fn a_trim_asks_first_and_frees_what_it_predicted() {
     let digits: String = rest.split_once(" KiB").unwrap().0.replace([',', '\n'], "");
     let predicted = digits.parse::<u64>().unwrap() << 10;
     assert!(predicted > 50 << 20, "{screen}");
-    assert_eq!(target.rss_bytes(), before);
+    // A thread of Ruby's own may touch a page meanwhile.
+    assert!(target.rss_bytes().abs_diff(before) < 1 << 20);
     top.press("y");
     top.wait(|screen| screen.contains("threads kept running"));
     let freed = before - target.rss_bytes();
