@@ -77,7 +77,7 @@ pub struct DumpGroup {
     /// in older documents, 0.
     #[serde(default)]
     pub samples: u64,
-    /// The lines that made these samples, as in docs/json.md#kept.
+    /// The lines that made these samples.
     #[serde(default)]
     pub made_by: Vec<KeptLine>,
 }

@@ -1,9 +1,8 @@
 //! Which code allocates what stays.
 //!
-//! A clock ticks while a thread runs. At each tick the kernel copies registers, stack and free lists
-//! ([`ruby::TickProgram`]), in which new objects are seen in the hands of the code that made them. Each is followed by reads of its
-//! slot, after collections, until it is gone or the observation ends. A program that makes much garbage and keeps little
-//! is sampled like any other: what is gone is forgotten.
+//! A clock ticks while a thread runs. At each tick the kernel copies registers, stack and free lists ([`ruby::TickProgram`]), in which
+//! new objects are seen in the hands of the code that made them. Each is followed by reads of its slot, after collections, until it is
+//! gone or the observation ends. A program that makes much garbage and keeps little is sampled like any other.
 
 mod followed;
 mod looks;
@@ -129,7 +128,7 @@ impl KeptSampler {
         let looks = Looks::new(ages, collections, &lists);
         let tick = TickProgram::new(stacks.context_path(), lists, collections);
         let rate = Rate::new(rate);
-        let clocks = start(pid, rate, &tick)?;
+        let clocks = rate.start(pid, &tick)?;
         let first = (0..MAX_WAITS).find_map(|_| {
             let counts = looks.counts(&image);
             counts.is_none().then(|| std::thread::sleep(WAIT));
@@ -181,11 +180,10 @@ impl KeptSampler {
     fn adapt_rate(&mut self) {
         let (now, pid) = (self.started.elapsed(), self.pid);
         let Some(clocks) = &self.clocks else { return };
-        let are_the_kernels = clocks.are_the_kernels();
-        let used = || proc::whole_cpu_time(pid);
-        if self.rate.change(now, self.profile.ticks, are_the_kernels, used)
+        let (seen, are_the_kernels) = (self.profile.ticks, clocks.are_the_kernels());
+        if self.rate.change(now, seen, are_the_kernels, || proc::whole_cpu_time(pid))
             // If there are no new ones, the process has ended, or the old ones do.
-            && let Ok(clocks) = start(pid, self.rate, &self.tick)
+            && let Ok(clocks) = self.rate.start(pid, &self.tick)
         {
             self.take_ticks();
             self.clocks = Some(clocks);
@@ -415,10 +413,6 @@ impl KeptSampler {
             self.followed.remove(&slot);
         }
     }
-}
-
-fn start(pid: i32, rate: Rate, tick: &TickProgram) -> Result<Clocks, Error> {
-    Clocks::start(pid, rate.ticks(), rate.timers(), |code| tick.write(code))
 }
 
 /// The last collection up to which it is known of all old objects whether they have survived it. `looked` is the number at the look.

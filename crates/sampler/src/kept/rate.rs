@@ -1,5 +1,8 @@
 use std::time::Duration;
 
+use linux::{Clocks, Error};
+use ruby::TickProgram;
+
 use crate::kept::MAX_RATE;
 
 /// A process that uses little of a processor gets so many times as many ticks in a second of its processor time, at most: else an
@@ -19,6 +22,7 @@ const MIN_TICKS: f64 = 50.0;
 pub(super) struct Rate {
     of_busy: u32,
     ticks: u32,
+    /// The number of the kernel's timers that end for each of its ticks, as far as is known.
     timers: f64,
     decided: Option<Decision>,
 }
@@ -38,13 +42,9 @@ impl Rate {
         Self { of_busy, ticks: of_busy, timers: 1.0, decided: None }
     }
 
-    pub(super) fn ticks(&self) -> u32 {
-        self.ticks
-    }
-
-    /// The number of the kernel's timers that end for each of its ticks, as far as is known.
-    pub(super) fn timers(&self) -> f64 {
-        self.timers
+    /// Starts clocks of this rate.
+    pub(super) fn start(self, pid: i32, tick: &TickProgram) -> Result<Clocks, Error> {
+        Clocks::start(pid, self.ticks, self.timers, |code| tick.write(code))
     }
 
     /// Returns true if the rate is another one from `now` on. `seen` is the number of ticks so far, and `processor_time` that of the
@@ -96,11 +96,11 @@ mod tests {
         let changes = |of_busy: u32, percent: &[u64]| {
             let mut rate = Rate::new(of_busy);
             let mut used = Duration::ZERO;
-            let mut all = vec![rate.ticks()];
+            let mut all = vec![rate.ticks];
             for (second, percent) in (0..).zip(percent) {
                 used += Duration::from_millis(10 * percent);
                 let changes = rate.change(Duration::from_secs(second), 0, false, || used);
-                all.extend(changes.then_some(rate.ticks()));
+                all.extend(changes.then_some(rate.ticks));
             }
             all
         };
@@ -123,7 +123,7 @@ mod tests {
         let mut rate = Rate::new(200);
         assert!(!rate.change(Duration::ZERO, 0, false, || Duration::MAX));
         assert!(rate.change(Duration::from_secs(9), 0, false, || Duration::ZERO));
-        assert_eq!(rate.ticks(), 1000);
+        assert_eq!(rate.ticks, 1000);
     }
 
     /// A process beside others that sleep for a millisecond at a time had seven times as many ticks as were wanted.
@@ -133,14 +133,14 @@ mod tests {
         let seconds = Duration::from_secs;
         assert!(!rate.change(seconds(0), 0, true, || seconds(0)));
         assert!(rate.change(seconds(5), 7000, true, || seconds(5)));
-        assert_eq!((rate.ticks(), rate.timers()), (200, 7.0));
+        assert_eq!((rate.ticks, rate.timers), (200, 7.0));
         assert!(!rate.change(seconds(10), 8010, true, || seconds(10)));
         // They are fewer again.
         assert!(rate.change(seconds(15), 8510, true, || seconds(15)));
-        assert_eq!((rate.ticks(), rate.timers()), (200, 3.5));
+        assert_eq!((rate.ticks, rate.timers), (200, 3.5));
         // While the clocks are of threads, nothing is learned of them.
         assert!(rate.change(seconds(20), 9510, false, || seconds(16)));
-        assert_eq!((rate.ticks(), rate.timers()), (1000, 3.5));
+        assert_eq!((rate.ticks, rate.timers), (1000, 3.5));
         assert!(!rate.change(seconds(25), 9810, false, || seconds(17)));
     }
 }
