@@ -9,7 +9,7 @@ use diagnosis::{KeptSampling, RetainedObjects};
 use formats::{Kept, KeptUnknown, Snapshot, milliseconds};
 use image::Target;
 use linux::page_faults::is_forbidden;
-use linux::{Clocks, Companion, StopSignal, proc};
+use linux::{Clocks, Companion, StopSignal, TickSource, proc};
 use sampler::{KeptProfile, KeptProgram, KeptSampler, KeptSearch, NotShown};
 
 use crate::attempts;
@@ -32,8 +32,11 @@ const STEP: Duration = Duration::from_millis(100);
 /// Samples the new objects of a process on a thread of its own, while the process is captured repeatedly.
 pub struct KeptLines {
     sampling: Option<Companion>,
-    profile: Receiver<Result<Result<KeptProfile, KeptUnknown>, Error>>,
+    profile: Receiver<Sampled>,
 }
+
+/// The samples of a process; the reason if it has shown too little, or the error that ended the sampling.
+pub type Sampled = Result<Result<KeptProfile, KeptUnknown>, Error>;
 
 impl KeptLines {
     /// Captures the process for its layouts, and starts to sample its objects as soon as it has allocated and collected garbage. If the
@@ -45,26 +48,27 @@ impl KeptLines {
         target: &Target,
         capture: CaptureOptions,
         rate: u32,
+        source: TickSource,
     ) -> Result<Result<Self, KeptUnknown>, Error> {
         let pid = target.pid();
-        let search = attempts::read_image(target, capture, KeptSearch::begin);
-        if let Some(refused) = refusal(pid, rate)? {
+        if let Some(refused) = refusal(pid, rate, source)? {
             return Ok(Err(refused));
         }
-        let search = search?;
+        let search = attempts::read_image(target, capture, KeptSearch::begin)?;
         let (sender, profile) = channel();
         let sampling = Companion::start(move |stop| {
             // Nobody receives it if the last capture has failed.
-            let _ = sender.send(sample(pid, search, rate, stop));
+            let _ = sender.send(sample(pid, search, (rate, source), stop));
         });
         Ok(Ok(Self { sampling, profile }))
     }
 
     /// Captures the process for the last time, then ends the sampling, and analyses the capture in the sandbox. The objects are
-    /// followed until the process is captured, so the snapshot has the same ones. Without a profile there is the reason.
+    /// followed until the process is captured, so the snapshot has the same ones. Without a profile there is the reason, or the error of
+    /// the sampling.
     ///
     /// # Errors
-    /// If the process could not be sampled, captured or accounted for.
+    /// If the process could not be captured or accounted for.
     pub fn end(
         self,
         source: Source,
@@ -72,23 +76,26 @@ impl KeptLines {
         retained_sizes: bool,
         sandbox: &Sandbox,
         progress: &dyn Progress,
-    ) -> Result<(Snapshot, Result<KeptProfile, KeptUnknown>), Error> {
+    ) -> Result<(Snapshot, Sampled), Error> {
         let detail = Detail::snapshot(retained_sizes);
         // The sandbox of the process would also apply to the thread that samples.
         let captured = source.take(how, detail, &Sandbox::of_analyses(how.sandbox), progress)?;
         let Self { sampling, profile } = self;
         drop(sampling);
-        let profile = profile.recv().unwrap_or(Ok(Err(KeptUnknown::Ended)))?;
+        let profile = profile.recv().unwrap_or(Ok(Err(KeptUnknown::Ended)));
         sandbox.run(|| Ok((captured.account(detail, progress)?, profile)))
     }
 }
 
 /// The reason if the kernel refuses to sample a process: the user must not wait for the first collection to learn of it.
-fn refusal(pid: i32, rate: u32) -> Result<Option<KeptUnknown>, Error> {
-    match Clocks::start(pid, rate, 1.0, |_| ()) {
+fn refusal(pid: i32, rate: u32, ticks: TickSource) -> Result<Option<KeptUnknown>, Error> {
+    match Clocks::start(pid, rate, 1.0, ticks, |_| ()) {
         Ok(_) => Ok(None),
         Err(linux::Error::Clocks { source, .. }) if is_forbidden(&source) => {
             Ok(Some(KeptUnknown::NotAllowed))
+        }
+        Err(linux::Error::Clocks { .. }) if ticks == TickSource::Kernel => {
+            Ok(Some(KeptUnknown::NoTicks))
         }
         Err(linux::Error::Clocks { source, .. }) if source.raw_os_error() == Some(OLD_KERNEL) => {
             Ok(Some(KeptUnknown::NoClocks))
@@ -101,15 +108,15 @@ fn refusal(pid: i32, rate: u32) -> Result<Option<KeptUnknown>, Error> {
 fn sample(
     pid: i32,
     search: KeptSearch,
-    rate: u32,
+    (rate, source): (u32, TickSource),
     stop: &StopSignal,
-) -> Result<Result<KeptProfile, KeptUnknown>, Error> {
+) -> Sampled {
     let over = || Ok(stop.comes_within(Duration::ZERO).then_some(Over::Wanted));
     let program = match found(pid, Ok(search), over)? {
         Ok(program) => program,
         Err(unknown) => return Ok(Err(unknown)),
     };
-    let mut sampler = KeptSampler::begin(pid, program, rate)?;
+    let mut sampler = KeptSampler::begin(pid, program, rate, source)?;
     while !stop.comes_within(Duration::ZERO) {
         sampler.step(STEP);
     }
@@ -186,7 +193,7 @@ impl KeptWatch {
             sampling,
             before: diagnosis::retained_objects(&before).ok_or(Error::NoReferences)?,
         };
-        let search = match refusal(target.pid(), sampling.rate)? {
+        let search = match refusal(target.pid(), sampling.rate, TickSource::Any)? {
             Some(refused) => Err(refused),
             None => Ok(search?),
         };
@@ -230,7 +237,7 @@ impl KeptWatch {
             Ok(program) => program,
             Err(unknown) => return process.without_lines(begin, unknown),
         };
-        let mut sampler = KeptSampler::begin(pid, program, process.sampling.rate)?;
+        let mut sampler = KeptSampler::begin(pid, program, process.sampling.rate, TickSource::Any)?;
         let end = loop {
             sampler.step(STEP);
             if let Some(end) = over(&|| sampler.is_alive())? {
@@ -255,22 +262,22 @@ impl KeptWatch {
         results: &Sender<Result<Kept, Error>>,
     ) -> Result<(), Error> {
         let Self { process, search } = self;
-        let begin = Instant::now();
+        let (pid, begin) = (process.id.0, Instant::now());
         let is_stopped = || stop.comes_within(Duration::ZERO);
         let over = || {
             let wanted = is_stopped().then_some(Over::Wanted);
-            Ok(wanted.or((!proc::lives(process.id.0)?).then_some(Over::Process)))
+            Ok(wanted.or((!proc::lives(pid)?).then_some(Over::Process)))
         };
         // Nobody receives the results of a recording that failed.
         let send = |kept: Kept| drop(results.send(Ok(kept)));
-        let program = match found(process.id.0, search, over)? {
+        let program = match found(pid, search, over)? {
             Ok(program) => program,
             Err(unknown) => {
                 send(process.without_lines(begin, unknown)?);
                 return Ok(());
             }
         };
-        let mut sampler = KeptSampler::begin(process.id.0, program, process.sampling.rate)?;
+        let mut sampler = KeptSampler::begin(pid, program, process.sampling.rate, TickSource::Any)?;
         let (mut due, mut has_result) = (Instant::now() + every, false);
         while sampler.is_alive()? {
             let is_last = is_stopped();

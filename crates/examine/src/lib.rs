@@ -40,7 +40,7 @@ pub use family::{FamilyAccount, FamilyMembers};
 pub use inferior::{Refusal, TraceFailure};
 pub use interruption::handle_signals;
 pub use isolation::{defect, isolated, panic_if_requested, set_panic_hook, without_panic};
-pub use kept::{KeptLines, KeptRecording, KeptWatch};
+pub use kept::{KeptLines, KeptRecording, KeptWatch, Sampled};
 pub use list::list;
 pub use max_pause::{LARGEST as LARGEST_MAX_PAUSE, enough_for as max_pause_for};
 pub use name::{ProcessName, SourceName};

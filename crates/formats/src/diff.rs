@@ -47,8 +47,8 @@ pub struct Diff {
     /// is of an earlier release.
     #[serde(default)]
     pub kept: Option<Vec<KeptChange>>,
-    /// With `--kept`, how the new objects were sampled. `null` without `--kept`, in older documents, and if the last snapshot
-    /// failed.
+    /// For one process, how its new objects were sampled between the snapshots. `null` for other sources and for fewer than three
+    /// snapshots, if the process could not be sampled or the last snapshot failed, and in older documents.
     #[serde(default)]
     pub kept_sampling: Option<DiffSampling>,
     /// Native memory that stays, by owner, the largest growth first: at most 100 owners with growth or `open` blocks, beside
@@ -288,8 +288,8 @@ pub struct KeptChange {
     pub newcomers: u64,
     /// The newcomers that all later snapshots have, too.
     pub kept: u64,
-    /// With `--kept`: the objects of the root in the last snapshot that are old and were sampled when they were new, before the
-    /// last but one. `null` without `--kept`, and if the process could not be sampled until the last snapshot.
+    /// The objects of the root in the last snapshot that are old and were sampled when they were new, before the last but one. `null` if
+    /// the process was not sampled until the last snapshot.
     pub samples: Option<u64>,
     /// True if ten or more samples are of `class`. Then only these count.
     #[serde(default)]

@@ -87,6 +87,8 @@ pub enum KeptUnknown {
     NotAllowed,
     /// The kernel cannot do that: it needs Linux 5.13.
     NoClocks,
+    /// The kernel shows none of its own ticks, for which it needs Linux 5.15 with BTF, and no other ticks were asked for.
+    NoTicks,
     /// References between objects could not be read.
     NoReferences,
     /// The process has ended.
@@ -97,7 +99,7 @@ impl KeptUnknown {
     /// Returns true if the kernel refuses to sample a process.
     #[must_use]
     pub fn is_refusal(self) -> bool {
-        matches!(self, Self::NotAllowed | Self::NoClocks)
+        matches!(self, Self::NotAllowed | Self::NoClocks | Self::NoTicks)
     }
 }
 

@@ -36,6 +36,15 @@ const TIMER_ENDS: &CStr = c"hrtimer_expire_entry";
 /// The bits of the lower part of the kernel's own numbers of devices (linux/kdev_t.h).
 const MINOR_BITS: u32 = 20;
 
+/// The ticks that may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TickSource {
+    /// The kernel's own: if it has fewer than are wanted, all of them.
+    Kernel,
+    /// Also clocks of threads, if the kernel has fewer than are wanted, or shows none.
+    Any,
+}
+
 /// The ticks of a process.
 pub struct Clocks {
     program: Program,
@@ -45,45 +54,57 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Starts `rate` ticks in a second of the threads' processor time. At each tick the kernel runs the program that `write` adds. It begins
-    /// as one of [`StackCopies`](crate::bpf::StackCopies) does.
+    /// Starts `rate` ticks in a second of the threads' processor time, of these sources. At each tick the kernel runs the program that
+    /// `write` adds. It begins as one of [`StackCopies`](crate::bpf::StackCopies) does.
     ///
     /// The kernel's other timers are taken for ticks, too, such as the end of a process's sleep. `timers` is the number of all for
     /// each tick: 1 if it is not known.
     ///
     /// # Errors
-    /// If there is no such process, or the kernel refuses: it needs CAP_BPF, CAP_PERFMON, and Linux 5.13.
+    /// If there is no such process, or the kernel refuses: it needs CAP_BPF, CAP_PERFMON, and Linux 5.13; for its own ticks Linux 5.15.
     pub fn start(
         pid: i32,
         rate: u32,
         timers: f64,
+        source: TickSource,
         write: impl Fn(&mut Assembler),
     ) -> Result<Self, Error> {
-        match Self::of_kernel(pid, f64::from(rate) / timers, &write) {
-            Some(clocks) => Ok(clocks),
-            None => Self::of_threads(pid, rate, write),
+        let of_kernel = Self::of_kernel(pid, f64::from(rate) / timers, source, &write);
+        match (of_kernel, source) {
+            (Ok(clocks), _) => Ok(clocks),
+            (Err(_), TickSource::Any) => Self::of_threads(pid, rate, write),
+            (Err(source), TickSource::Kernel) => Err(Error::Clocks { pid, source }),
         }
     }
 
-    /// The kernel's ticks, or a random part of them; `None` if it has fewer, or refuses: the types of its structures must be known (Linux
-    /// 5.15 with BTF).
-    fn of_kernel(pid: i32, rate: f64, write: impl FnOnce(&mut Assembler)) -> Option<Self> {
-        let resolution =
-            |clock| clock_getres(clock).map(|it| Duration::from(it).as_secs_f64()).ok();
+    /// The kernel's ticks, or a random part of them.
+    ///
+    /// # Errors
+    /// If it has fewer and others may be used instead, or refuses: the types of its structures must be known (Linux 5.15 with BTF).
+    fn of_kernel(
+        pid: i32,
+        rate: f64,
+        source: TickSource,
+        write: impl FnOnce(&mut Assembler),
+    ) -> io::Result<Self> {
+        let resolution = |clock| io::Result::Ok(Duration::from(clock_getres(clock)?).as_secs_f64());
         // The coarse clock goes on at each tick. The other one is only as coarse if ticks are no timers.
         let each = resolution(ClockId::CLOCK_MONOTONIC_COARSE)?;
-        let part = rate * each;
+        let part = match source {
+            TickSource::Kernel => (rate * each).min(1.0),
+            TickSource::Any => rate * each,
+        };
         if part > 1.0 || resolution(ClockId::CLOCK_MONOTONIC)? >= each {
-            return None;
+            return Err(io::ErrorKind::Unsupported.into());
         }
-        let namespace = std::fs::metadata(format!("/proc/{pid}/ns/pid")).ok()?;
+        let namespace = std::fs::metadata(format!("/proc/{pid}/ns/pid"))?;
         let device = namespace.st_dev();
         let device = u64::from(libc::major(device)) << MINOR_BITS | u64::from(libc::minor(device));
-        let pid = proc::own_pid(pid).ok()?;
+        let pid = proc::own_pid(pid).map_err(io::Error::other)?;
         let ticking = Ticking { pid, namespace: (device, namespace.st_ino()), part };
-        let program = Program::at_ticks(ticking, write).ok()?;
-        let clock = program.attach(TIMER_ENDS).ok()?;
-        Some(Self { program, _clocks: vec![clock], are_the_kernels: true })
+        let program = Program::at_ticks(ticking, write)?;
+        let clock = program.attach(TIMER_ENDS)?;
+        Ok(Self { program, _clocks: vec![clock], are_the_kernels: true })
     }
 
     /// Clocks of all threads.
@@ -177,12 +198,12 @@ mod tests {
     /// The two kinds of ticks, if the kernel has them.
     fn kinds(pid: i32, word: &u64) -> Vec<Clocks> {
         let of_threads = Clocks::of_threads(pid, 1000, |code| write(code, word));
-        let of_kernel = Clocks::of_kernel(pid, 100.0, |code| write(code, word));
+        let of_kernel = Clocks::of_kernel(pid, 100.0, TickSource::Kernel, |code| write(code, word));
         if let Err(error) = &of_threads {
             testkit::skip(&format!("the kernel starts no clocks: {error}"));
         }
-        if of_kernel.is_none() {
-            testkit::skip("the kernel shows none of its ticks");
+        if let Err(error) = &of_kernel {
+            testkit::skip(&format!("the kernel shows none of its ticks: {error}"));
         }
         of_threads.ok().into_iter().chain(of_kernel).collect()
     }
@@ -230,7 +251,8 @@ mod tests {
         let word = 0_u64;
         let mut shell = std::process::Command::new("sh");
         let mut other = shell.args(["-c", "while :; do :; done"]).spawn().unwrap();
-        let clocks = Clocks::of_kernel(other.id().cast_signed(), 100.0, |code| write(code, &word));
+        let pid = other.id().cast_signed();
+        let clocks = Clocks::of_kernel(pid, 100.0, TickSource::Any, |code| write(code, &word));
         let pointers = clocks.map(|mut clocks| {
             let (mut pointers, begin) = (Vec::new(), Instant::now());
             // This thread uses a processor, too.
@@ -244,8 +266,8 @@ mod tests {
         other.kill().unwrap();
         other.wait().unwrap();
         match pointers {
-            Some(all) => assert!(all.len() >= 20 && !all.contains(&own_thread_pointer())),
-            None => testkit::skip("the kernel shows none of its ticks"),
+            Ok(all) => assert!(all.len() >= 20 && !all.contains(&own_thread_pointer())),
+            Err(error) => testkit::skip(&format!("the kernel shows none of its ticks: {error}")),
         }
     }
 }

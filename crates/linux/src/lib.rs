@@ -26,7 +26,7 @@ pub use address::{Address, intersection, length, range_at};
 pub use address_map::AddressMap;
 pub use both::both;
 pub use call::{Argument, SystemCall};
-pub use clocks::Clocks;
+pub use clocks::{Clocks, TickSource};
 pub use companion::{Companion, StopSignal};
 pub use each::each;
 pub use error::Error;

@@ -138,7 +138,7 @@ fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
         ],
         note: vec![(Style::new(), {
             let most = it.path.clone().or_else(|| it.class.clone());
-            let parts = [most, made_by(it)];
+            let parts = [most, made_by(it).filter(|_| it.bytes > 0)];
             parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
         })],
         ..Row::default()
@@ -149,7 +149,8 @@ fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
         note: "MOST OF IT",
         lead: Some("most of it: "),
     };
-    let of_few = shown.iter().filter(|it| it.made_by.is_empty()).find_map(|it| it.samples);
+    let grew: Vec<_> = shown.iter().filter(|it| it.bytes > 0).collect();
+    let of_few = grew.iter().filter(|it| it.made_by.is_empty()).find_map(|it| it.samples);
     let hint = of_few.map(|samples| {
         let interval = diff.seconds / diff.points.len().saturating_sub(1).max(1) as f64;
         // Objects without write barriers never grow old.
@@ -158,14 +159,16 @@ fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
             _ => "",
         };
         format!(
-            "A line needs {} samples: watch for longer (--every {}m), or with more ticks (--rate 1000).{none}",
+            "A line needs {} samples: watch for longer (--every {}m), or with more ticks (--kept --rate 1000).{none}",
             KeptJudgement::MIN_SAMPLES,
             minutes_for_a_line(interval, samples)
         )
     });
+    // What does not grow needs no line.
+    let sampling = if grew.is_empty() { Vec::new() } else { sampling_facts(diff) };
     write_rows(out, &heads, &shown.into_iter().map(row).collect::<Vec<_>>(), width)?;
-    let facts = sampling_facts(diff).into_iter().chain(native_line_fact(diff)).chain(hint);
-    let facts: Vec<String> = facts.collect();
+    let facts: Vec<String> =
+        sampling.into_iter().chain(native_line_fact(diff)).chain(hint).collect();
     for fact in &facts {
         write_wrapped(out, " · ", fact, width)?;
     }

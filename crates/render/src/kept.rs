@@ -93,6 +93,9 @@ fn why_no_lines_are_known(reason: KeptUnknown) -> &'static str {
         KeptUnknown::NoClocks => {
             "the kernel cannot run a program at ticks of its clocks, which needs Linux 5.13"
         }
+        KeptUnknown::NoTicks => {
+            "the kernel shows none of its own ticks, which needs Linux 5.15 with BTF; --kept uses clocks of threads"
+        }
         KeptUnknown::NoReferences => "the references between its objects could not be read",
         KeptUnknown::Ended => "it has ended",
     }
@@ -274,15 +277,15 @@ fn lost(ambiguous: u64) -> Option<String> {
     })
 }
 
-/// The sentences on the sampling of a diff with `--kept`.
+/// The sentences on the sampling between the snapshots of a diff.
 pub(crate) fn sampling_facts(diff: &Diff) -> Vec<String> {
     let Some(sampling) = &diff.kept_sampling else { return Vec::new() };
     let DiffSampling { unknown, seen, ambiguous, collections: all, major_collections, .. } =
         *sampling;
     let mut facts = match unknown {
-        Some(reason) => vec![format!("--kept names no lines: {}", why_no_lines_are_known(reason))],
+        Some(reason) => vec![format!("no line is known: {}", why_no_lines_are_known(reason))],
         None => vec![format!(
-            "--kept saw {} new objects in the hands of running code; {} ({major_collections} major) happened meanwhile",
+            "{} new objects were seen in the hands of running code; {} ({major_collections} major) happened meanwhile",
             Count(seen),
             collections(all),
         )],
@@ -302,7 +305,7 @@ pub(crate) fn native_line_fact(diff: &Diff) -> Option<String> {
     let line = native_line(diff.points.last()?.pid, is_reused);
     match is_sampled {
         true => Some(format!(
-            "native memory does not consist of Ruby objects, so --kept names no line for it. {line}"
+            "native memory does not consist of Ruby objects, so it has no line here. {line}"
         )),
         false => is_reused.then_some(line),
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use image::Image;
 use linux::page_faults::now;
-use linux::{Address, Clocks, Error, proc};
+use linux::{Address, Clocks, Error, TickSource, proc};
 use ruby::{CollectionCounts, Frame, RunningStacks, TickProgram};
 
 use crate::kept::followed::{Followed, Majors, Verdict, survived_when_new};
@@ -118,16 +118,21 @@ pub struct KeptObject {
 
 impl KeptSampler {
     /// Starts clocks that tick `rate` times in a second of the threads' processor time; up to five times as often if the process
-    /// uses a part of a processor only.
+    /// uses a part of a processor only, as far as the source has so many ticks.
     ///
     /// # Errors
     /// If the process has ended, or the kernel refuses: it needs CAP_BPF, CAP_PERFMON, and Linux 5.13.
-    pub fn begin(pid: i32, program: KeptProgram, rate: u32) -> Result<Self, Error> {
+    pub fn begin(
+        pid: i32,
+        program: KeptProgram,
+        rate: u32,
+        source: TickSource,
+    ) -> Result<Self, Error> {
         let image = image::look(pid)?;
         let KeptProgram { stacks, lists, ages, collections } = program;
         let looks = Looks::new(ages, collections, &lists);
         let tick = TickProgram::new(stacks.context_path(), lists, collections);
-        let rate = Rate::new(rate);
+        let rate = Rate::new(rate, source);
         let clocks = rate.start(pid, &tick)?;
         let first = (0..MAX_WAITS).find_map(|_| {
             let counts = looks.counts(&image);

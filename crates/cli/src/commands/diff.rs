@@ -2,9 +2,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use examine::{Dumps, KeptLines, ProcessName, Sandbox, SourceName};
-use formats::{Snapshot, to_json};
+use examine::{CaptureOptions, Dumps, KeptLines, ProcessName, Sandbox, SourceName};
+use formats::{KeptUnknown, Snapshot, to_json};
+use image::Target;
 use ledger::Size;
+use linux::TickSource;
 use linux::proc::wait_until_untraced;
 
 use crate::arguments::{
@@ -25,7 +27,7 @@ const WAIT_FOR_TRACER: Duration = Duration::from_secs(30);
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   rbloat diff 4242               take four snapshots, 60 s apart: does it leak?
-  rbloat diff 4242 --kept        and which lines made what roots keep
+  rbloat diff 4242 --every 10m   a slow one: which roots keep more, and which lines made it
   rbloat diff a.rbloat b.rbloat  what grew between two snapshots";
 
 #[derive(Debug, Args)]
@@ -54,10 +56,11 @@ pub(crate) struct DiffArguments {
     /// steadily, the time until its memory limit. The files are those of `rbloat snapshot --tree`.
     #[arg(long, conflicts_with_all = ["who", "retained", "sysroot"])]
     pub(crate) tree: bool,
-    /// Name the lines that made what roots keep
+    /// Use more ticks for the lines that made what roots keep
     ///
-    /// For one process and at least three snapshots. New objects are sampled between them as by `rbloat who --kept`. Without CAP_BPF and
-    /// CAP_PERFMON, and if the process collects no garbage meanwhile, there are no lines
+    /// New objects of one process are sampled between at least three snapshots, at the ticks that the kernel has anyway. With --kept there
+    /// are as many as of `rbloat who --kept`, which costs the process up to 2 % of a processor. Without CAP_BPF and CAP_PERFMON, and if
+    /// the process collects no garbage meanwhile, there are no lines
     #[arg(long, conflicts_with = "tree")]
     kept: bool,
     /// The ticks of the clock in a second of each thread's processor time, with --kept
@@ -100,6 +103,28 @@ impl DiffArguments {
         repeats || limits || self.kept || self.retained.retained
     }
 
+    /// Begins to sample the new objects of a process, if it is captured often enough. What was not asked for does not complain, and is not
+    /// missed.
+    fn sampled(
+        &self,
+        target: &Target,
+        how: CaptureOptions,
+    ) -> Result<Option<Result<KeptLines, KeptUnknown>>, Failure> {
+        let source = if self.kept { TickSource::Any } else { TickSource::Kernel };
+        if self.times() < 3 {
+            return Ok(None);
+        }
+        let begun = KeptLines::begin(target, how, self.rate, source);
+        if !self.kept {
+            return Ok(begun.ok());
+        }
+        let begun = begun?;
+        if let Err(refused) = &begun {
+            terminal::complain(render::no_lines(*refused));
+        }
+        Ok(Some(begun))
+    }
+
     pub(crate) fn names(&self) -> impl Iterator<Item = (&str, SourceName)> {
         let name = |source: &str| SourceName::of(source, self.sysroot.as_deref());
         self.sources.iter().map(move |source| (source.as_str(), name(source)))
@@ -135,15 +160,13 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
             let target = naming::process(name.clone())?;
             let pid = target.pid();
             let name = SourceName::Process(ProcessName::Pid(pid));
-            let begin = || KeptLines::begin(&target, how, arguments.rate);
-            let mut lines = match arguments.kept.then(begin).transpose()? {
-                Some(Err(refused)) => {
-                    terminal::complain(render::no_lines(refused));
+            let mut lines = arguments.sampled(&target, how)?.and_then(|begun| match begun {
+                Ok(lines) => Some(lines),
+                Err(refused) => {
                     profile = Some(Err(refused));
                     None
                 }
-                lines => lines.and_then(Result::ok),
-            };
+            });
             // The next capture needs all rights again.
             let earlier = Sandbox::of_analyses(how.sandbox);
             watch(arguments, |number| {
@@ -155,7 +178,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
                     let source = naming::source(name.clone())?;
                     let (snapshot, made) = lines.end(source, how, retained, &sandbox, &progress)?;
                     progress.erase();
-                    profile = Some(made);
+                    profile = made.map_err(terminal::complain).ok();
                     return Ok(snapshot);
                 }
                 let source = naming::source(name.clone())?;
@@ -183,8 +206,10 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     };
     sandbox.begin();
     check_comparable(&snapshots)?;
-    let refused = profile.as_ref().and_then(|it| it.as_ref().err()).filter(|it| it.is_refusal());
-    let is_complete = refused.is_none() && snapshots.iter().all(|it| it.1.report.is_complete());
+    let has_lines =
+        || profile.as_ref().is_some_and(|it| !it.as_ref().is_err_and(|it| it.is_refusal()));
+    let is_complete =
+        (!arguments.kept || has_lines()) && snapshots.iter().all(|it| it.1.report.is_complete());
     let mut diff = diagnosis::growth(&snapshots);
     if let (Some(samples), Some((_, last))) = (samples, snapshots.last()) {
         diff.made_by = Some(diagnosis::made_by(last, &samples.of(last)?));

@@ -1,4 +1,4 @@
-use formats::{Diff, DiffKind, Report};
+use formats::{Diff, DiffKind, KeptChange, Report};
 use ledger::{Cause, CauseGroup};
 
 /// Returns the words of the command that is most useful after a report on `source`. `is_process` is true for a live process.
@@ -31,18 +31,19 @@ pub fn command_after_diff<'a>(diff: &'a Diff, process: &'a str) -> Vec<&'a str> 
     let owner = diagnosis::native_owner_of_verdict(diff).map(|owner| &owner.owner);
     let held = verdict.owner.as_ref().or(owner);
     let held = held.filter(|_| verdict.cause == Some(Cause::NativeHeld));
+    let roots = || diff.kept.iter().flatten();
+    let is_of_verdict = |it: &&KeptChange| verdict.root.as_ref() == Some(&it.root);
     match (verdict.kind, class, held) {
         // The code that touches memory first (`who`) need not be the code that retains it.
         (DiffKind::ManagedLeak, Some(class), _) => vec!["why", process, class],
-        // The same samples again say no more.
-        (DiffKind::ManagedLeak, None, _) if diff.kept_sampling.is_some() => {
+        (DiffKind::ManagedLeak, None, _) if has_lines(roots().find(is_of_verdict)) => {
             vec!["report", process, "--retained"]
         }
-        (DiffKind::ManagedLeak, None, _) => vec!["diff", process, "--kept"],
+        (DiffKind::ManagedLeak, None, _) => find_lines(process),
         (DiffKind::WarmUp | DiffKind::Retention | DiffKind::Growth, ..)
-            if diff.kept_sampling.is_none() && diagnosis::steady_root_besides(diff).is_some() =>
+            if diagnosis::steady_root_besides(diff).is_some_and(|it| !has_lines(Some(it))) =>
         {
-            vec!["diff", process, "--kept"]
+            find_lines(process)
         }
         (DiffKind::NativeLeak, _, Some(owner)) => vec!["why", process, owner],
         // Then `who` sees it.
@@ -55,6 +56,16 @@ pub fn command_after_diff<'a>(diff: &'a Diff, process: &'a str) -> Vec<&'a str> 
         (DiffKind::Growth | DiffKind::WarmUp, ..) => vec!["diff", process, "--every", longer(diff)],
         (DiffKind::Stable | DiffKind::Shrank | DiffKind::Difference, ..) => vec!["report", process],
     }
+}
+
+/// Returns true if it is known which lines make what a root keeps.
+fn has_lines(root: Option<&KeptChange>) -> bool {
+    root.is_some_and(|it| !it.made_by.is_empty())
+}
+
+/// The command that looks for lines with more ticks, and for longer, than a diff.
+fn find_lines(process: &str) -> Vec<&str> {
+    vec!["who", process, "--kept", "--for", "10m"]
 }
 
 /// Returns a longer time than that between two snapshots of a diff, as an option takes it.

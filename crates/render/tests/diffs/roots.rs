@@ -64,6 +64,18 @@ fn fewer_requests_do_not_hide_what_a_root_keeps() {
         "of 4,000 objects that Cache::STORE retained in the second and third snapshot, but not in the first, 4,000 are in all later \
          ones: Cache::STORE → Hash → Session"
     );
+    // Without a class, its line is asked for, and then all that it retains.
+    let mut diff = diff;
+    diff.verdict.class = None;
+    assert_eq!(command_after_diff(&diff, "42"), ["who", "42", "--kept", "--for", "10m"]);
+    diff.kept.as_mut().unwrap()[0].made_by.push(KeptLine {
+        samples: 11,
+        method: "Cache#store".into(),
+        calls: None,
+        path: None,
+        line: None,
+    });
+    assert_eq!(command_after_diff(&diff, "42"), ["report", "42", "--retained"]);
     // Growth that slows down is no leak.
     let slower = [(1, 4_000), (2, 12_000), (3, 12_100), (4, 12_200)];
     let looks: Vec<_> = slower
@@ -260,7 +272,7 @@ fn a_diff_states_how_much_its_samples_show() {
     };
     let (diff, text) = told(Ok(profile(12)), Subject::Objects);
     assert_eq!(diff.kept.unwrap()[0].samples, Some(0));
-    let facts = " · --kept saw 4,000 new objects in the hands of running code; 12 collections (3 major) happened meanwhile\n \
+    let facts = " · 4,000 new objects were seen in the hands of running code; 12 collections (3 major) happened meanwhile\n \
                  · 2 were lost: too many collections at once, or objects were moved\n";
     assert!(text.contains(facts) && !text.contains("native"), "{text}");
     let none = Some(KeptUnknown::NoCollections);
@@ -268,14 +280,14 @@ fn a_diff_states_how_much_its_samples_show() {
         let (diff, text) = told(profile, Subject::Objects);
         assert_eq!(diff.kept.unwrap()[0].samples, None);
         assert_eq!(diff.kept_sampling.unwrap().unknown, none);
-        assert!(text.contains(" · --kept names no lines: it has collected no garbage"), "{text}");
+        assert!(text.contains(" · no line is known: it has collected no garbage"), "{text}");
     }
     let (mut diff, _) = told(Ok(profile(12)), Subject::Native);
     for kind in [DiffKind::NativeLeak, DiffKind::Growth] {
         diff.verdict.kind = kind;
         let text = render::diff(&diff, 400);
         let fact = format!(
-            "so --kept names no line for it. `rbloat who {}` shows which code touches it first\n",
+            "so it has no line here. `rbloat who {}` shows which code touches it first\n",
             diff.points[0].pid
         );
         assert!(text.contains(&fact), "{text}");
@@ -382,7 +394,7 @@ fn other_growth_does_not_hide_what_a_root_keeps_at_a_steady_rate() {
     let told = " Cache::STORE keeps about 3.9 MiB more (+4,000 objects) at a steady rate, which may be a leak.";
     assert!(words.summary.ends_with(told), "{words:?}");
     assert!(!words.evidence.iter().any(|it| it.contains("Cache::STORE")), "{words:?}");
-    assert_eq!(command_after_diff(&diff, "4242"), ["diff", "4242", "--kept"]);
+    assert_eq!(command_after_diff(&diff, "4242"), ["who", "4242", "--kept", "--for", "10m"]);
 }
 
 /// Redmine with a leak of 2 kB for each request was "Warm-up … This is no leak" in its first minutes.

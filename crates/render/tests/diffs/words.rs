@@ -1,7 +1,7 @@
 //! What a diff says.
 
 use diagnosis::growth;
-use formats::{Diff, DiffKind, DiffSampling, Doubt, KeptBy, Report, Snapshot, Subject};
+use formats::{Diff, DiffKind, Doubt, KeptBy, Report, Snapshot, Subject};
 use ledger::{Cause, MapRoot};
 use render::words::{command_after_diff, diff_verdict};
 
@@ -140,12 +140,10 @@ fn the_next_command_follows_from_the_verdict() {
     assert_eq!(next(&growth(&retained)), "trim 42 --dry-run");
     let stable = [1, 2, 3].map(|hour| look(hour, |_| {}));
     assert_eq!(next(&growth(&stable)), "report 42");
-    // "who", which names the makers of garbage.
+    // `who` alone names the makers of garbage.
     let mut classes = diff_of(&counts, Some("Cache::STORE"));
     classes.verdict.class = None;
-    assert_eq!(next(&classes), "diff 42 --kept");
-    classes.kept_sampling = Some(DiffSampling::default());
-    assert_eq!(next(&classes), "report 42 --retained");
+    assert_eq!(next(&classes), "who 42 --kept --for 10m");
 }
 
 #[test]

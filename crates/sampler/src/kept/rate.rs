@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use linux::{Clocks, Error};
+use linux::{Clocks, Error, TickSource};
 use ruby::TickProgram;
 
 use crate::kept::MAX_RATE;
@@ -22,6 +22,7 @@ const MIN_TICKS: f64 = 50.0;
 pub(super) struct Rate {
     of_busy: u32,
     ticks: u32,
+    source: TickSource,
     /// The number of the kernel's timers that end for each of its ticks, as far as is known.
     timers: f64,
     decided: Option<Decision>,
@@ -37,14 +38,14 @@ struct Decision {
 
 impl Rate {
     /// Begins with the rate of a busy process.
-    pub(super) fn new(of_busy: u32) -> Self {
+    pub(super) fn new(of_busy: u32, source: TickSource) -> Self {
         let of_busy = of_busy.min(MAX_RATE);
-        Self { of_busy, ticks: of_busy, timers: 1.0, decided: None }
+        Self { of_busy, ticks: of_busy, source, timers: 1.0, decided: None }
     }
 
     /// Starts clocks of this rate.
     pub(super) fn start(self, pid: i32, tick: &TickProgram) -> Result<Clocks, Error> {
-        Clocks::start(pid, self.ticks, self.timers, |code| tick.write(code))
+        Clocks::start(pid, self.ticks, self.timers, self.source, |code| tick.write(code))
     }
 
     /// Returns true if the rate is another one from `now` on. `seen` is the number of ticks so far, and `processor_time` that of the
@@ -94,7 +95,7 @@ mod tests {
     #[test]
     fn a_process_that_uses_a_part_of_a_processor_has_more_ticks() {
         let changes = |of_busy: u32, percent: &[u64]| {
-            let mut rate = Rate::new(of_busy);
+            let mut rate = Rate::new(of_busy, TickSource::Any);
             let mut used = Duration::ZERO;
             let mut all = vec![rate.ticks];
             for (second, percent) in (0..).zip(percent) {
@@ -120,7 +121,7 @@ mod tests {
         let load = [&[3; 6][..], &[90; 10], &[20; 10]].concat();
         assert_eq!(changes(200, &load), [200, 1000, 222, 1000]);
         // The number of a process that has ended.
-        let mut rate = Rate::new(200);
+        let mut rate = Rate::new(200, TickSource::Any);
         assert!(!rate.change(Duration::ZERO, 0, false, || Duration::MAX));
         assert!(rate.change(Duration::from_secs(9), 0, false, || Duration::ZERO));
         assert_eq!(rate.ticks, 1000);
@@ -129,7 +130,7 @@ mod tests {
     /// A process beside others that sleep for a millisecond at a time had seven times as many ticks as were wanted.
     #[test]
     fn other_timers_of_the_kernel_are_counted() {
-        let mut rate = Rate::new(200);
+        let mut rate = Rate::new(200, TickSource::Any);
         let seconds = Duration::from_secs;
         assert!(!rate.change(seconds(0), 0, true, || seconds(0)));
         assert!(rate.change(seconds(5), 7000, true, || seconds(5)));
