@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::kept::{KeptLine, KeptUnknown};
-use crate::{Confidence, Content, MadeBy, Unread, names};
+use crate::{Confidence, Content, MadeBy, RootUses, Unread, names};
 
 /// The document of `rbloat diff`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -51,6 +51,9 @@ pub struct Diff {
     /// snapshots, if the process could not be sampled or the last snapshot failed, and in older documents.
     #[serde(default)]
     pub kept_sampling: Option<DiffSampling>,
+    /// The code that uses the roots of `kept[]` in the last snapshot, as in a report. Empty in older documents.
+    #[serde(default)]
+    pub root_uses: Vec<RootUses>,
     /// Native memory that stays, by owner, the largest growth first: at most 100 owners with growth or `open` blocks, beside
     /// those of `owners[]` that grew. Only sizes of blocks count of which the owner loses at most one byte for 32 new ones; sizes
     /// with fewer than 64 new blocks are counted together. Blocks that are freed, and allocated again at the same addresses,

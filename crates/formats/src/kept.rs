@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Content, WhoFrame};
+use crate::{Content, RootUses, WhoFrame};
 
 /// The document of `rbloat who --kept`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -46,6 +46,9 @@ pub struct Kept {
     /// TracePoints and signal handlers, with a path that leads through no thread, except to threads themselves: other objects may
     /// be in use.
     pub growing: Vec<KeptGrowth>,
+    /// The code that uses the roots of `growing[]` at the end, as in a report. Empty in older documents.
+    #[serde(default)]
+    pub root_uses: Vec<RootUses>,
     /// The resident bytes of native memory (`native.held`, `native.global` and `native.unreachable` of a report) at the
     /// beginning. This memory is not made of Ruby objects, so no line is named for it.
     #[serde(default)]

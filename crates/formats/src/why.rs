@@ -5,7 +5,7 @@ use ledger::{Explanation, Referrer};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Capture, Content, FindingRow, KeptBy, ProcessSummary, Report};
+use crate::{Capture, Content, FindingRow, KeptBy, ProcessSummary, Report, RootUses};
 
 /// The document of `rbloat why`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -23,6 +23,9 @@ pub struct Why {
     pub referrers: Vec<WhyReferrer>,
     /// For an object or chunk: the objects and roots without which it would be free, the nearest first.
     pub dominators: Vec<WhyReferrer>,
+    /// The code that uses the roots of `paths[]`, as in a report. Empty in older documents.
+    #[serde(default)]
+    pub root_uses: Vec<RootUses>,
     /// As in a report.
     #[serde(default)]
     pub findings: Vec<FindingRow>,
@@ -86,6 +89,7 @@ impl Why {
             Some(_) => WhyKind::Object,
         };
         Self {
+            root_uses: explanation.root_uses.iter().map(RootUses::from).collect(),
             process: report.process,
             capture: report.capture,
             subject: WhySubject {

@@ -283,7 +283,13 @@ fn roots_and_code(
         let paths = ruby::code_paths(image, space)?;
         let current_frames = current_frames(image, space, &paths);
         let closures = ruby::closures(image, space, &paths);
-        Ok(ObjectCode { current_frames, closures, paths: Some(paths) })
+        Ok(ObjectCode { current_frames, closures, paths: Some(paths), uses: Vec::new() })
     };
-    both(|| ruby::named_roots(image, space), read_code)
+    let (roots, mut code) = both(|| ruby::named_roots(image, space), read_code);
+    if let Ok(code) = &mut code
+        && let Some(paths) = &code.paths
+    {
+        code.uses = ruby::uses_of_roots(image, space, paths, &roots.0);
+    }
+    (roots, code)
 }

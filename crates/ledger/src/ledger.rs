@@ -16,6 +16,7 @@ use crate::ownership::{
 use crate::pages::pages_of;
 use crate::pins::{self, Pin, Pins, SizeClassAccount};
 use crate::ractors::{self, RactorAccount};
+use crate::root_uses::{RootUses, root_uses};
 use crate::stacks::KeptStacks;
 use crate::threads::{self, ThreadGroup};
 use crate::{Cause, Causes, Facts, FileAccount, Finding, MemoryMap, UnknownMappings, memory_map};
@@ -72,6 +73,8 @@ pub struct Ledger {
     pub threads: Option<Vec<ThreadGroup>>,
     /// The stacks that are kept for new threads and fibers.
     pub kept_stacks: KeptStacks,
+    /// The code that uses the constants and variables that retain much, ascending by name.
+    pub root_uses: Vec<RootUses>,
     /// Problems, and facts that a reader should know.
     pub findings: Vec<Finding>,
 }
@@ -286,6 +289,7 @@ impl Ledger {
 
         let threads = threads::groups(facts);
         let kept_stacks = KeptStacks::find(state, facts, &booking.causes, threads.as_deref());
+        let root_uses = root_uses(facts, &accounts, dominators.as_deref(), roots.as_ref());
         let ledger = Self {
             process: state.process.clone(),
             origin: state.origin,
@@ -311,6 +315,7 @@ impl Ledger {
                 .accounts(&state.mappings, owners.owners_of_mappings(paths.as_ref())),
             threads,
             kept_stacks,
+            root_uses,
             interpreter,
             findings,
         };

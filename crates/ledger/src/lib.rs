@@ -14,6 +14,7 @@ mod pages;
 mod pins;
 mod ractors;
 mod read_depth;
+mod root_uses;
 mod sharing;
 mod size;
 mod stacks;
@@ -45,7 +46,8 @@ pub use ownership::{
 pub use pins::{Pin, SizeClassAccount, SlabCounts};
 pub use ractors::RactorAccount;
 pub use read_depth::ReadDepth;
-pub use ruby::{Finding as RubyFinding, Ractor};
+pub use root_uses::RootUses;
+pub use ruby::{Finding as RubyFinding, Frame, Ractor};
 pub use sharing::{
     DistinctPages, FamilyPages, MemberAccounts, MemberPages, MemberParts, PartAccount, Sharing,
 };

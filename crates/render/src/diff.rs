@@ -19,7 +19,7 @@ use crate::text::{
     write_verdict, write_wrapped,
 };
 use crate::waste::write_waste_changes;
-use crate::words::lines::made_by;
+use crate::words::lines::{is_used_in, made_by};
 use crate::words::{self, signed_count};
 
 /// Rows of classes and of owners, at most.
@@ -138,7 +138,10 @@ fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
         ],
         note: vec![(Style::new(), {
             let most = it.path.clone().or_else(|| it.class.clone());
-            let parts = [most, made_by(it).filter(|_| it.bytes > 0)];
+            let made = made_by(it).filter(|_| it.bytes > 0);
+            let path = it.path.as_ref().unwrap_or(&it.root);
+            let used = is_used_in(path, &diff.root_uses).filter(|_| it.made_by.is_empty());
+            let parts = [most, made, used];
             parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
         })],
         ..Row::default()

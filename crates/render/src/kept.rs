@@ -10,7 +10,7 @@ use ledger::{Count, Size};
 
 use crate::text::{BOLD, DIM, RED, write_paragraph, write_wrapped};
 use crate::words::counted;
-use crate::words::lines::place;
+use crate::words::lines::{is_used_in, place};
 
 /// Rows and lines that are shown, at most.
 const MAX_ROWS: usize = 12;
@@ -140,7 +140,9 @@ pub(crate) fn write_result(kept: &Kept, out: &mut String, width: usize) -> std::
                 }
                 None => format!(" ({})", few_samples(kept, growth.samples)),
             };
-            let text = format!("{}: {}{watch}", more(growth), growth.path);
+            let used = is_used_in(&growth.path, &kept.root_uses);
+            let used = used.map_or_else(String::new, |used| format!("; {used}"));
+            let text = format!("{}: {}{used}{watch}", more(growth), growth.path);
             write_wrapped(out, " · ", &text, width)?;
         }
         let text = "A cache that fills or a queue that is full for now retains more objects, too. `rbloat diff PID` shows whether the growth goes on.";

@@ -21,6 +21,7 @@ use crate::text::{
 use crate::threads::write_threads;
 use crate::waste::write_waste;
 use crate::words;
+use crate::words::lines::is_used_in;
 
 /// Columns of the bar for all of RSS.
 const BAR: u64 = 20;
@@ -283,7 +284,9 @@ fn write_dominators(report: &Report, out: &mut String, width: usize) -> std::fmt
     add_dominators(dominators, MAX_DOMINATORS, 0, least, &mut rows);
     let row = |(row, depth): (&DominatorRow, usize)| {
         let [retained, unused] = [row.retained_bytes, row.unused_bytes].map(mebibytes);
-        let name = format!("{}{}", " ".repeat(2 * depth), words::dominator(row));
+        let used = is_used_in(&row.name, &report.root_uses);
+        let used = used.map_or_else(String::new, |used| format!("; {used}"));
+        let name = format!("{}{}{used}", " ".repeat(2 * depth), words::dominator(row));
         Row {
             figures: vec![retained, unused, Count(row.objects).to_string()],
             note: vec![(Style::new(), name)],

@@ -8,6 +8,7 @@ use ledger::{Count, Size};
 use crate::report::write_findings;
 use crate::text::{BOLD, write_wrapped};
 use crate::words;
+use crate::words::lines::is_used_in;
 
 /// The owner of memory to which nothing points.
 const NOBODY: &str = "(nobody)";
@@ -102,6 +103,8 @@ fn write(why: &Why, out: &mut String, width: usize) -> std::fmt::Result {
             }
             WhyKind::Object | WhyKind::Chunk => path_words,
         };
+        let uses = path.path.as_deref().and_then(|path| is_used_in(path, &why.root_uses));
+        let line = line + &uses.map_or_else(String::new, |uses| format!("; {uses}"));
         write_wrapped(out, " · ", &line, width)?;
     }
     if why.paths.is_empty() {

@@ -7,14 +7,18 @@
 //! | `methods` | the names of methods and of their owners |
 //! | `running` | the stacks of processes that run |
 //! | `closures` | the code of Procs and Methods |
+//! | `holders` | the variables of objects that have large collections |
+//! | `uses` | the code that uses constants and variables |
 //! | `at_fault` | the copy of a stack that the kernel makes at a page fault or a tick |
 
 mod at_fault;
 mod closures;
 mod code;
+mod holders;
 mod methods;
 mod running;
 mod stacks;
+mod uses;
 
 use std::collections::HashSet;
 
@@ -31,6 +35,7 @@ pub use crate::backtrace::running::{
 pub(crate) use crate::backtrace::stacks::Holder;
 pub(crate) use crate::backtrace::stacks::StackLayout;
 use crate::backtrace::stacks::{ControlFrame, Environment};
+pub use crate::backtrace::uses::{RootUses, uses_of_roots};
 use crate::layout::class_names::ObjectReader;
 use crate::model::backtrace::{Backtrace, Frame};
 use crate::model::code_paths::CodePaths;

@@ -31,6 +31,18 @@ pub(crate) struct Iseq {
     slot: u32,
 }
 
+impl Iseq {
+    /// Its body.
+    pub(crate) fn body(&self) -> Address {
+        self.body
+    }
+
+    /// Its slot.
+    pub(crate) fn slot(&self) -> u32 {
+        self.slot
+    }
+}
+
 /// Reads the paths of all bytecode. `image` is the one that `space` was read from, of the same instant.
 ///
 /// # Errors

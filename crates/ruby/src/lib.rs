@@ -52,8 +52,8 @@ pub use allocation::{
 pub use allocation_sites::{allocation_sites, traced_objects};
 pub use areas::mn_stacks::MnStack;
 pub use backtrace::{
-    ContextPath, CopiedStack, NoStack, RunningStack, RunningStacks, backtraces, closures,
-    map_backtraces, object_in_variables,
+    ContextPath, CopiedStack, NoStack, RootUses, RunningStack, RunningStacks, backtraces, closures,
+    map_backtraces, object_in_variables, uses_of_roots,
 };
 pub use body::details::details;
 pub use body::{Body, BodyReader, Contents, Slice, TextHome};

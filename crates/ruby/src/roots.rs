@@ -7,7 +7,7 @@
 mod class_variables;
 mod constants;
 mod globals;
-mod id_table;
+pub(crate) mod id_table;
 mod locals;
 mod method_caches;
 pub(crate) mod names;
@@ -73,6 +73,7 @@ pub fn named_roots(image: &Image<'_>, space: &ObjectSpace) -> (Vec<NamedRoot>, V
         name: "(symbols)".into(),
         value,
         class: None,
+        id: None,
         file: None,
     }));
     found.sort_unstable();
@@ -126,15 +127,15 @@ fn add_roots_of(
             .symbols
             .name(program.reader, constant.serial)
             .filter(|name| is_constant(name))?;
-        Some((value, (RootKind::Constant, name, file_at(constant.file))))
+        Some((value, (RootKind::Constant, name, None, file_at(constant.file))))
     });
     let variables = variables.map_or(Vec::new(), |it| it.variables(program, class, &slot));
     let variables = variables.into_iter().filter_map(|(id, value)| {
-        let name = |name: String| Some((variable_kind(&name)?, name, None));
+        let name = |name: String| Some((variable_kind(&name)?, name, Some(id), None));
         Some((program.object(value)?, name(program.names.symbols.name_of_id(program.reader, id)?)?))
     });
     let mut own = None;
-    for (value, (kind, name, file)) in constants.chain(variables) {
+    for (value, (kind, name, id, file)) in constants.chain(variables) {
         let own = own.get_or_insert_with(|| program.class_name(class));
         let is_global = kind == RootKind::Constant && own == "Object";
         let name = match kind {
@@ -144,7 +145,7 @@ fn add_roots_of(
             _ => format!("{own}{name}"),
         };
         let class = if is_global { None } else { program.object(class.0) };
-        found.push(NamedRoot { kind, name, value, class, file });
+        found.push(NamedRoot { kind, name, value, class, id, file });
     }
 }
 

@@ -48,6 +48,7 @@ mod threads;
 mod top;
 mod trim;
 mod truth;
+mod uses;
 mod waste;
 mod who;
 

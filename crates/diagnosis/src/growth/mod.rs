@@ -8,7 +8,9 @@ mod verdict;
 mod waste;
 
 pub(crate) use course::{Course, course};
-use formats::{CaptureMethod, Diff, DiffPoint, Report, Snapshot, Trajectory, UnreadPoint};
+use formats::{
+    CaptureMethod, Diff, DiffPoint, Report, RootUses, Snapshot, Trajectory, UnreadPoint,
+};
 use verdict::Changes;
 pub use verdict::{
     MIN_LISTED, has_more_objects, is_defined_again, is_in_free_memory, is_native_in_free_memory,
@@ -102,6 +104,9 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
         },
         hours,
     );
+    let paths = kept.iter().flatten().map(|it| it.path.as_ref().unwrap_or(&it.root).as_str());
+    let last = reports.last().map_or(&[][..], |last| &last.root_uses);
+    let root_uses = RootUses::of_paths(paths, last);
     Diff {
         made_by: None,
         unread,
@@ -115,6 +120,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
         code,
         interpreter,
         waste: waste::waste(&reports),
+        root_uses,
         kept,
         kept_sampling: None,
         kept_native,

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use formats::{
-    Diff, DiffSampling, Kept, KeptGrowth, KeptJudgement, KeptRow, KeptUnknown, Snapshot,
+    Diff, DiffSampling, Kept, KeptGrowth, KeptJudgement, KeptRow, KeptUnknown, RootUses, Snapshot,
     milliseconds,
 };
 use linux::Address;
@@ -92,6 +92,7 @@ pub fn kept(
     kept.unknown = unknown.or((collections == 0).then_some(KeptUnknown::NoCollections));
     if kept.unknown.is_some() {
         kept.growing = growing(before, &retained, &[], &paths);
+        kept.root_uses = uses_of(&kept.growing, after);
         return kept;
     }
     let samples: HashMap<Address, &KeptObject> =
@@ -137,7 +138,13 @@ pub fn kept(
     kept.rows = rows.into_iter().map(|it| it.0).collect();
     number_frames(&mut kept, profile);
     kept.growing = growing(before, &retained, &kept.rows, &paths);
+    kept.root_uses = uses_of(&kept.growing, after);
     kept
+}
+
+/// The code that uses these roots.
+fn uses_of(growing: &[KeptGrowth], after: &Snapshot) -> Vec<RootUses> {
+    RootUses::of_paths(growing.iter().map(|it| it.path.as_str()), &after.report.root_uses)
 }
 
 /// The objects of a class that a root of the program retains, at the beginning and at the end; of another root, those that no root of the

@@ -15,6 +15,7 @@ mod malloc;
 mod owners;
 mod pins;
 mod process;
+mod root_uses;
 mod ruby;
 mod threads;
 mod unknown;
@@ -41,6 +42,7 @@ pub use malloc::{Arena, Malloc};
 pub use owners::{DominatorRow, KeptBy, Memsize, Owner};
 pub use pins::{ArenaSlabs, MallocTuning, PinRow, SizeClass};
 pub use process::ProcessSummary;
+pub use root_uses::{CodePlace, RootUses};
 pub use ruby::{Class, Gc, Ractor, Ruby};
 pub use threads::ThreadRow;
 pub use unknown::UnknownRow;
@@ -103,6 +105,10 @@ pub struct Report {
     /// Stacks that are kept for new threads and fibers. `null` in older documents.
     #[serde(default)]
     pub kept_stacks: Option<KeptStacks>,
+    /// The code that uses the constants and variables with which paths begin, ascending by root. Those without such code are left out.
+    /// Empty if owners were not searched for, and in older documents.
+    #[serde(default)]
+    pub root_uses: Vec<RootUses>,
     /// The code that touched memory first, by the samples that `--who` named. docs/who.md says what these cannot know. `null`
     /// without `--who`.
     pub made_by: Option<Vec<MadeBy>>,
@@ -235,6 +241,7 @@ impl Report {
                 .as_ref()
                 .map(|groups| groups.iter().map(ThreadRow::from).collect()),
             kept_stacks: Some(ledger.kept_stacks.into()),
+            root_uses: ledger.root_uses.iter().map(RootUses::from).collect(),
             made_by: None,
             verdict,
             advice,

@@ -16,6 +16,7 @@ use crate::ownership::owner::{OwnerAccount, Retainer};
 use crate::ownership::retained::RetainedSizes;
 use crate::ownership::retainers::{MAX_COMPARED_STEPS, Retainers};
 use crate::pages::pages_of;
+use crate::root_uses::{self, RootUses};
 
 /// The number of paths, referrers and dominators that are listed.
 const MAX_LISTED: usize = 10;
@@ -52,6 +53,8 @@ pub struct Explanation {
     pub referrers: Vec<Referrer>,
     /// The objects and roots without which a single subject would be freed, the nearest first.
     pub dominators: Vec<Referrer>,
+    /// The code that uses the roots of these paths, and variables on them.
+    pub root_uses: Vec<RootUses>,
 }
 
 /// Objects of one class, or a root.
@@ -93,13 +96,13 @@ impl Explanation {
         let paths = Paths::find(&graph, Reach::All);
         let sizes = RetainedSizes::find(&graph, &paths, std::iter::empty());
         let explainer = Explainer { graph: &graph, paths: &paths, sizes: &sizes };
-        match subject {
+        let found = match subject {
             Subject::Address(address) => match facts.referent(*address) {
                 Referent::Slot(slot) if graph.space.slots[slot as usize].is_live() => {
-                    Ok(explainer.of_node(graph.slot(slot)))
+                    explainer.of_node(graph.slot(slot))
                 }
-                Referent::Block { number, .. } => Ok(explainer.of_node(graph.memory(number))),
-                _ => Err(NoExplanation::NothingThere),
+                Referent::Block { number, .. } => explainer.of_node(graph.memory(number)),
+                _ => return Err(NoExplanation::NothingThere),
             },
             Subject::Class(name) => {
                 let found = explainer.of_class(name).ok_or(NoExplanation::NoObjects)?;
@@ -107,9 +110,11 @@ impl Explanation {
                 let accounts = owners.accounts(pages_of(state));
                 let account = accounts.iter().find(|it| it.objects > 0 && it.name == *name);
                 let bytes = account.map_or(found.bytes, OwnerAccount::weight_bytes);
-                Ok(Self { bytes, ..found })
+                Self { bytes, ..found }
             }
-        }
+        };
+        let root_uses = root_uses::on_paths(facts, found.paths.iter(), std::iter::empty());
+        Ok(Self { root_uses, ..found })
     }
 }
 
@@ -152,6 +157,7 @@ impl Explainer<'_> {
             paths: self.paths_to(number),
             referrers: self.referrers(|it| it == number),
             dominators: chain.map(|above| self.referrer(above, 1)).take(MAX_LISTED).collect(),
+            root_uses: Vec::new(),
         }
     }
 
@@ -188,6 +194,7 @@ impl Explainer<'_> {
                 _ => false,
             }),
             dominators: Vec::new(),
+            root_uses: Vec::new(),
         })
     }
 

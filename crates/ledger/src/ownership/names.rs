@@ -14,6 +14,8 @@ pub(crate) struct ObjectCode {
     pub(crate) closures: Closures,
     /// The files and lines of bytecode; `None` if they are unknown.
     pub(crate) paths: Option<CodePaths>,
+    /// The code that uses constants and variables, by their index in the named roots.
+    pub(crate) uses: Vec<ruby::RootUses>,
 }
 
 /// The name of an object, in parts: one object stands for others in a path, which may differ in the later parts.

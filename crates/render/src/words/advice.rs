@@ -9,6 +9,7 @@ use crate::made_by::maker;
 use crate::text::quoted;
 
 use super::interpreter::{have_fewer_symbols, limit_table};
+use super::lines::is_used_in;
 use super::retained::{
     by_several, free_native, many_of, of_matches, release, release_native, release_of_several,
     shrink, with_other,
@@ -248,7 +249,9 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                     release(&process, class, &size, roots.as_deref(), garbage.as_deref(), are_kept)
                 }
             };
-            (words + of_matches(path.as_deref()) + &of_contents(report, class), command, costs)
+            let uses = path.as_deref().and_then(|path| is_used_in(path, &report.root_uses));
+            let uses = uses.map_or_else(String::new, |uses| format!(" {uses}."));
+            (words + of_matches(path.as_deref()) + &uses + &of_contents(report, class), command, costs)
         }
         Action::Rehash { .. }
         | Action::CopySlices { .. }

@@ -1,7 +1,7 @@
 //! The lines of code that made objects, in words.
 
-use formats::{KeptChange, KeptLine};
-use ledger::Gem;
+use formats::{CodePlace, KeptChange, KeptLine, RootUses};
+use ledger::{Count, Gem};
 
 /// "made by Audit#note (/srv/app/audit.rb:8), about 35 of 39 samples"; `None` if no objects were sampled between the snapshots.
 pub(crate) fn made_by(kept: &KeptChange) -> Option<String> {
@@ -42,6 +42,33 @@ pub(crate) fn place(line: &KeptLine) -> String {
     text
 }
 
+/// The lines that are named; of more, their number.
+const MAX_USES: usize = 2;
+
+/// "EventBus::SUBSCRIBERS is used in Audit#note (/srv/app/audit.rb:8)", or "@rows of Registry is used in …", and the number of further
+/// lines: of the root of a path, or of a variable on it. `None` if no such code is known.
+pub(crate) fn is_used_in(path: &str, all: &[RootUses]) -> Option<String> {
+    let uses = RootUses::of_path(path, all)?;
+    let subject = match uses.variable() {
+        Some((class, name)) => format!("{name} of {class}"),
+        None => uses.root.clone(),
+    };
+    let place =
+        |it: &CodePlace| in_file(it.method.clone(), it.path.as_deref(), it.line.map(u64::from));
+    let mut named: Vec<String> = uses.places.iter().take(MAX_USES).map(place).collect();
+    match uses.lines.saturating_sub(named.len() as u64) {
+        0 => {}
+        1 => named.push("1 other line".into()),
+        others => named.push(format!("{} other lines", Count(others))),
+    }
+    let last = named.pop()?;
+    let first = match &named[..] {
+        [] => String::new(),
+        first => format!("{} and ", first.join(", ")),
+    };
+    Some(format!("{subject} is used in {first}{last}"))
+}
+
 /// Adds the file and line of code, if they are known.
 pub(crate) fn in_file(code: String, path: Option<&str>, line: Option<u64>) -> String {
     match (path, line) {
@@ -54,6 +81,32 @@ pub(crate) fn in_file(code: String, path: Option<&str>, line: Option<u64>) -> St
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_many_lines_the_first_are_named() {
+        let place = |line| CodePlace {
+            method: "Audit#note".into(),
+            path: Some("/srv/app/audit.rb".into()),
+            line: Some(line),
+        };
+        let words = |root: &str, lines: u64, places: &[u32]| {
+            let places = places.iter().map(|&line| place(line)).collect();
+            is_used_in(
+                "LOG → Audit → Array → String",
+                &[RootUses { root: root.into(), lines, places }],
+            )
+        };
+        let named = "Audit#note (/srv/app/audit.rb:8)";
+        assert_eq!(words("LOG", 1, &[8]), Some(format!("LOG is used in {named}")));
+        let two = "@items of Audit is used in Audit#note (/srv/app/audit.rb:8) and Audit#note (/srv/app/audit.rb:9)";
+        assert_eq!(words("Audit#@items", 2, &[8, 9]).as_deref(), Some(two));
+        let many = words("LOG", 12, &[8, 9, 10, 11]).unwrap();
+        assert!(
+            many.ends_with("audit.rb:8), Audit#note (/srv/app/audit.rb:9) and 10 other lines"),
+            "{many}"
+        );
+        assert_eq!(words("OTHER", 1, &[8]), None);
+    }
 
     /// "Made in CSV::Parser#start_row": the parser runs in a Fiber, and the line that keeps its rows was not on the stack.
     #[test]

@@ -323,7 +323,9 @@ fn a_chunk_with_an_owner_is_not_called_leaked() {
         let (paths, referrers, dominators) = (vec![], vec![], vec![]);
         let (process, capture) = (report.process, report.capture);
         let findings = vec![FindingKind::GroupLimitUnknown.into()];
-        let why = Why { process, capture, subject, paths, referrers, dominators, findings };
+        let root_uses = Vec::new();
+        let why =
+            Why { process, capture, subject, paths, referrers, dominators, root_uses, findings };
         render::why(&why, 120)
     };
     let owned = text("RubyVM");

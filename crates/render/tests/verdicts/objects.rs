@@ -246,7 +246,9 @@ fn garbage_of_a_class_is_told_beside_what_its_objects_retain() {
         let paths = rows.into_iter().filter(|row| row.bytes > 0).collect();
         let (process, capture) = (report.process, report.capture);
         let (referrers, dominators, findings) = (vec![], vec![], vec![]);
-        let why = Why { process, capture, subject, paths, referrers, dominators, findings };
+        let root_uses = Vec::new();
+        let why =
+            Why { process, capture, subject, paths, referrers, dominators, root_uses, findings };
         render::why(&why, 120)
     };
     let line = text(2 << 20, 34 << 20);

@@ -106,22 +106,8 @@ impl Finder<'_> {
 
     /// The slots of the entries of methods that Procs define (`define_method`), with their code.
     fn of_defined_methods(&mut self) -> Vec<(u32, u32)> {
-        let (image, space) = (self.reader.image, self.space);
-        let mut window = Window::new(image, READ_BYTES);
-        let word = |window: &mut Window<'_>, at: Address| {
-            let bytes = window.bytes(at, 8).ok()?;
-            bytes.try_into().map(|bytes| Address(u64::from_le_bytes(bytes))).ok()
-        };
-        let entries = space.live_imemos(ImemoType::Ment).filter_map(|slot| {
-            let entry = space.slot_address(slot as usize)?;
-            Some((word(&mut window, entry.offset(DEFINITION))?, entry, slot))
-        });
-        let mut entries: Vec<_> = entries.filter(|(definition, ..)| definition.0 != 0).collect();
-        entries.sort_unstable();
-        entries.retain(|(definition, ..)| {
-            let code = word(&mut window, definition.offset(CODE));
-            code.is_some_and(|code| self.is_proc(code))
-        });
+        let mut entries = methods_with_code(self.reader.image, self.space);
+        entries.retain(|&(code, ..)| self.is_proc(code));
         entries.iter().filter_map(|&(_, entry, slot)| Some((slot, self.of_entry(entry)?))).collect()
     }
 
@@ -176,6 +162,29 @@ impl Finder<'_> {
         self.known.insert(key, index);
         index
     }
+}
+
+/// The method entries with what their definition has in the word of its code, their addresses, and their slots.
+pub(crate) fn methods_with_code(
+    image: &Image<'_>,
+    space: &ObjectSpace,
+) -> Vec<(Address, Address, u32)> {
+    let mut window = Window::new(image, READ_BYTES);
+    let word = |window: &mut Window<'_>, at: Address| {
+        let bytes = window.bytes(at, 8).ok()?;
+        bytes.try_into().map(|bytes| Address(u64::from_le_bytes(bytes))).ok()
+    };
+    let entries = space.live_imemos(ImemoType::Ment).filter_map(|slot| {
+        let entry = space.slot_address(slot as usize)?;
+        Some((word(&mut window, entry.offset(DEFINITION))?, entry, slot))
+    });
+    let mut entries: Vec<_> = entries.filter(|(definition, ..)| definition.0 != 0).collect();
+    // Their definitions are read in the order of memory.
+    entries.sort_unstable();
+    let code = |(definition, entry, slot): (Address, Address, u32)| {
+        Some((word(&mut window, definition.offset(CODE))?, entry, slot))
+    };
+    entries.into_iter().filter_map(code).collect()
 }
 
 /// The structure of a T_DATA object, which may be in its slot (from 3.3 on).

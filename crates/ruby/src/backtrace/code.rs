@@ -108,6 +108,22 @@ impl CodeReader {
         })
     }
 
+    /// The instruction at this position of an iseq as a frame that runs it; `None` for other objects. `owner` is that of its method.
+    pub(crate) fn frame_at(
+        &self,
+        reader: ObjectReader<'_>,
+        iseq: Address,
+        position: u64,
+        owner: Option<&str>,
+    ) -> Option<Frame> {
+        let code = self.read(reader, iseq)?;
+        Some(Frame {
+            label: qualified(&code.label, &code.method_label, owner),
+            line: self.lines.and_then(|lines| lines.line(reader.image, &code.body, position)),
+            path: code.path,
+        })
+    }
+
     /// The path of an iseq, and its first line; `None` for other objects.
     pub(crate) fn source(
         &self,

@@ -143,6 +143,11 @@ impl<'a> ObjectReader<'a> {
         self.read(at, &[SlotType::CLASS, SlotType::MODULE])
     }
 
+    /// The first bytes of the slot of a class, or of a module in the place where a class includes it.
+    pub(crate) fn class_or_included(&self, at: Address) -> Option<Vec<u8>> {
+        self.read(at, &[SlotType::CLASS, SlotType::ICLASS])
+    }
+
     fn string(&self, at: u64, layout: StringLayout) -> Option<Vec<u8>> {
         let slot = self.read(Address(at), &[SlotType::STRING])?;
         let flags = word(&slot, 0);
@@ -264,6 +269,19 @@ impl ClassNames {
         let NamePlace::Table { at, within, .. } = self.place else { return None };
         let extension = Address(word(&reader.class(class)?, at));
         reader.image.read_address(extension.offset(within)).ok().filter(|it| it.0 != 0)
+    }
+
+    /// The table with the indices of the variables of a class's objects (`iv_index_tbl`), which lies before that of its own variables (up
+    /// to 3.1).
+    pub(crate) fn indices_of_variables(
+        &self,
+        reader: ObjectReader<'_>,
+        class: Address,
+    ) -> Option<Address> {
+        let NamePlace::Table { at, within, .. } = self.place else { return None };
+        let extension = Address(word(&reader.class(class)?, at));
+        let table = reader.image.read_address(extension.offset(within.checked_sub(8)?)).ok()?;
+        Some(table).filter(|it| it.0 != 0 && it.is_aligned(8))
     }
 
     /// A class's name; `None` if it is anonymous, or has a name that Ruby made up.

@@ -34,6 +34,24 @@ pub struct NamedRoot {
     pub value: u32,
     /// The slot of its class, module, thread, fiber or Ractor; `None` for global variables, tables, and constants of Object.
     pub class: Option<u32>,
+    /// The ID of the name of a variable, as bytecode has it; `None` for others than variables of classes and global ones.
+    pub id: Option<u64>,
     /// The path of the file in which a constant was set; `None` for variables, and for Ruby's own constants.
     pub file: Option<Arc<str>>,
+}
+
+impl NamedRoot {
+    /// The owners of methods that use this variable of a class, as labels of methods begin; `None` for other roots.
+    pub(crate) fn method_owners(&self) -> Option<Vec<String>> {
+        match self.kind {
+            RootKind::InstanceVariable => {
+                Some(vec![format!("{}.", self.name.rsplit_once(".@")?.0)])
+            }
+            RootKind::ClassVariable => {
+                let class = self.name.rsplit_once("@@")?.0;
+                Some(vec![format!("{class}."), format!("{class}#")])
+            }
+            _ => None,
+        }
+    }
 }

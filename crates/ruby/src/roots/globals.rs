@@ -25,7 +25,7 @@ pub(crate) fn read(program: &Program<'_>) -> Option<Vec<NamedRoot>> {
     let interpreter = &program.space.interpreter;
     let table = program.memory_of_variables().into_iter().find_map(|at| table(program, at))?;
     let mut found = hooks(program, &table);
-    let values = table.into_iter().filter_map(|(name, variable)| {
+    let values = table.into_iter().filter_map(|(name, id, variable)| {
         let mut members = [0; 24];
         image.read_exact(variable, &mut members).ok()?;
         let data = word(&members, DATA);
@@ -36,7 +36,7 @@ pub(crate) fn read(program: &Program<'_>) -> Option<Vec<NamedRoot>> {
             let value = image.read_u64(Address(data)).ok().filter(|_| is_pointer)?;
             program.object(value)
         })?;
-        Some(root(name, value))
+        Some(NamedRoot { id: Some(id), ..root(name, value) })
     });
     found.extend(values);
     for &(at, name) in &interpreter.stream_variables {
@@ -49,10 +49,10 @@ pub(crate) fn read(program: &Program<'_>) -> Option<Vec<NamedRoot>> {
 }
 
 /// The objects that hooks of these variables retain.
-fn hooks(program: &Program<'_>, variables: &[(String, Address)]) -> Vec<NamedRoot> {
+fn hooks(program: &Program<'_>, variables: &[(String, u64, Address)]) -> Vec<NamedRoot> {
     let image = program.reader.image;
     let is_code = |at: u64| program.space.interpreter.range.contains(&Address(at));
-    let in_place = |at: u64| variables.iter().map(move |it| image.read_u64(it.1.offset(at)));
+    let in_place = |at: u64| variables.iter().map(move |it| image.read_u64(it.2.offset(at)));
     let has_compactor = in_place(COMPACTOR).all(|word| word.is_ok_and(is_code));
     let lists = in_place(if has_compactor { COMPACTOR + 8 } else { COMPACTOR });
     let mut found = Vec::new();
@@ -75,13 +75,13 @@ fn hooks(program: &Program<'_>, variables: &[(String, Address)]) -> Vec<NamedRoo
 }
 
 fn root(name: String, value: u32) -> NamedRoot {
-    NamedRoot { kind: RootKind::GlobalVariable, name, value, class: None, file: None }
+    NamedRoot { kind: RootKind::GlobalVariable, name, value, class: None, id: None, file: None }
 }
 
-/// The names and variables in the table at `at`; `None` if it is not the table of global variables.
+/// The names, their IDs, and variables in the table at `at`; `None` if it is not the table of global variables.
 /// Each of its entries points to its variable and repeats its key as an ID (`struct rb_global_entry` in
 /// internal/variable.h), and all names begin with a dollar.
-fn table(program: &Program<'_>, at: Address) -> Option<Vec<(String, Address)>> {
+fn table(program: &Program<'_>, at: Address) -> Option<Vec<(String, u64, Address)>> {
     let entries = id_table::read(program.reader.image, at, &Budget::new())?;
     if entries.len() < MIN_GLOBALS {
         return None;
@@ -90,13 +90,14 @@ fn table(program: &Program<'_>, at: Address) -> Option<Vec<(String, Address)>> {
     for (serial, entry) in entries {
         let mut members = [0; 16];
         program.reader.image.read_exact(Address(entry), &mut members).ok()?;
-        let name = program.names.symbols.name_of_id(program.reader, word(&members, 8))?;
+        let id = word(&members, 8);
+        let name = program.names.symbols.name_of_id(program.reader, id)?;
         if !name.starts_with('$')
             || program.names.symbols.name(program.reader, serial).as_ref() != Some(&name)
         {
             return None;
         }
-        found.push((name, Address(word(&members, 0))));
+        found.push((name, id, Address(word(&members, 0))));
     }
     Some(found)
 }

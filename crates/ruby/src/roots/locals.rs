@@ -51,7 +51,7 @@ pub(crate) fn read(program: &Program<'_>) -> Vec<NamedRoot> {
         found.extend(variables.into_iter().filter_map(|(name, value)| {
             let (kind, value) = (RootKind::Local, program.object(value)?);
             let name = format!("[{kind_of_variable}{}]", symbol(&name));
-            Some(NamedRoot { kind, name, value, class: Some(slot), file: None })
+            Some(NamedRoot { kind, name, value, class: Some(slot), id: None, file: None })
         }));
     };
     let of_ractors = of_ractors(program);

@@ -72,7 +72,14 @@ fn of_vm(program: &Program<'_>) -> Option<Members> {
 }
 
 fn root((place, name, kind): (usize, &str, RootKind), members: &Members) -> NamedRoot {
-    NamedRoot { kind, name: name.to_owned(), value: members[place], class: None, file: None }
+    NamedRoot {
+        kind,
+        name: name.to_owned(),
+        value: members[place],
+        class: None,
+        id: None,
+        file: None,
+    }
 }
 
 /// The slots of the members that begin with these words, if they have all of them.

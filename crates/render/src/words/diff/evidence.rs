@@ -13,6 +13,7 @@ use ledger::{Cause, Count, Size};
 use super::subject::{is_unknown, kept, kept_native, largest_code, of_verdict};
 use super::{MIN_CHANGE, longer, signed, signed_count, unread};
 use crate::words::counted;
+use crate::words::lines::is_used_in;
 
 /// Growth that was observed for a shorter time is given per minute; in hours.
 const MIN_HOURS: f64 = 0.2;
@@ -69,6 +70,9 @@ pub(super) fn evidence(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> 
             Size(row.open_bytes)
         ));
     }
+    let root = kept(diff).or_else(|| steady_root_besides(diff)).filter(|it| it.made_by.is_empty());
+    let path = root.map(|it| it.path.as_ref().unwrap_or(&it.root));
+    evidence.extend(path.and_then(|path| is_used_in(path, &diff.root_uses)));
     // What the verdict says itself is not said again.
     let told = steady_root_besides(diff).map(|row| &row.root);
     evidence.extend(kept_besides(diff).filter(|row| told != Some(&row.root)).map(keeps_more));
