@@ -66,7 +66,7 @@ pub fn kept_summary(kept: &Kept) -> String {
     };
     let objects = format!("{} more {}", Count(row.growth()), objects(&row.class));
     let line = row.lines.first().map_or("unknown code".into(), place);
-    let samples = row.lines.first().map_or(0, |it| it.samples);
+    let samples = row.lines.first().map_or(row.samples, |it| it.samples);
     let of = row.samples;
     let mut text = format!(
         "{who} keeps {objects} than {time} ago; about {samples} of {of} samples of them were made in {line}."

@@ -129,9 +129,9 @@ impl KeptSampler {
         source: TickSource,
     ) -> Result<Self, Error> {
         let image = image::look(pid)?;
-        let KeptProgram { stacks, lists, ages, collections } = program;
+        let KeptProgram { stacks, lists, ages, collections, is_compiled } = program;
         let looks = Looks::new(ages, collections, &lists);
-        let tick = TickProgram::new(stacks.context_path(), lists, collections);
+        let tick = TickProgram::new(stacks.context_path(), lists, collections, is_compiled);
         let rate = Rate::new(rate, source);
         let clocks = rate.start(pid, &tick)?;
         let first = (0..MAX_WAITS).find_map(|_| {
@@ -305,8 +305,11 @@ impl KeptSampler {
             return;
         }
         let frames = self.stacks.frames_of(&self.image, &tick.stack);
-        for (followed, frame) in begun {
-            let named = frames.iter().skip(frame).flatten().copied();
+        // Of code that is not known, the callers have made nothing.
+        let is_known = |frame| !tick.stack.hides(&self.image, frame);
+        let are_known: Vec<bool> = begun.iter().map(|(_, frame)| is_known(*frame)).collect();
+        for ((followed, frame), is_known) in begun.into_iter().zip(are_known) {
+            let named = frames.iter().skip(frame).flatten().copied().filter(|_| is_known);
             let stack = named.take(MAX_FRAMES).collect();
             self.count_seen();
             if !self.thinning.takes_next() {

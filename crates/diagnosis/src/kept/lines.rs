@@ -13,7 +13,8 @@ use crate::who::frame as who_frame;
 const MAX_LINES: usize = 20;
 
 /// The frame that made an object, and the name of what it called.
-pub(super) type Made<'a> = (&'a Frame, Option<&'a str>);
+type Made<'a> = (&'a Frame, Option<&'a str>);
+
 /// Gives the result the frames of its stacks.
 pub(super) fn number_frames(kept: &mut Kept, profile: &KeptProfile) {
     let mut numbers: HashMap<u32, u32> = HashMap::new();
@@ -50,8 +51,14 @@ pub(super) fn stacks(of: &KeptRow, made: &[u32], profile: &KeptProfile) -> Vec<K
     counts.into_iter().map(row).collect()
 }
 
-/// The lines that made objects, those of a method together, the most samples first.
-pub(super) fn lines<'a>(made: impl Iterator<Item = Made<'a>>) -> Vec<KeptLine> {
+/// The lines that made objects, those of a method together, the most samples first. If the code of most samples is not known, there are
+/// none: that of the others says nothing about these.
+pub(super) fn lines(profile: &KeptProfile, stacks: &[u32]) -> Vec<KeptLine> {
+    let made: Vec<Made<'_>> = stacks.iter().filter_map(|&stack| line(profile, stack)).collect();
+    if 2 * made.len() < stacks.len() { Vec::new() } else { by_method(made.into_iter()) }
+}
+
+fn by_method<'a>(made: impl Iterator<Item = Made<'a>>) -> Vec<KeptLine> {
     type Method<'a> = (&'a str, Option<&'a str>);
     type Places<'a> = Vec<(Option<u32>, Option<&'a str>)>;
     let mut methods: BTreeMap<Method<'_>, Places<'_>> = BTreeMap::new();
@@ -84,7 +91,7 @@ pub(super) fn lines<'a>(made: impl Iterator<Item = Made<'a>>) -> Vec<KeptLine> {
 
 /// The frame that made an object, and what it called: the innermost frame of the application from the one on that held it, else the
 /// innermost one.
-pub(super) fn line(profile: &KeptProfile, stack: u32) -> Option<Made<'_>> {
+fn line(profile: &KeptProfile, stack: u32) -> Option<Made<'_>> {
     let frames = profile.stacks.get(stack as usize)?.iter();
     let frames: Vec<&Frame> =
         frames.filter_map(|&frame| profile.frames.get(frame as usize)).collect();

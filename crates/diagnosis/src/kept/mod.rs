@@ -20,7 +20,7 @@ use sampler::{KeptObject, KeptProfile};
 
 use crate::path::{ARROW, class_of, is_hidden, root_of};
 use crate::sizes::Sizes;
-use lines::{line, lines, number_frames, stacks};
+use lines::{lines, number_frames, stacks};
 use objects::{class, is_kept, is_of_program, is_old, native_bytes, object_bytes, objects, root};
 
 pub use dumps::add_lines_to_dumps;
@@ -194,8 +194,8 @@ fn row(
     profile: &KeptProfile,
 ) -> KeptRow {
     let early = count_early(samples, middle);
-    let made = samples.iter().filter_map(|it| line(profile, it.stack));
-    let (lines, samples) = (lines(made), samples.len() as u64);
+    let made: Vec<u32> = samples.iter().map(|it| it.stack).collect();
+    let (lines, samples) = (lines(profile, &made), samples.len() as u64);
     let growth = objects_after.saturating_sub(objects_before);
     let judgement = if growth < least_growth(objects_before, samples) {
         KeptJudgement::Replaced
@@ -382,7 +382,8 @@ pub fn add_lines(diff: &mut Diff, profile: &Result<KeptProfile, KeptUnknown>, la
         row.samples = Some(made.len() as u64);
         row.sampled_class = most(made.iter().filter_map(|it| it.1), made.len());
         if made.len() as u64 >= KeptJudgement::MIN_SAMPLES {
-            row.made_by = lines(made.iter().filter_map(|it| line(profile, it.0.stack)));
+            let stacks: Vec<u32> = made.iter().map(|it| it.0.stack).collect();
+            row.made_by = lines(profile, &stacks);
         }
     }
 }

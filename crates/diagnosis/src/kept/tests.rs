@@ -85,6 +85,18 @@ fn the_halves_of_the_time_have_as_many_new_objects() {
     assert_eq!(middle(&[(1, 9), (109, 0)]), 109);
 }
 
+/// Code that ZJIT had compiled has made most of these objects.
+#[test]
+fn a_row_has_no_line_if_the_code_of_most_samples_is_not_known() {
+    let samples_of_lines = |stacks: [Vec<u32>; 3]| {
+        let row = row_of(&KeptProfile { stacks: stacks.into(), ..profile(30) }, 1000, 5000);
+        assert_eq!((row.judgement, row.samples), (KeptJudgement::Named, 30));
+        row.lines.iter().map(|it| it.samples).collect::<Vec<_>>()
+    };
+    assert_eq!(samples_of_lines([vec![], vec![1], vec![]]), [0; 0]);
+    assert_eq!(samples_of_lines([vec![], vec![1], vec![2, 1]]), [20]);
+}
+
 #[test]
 fn nine_samples_name_nothing() {
     assert_eq!(row_of(&profile(9), 0, 5000).judgement, KeptJudgement::FewSamples);

@@ -10,7 +10,7 @@
 //! | [`Registers`] | a stopped thread's registers: reading and setting them, and what the ABI keeps in them |
 //! | [`CLONE_FUNCTION`], [`copy_stack`] | how a thread creates a process, and the stack of that process, which is to call a function without arguments and end |
 //! | [`own_thread_pointer`] | the address of our own `struct pthread` |
-//! | [`REGISTERS_BYTES`], [`GENERAL_REGISTERS`], [`INSTRUCTION_AT`] | the size of the kernel's `struct pt_regs`, and what is where in it |
+//! | [`REGISTERS_BYTES`], [`GENERAL_REGISTERS`], [`PRESERVED_REGISTERS`], [`INSTRUCTION_AT`] | the size of the kernel's `struct pt_regs`, and what is where in it |
 //! | [`SIGNAL_FRAME_BYTES`] | the use of the stack by a signal handler |
 //! | [`SYSTEM_CALL_RETURN`], [`SYSTEM_CALL_BYTES`] | the instruction that calls the kernel |
 //! | [`system_calls`] | numbers of system calls that not every CPU has |

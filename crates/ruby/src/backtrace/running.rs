@@ -89,6 +89,12 @@ impl CopiedStack {
         self.0.values()
     }
 
+    /// Returns true if the code of the frame with this number is not known. `image` is of the same process.
+    #[must_use]
+    pub fn hides(&self, image: &Image<'_>, frame: usize) -> bool {
+        self.0.all_frames(image).nth(frame).is_some_and(|it| it.is_none())
+    }
+
     /// The frame that has the value at `at`. `image` is of the same process.
     pub(crate) fn holder(&self, image: &Image<'_>, at: Address) -> Option<Holder> {
         self.0.holder(at, |iseq| parameters(image, iseq))

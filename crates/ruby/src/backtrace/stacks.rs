@@ -59,6 +59,9 @@ const BLOCK: u64 = 0x2222_0001;
 const C_FUNCTION: u64 = 0x5555_0001;
 const DUMMY: u64 = 0x7999_0001;
 const KIND_MASK: u64 = 0x7fff_0001;
+/// The place of a frame's `jit_return`, and the mark that functions in C have there from compiled code (from 4.1 on).
+const RETURN: usize = 48;
+const C_FRAME: u64 = 1;
 /// `VM_FRAME_FLAG_BMETHOD`.
 const DEFINED_BY_BLOCK: u64 = 0x40;
 /// The words of an environment up to its flags, before which are the block or the environment around it,
@@ -160,8 +163,6 @@ impl ControlFrame {
     /// the program counter and the iseq (`zjit_jit_frame` in zjit.h); those of the frame itself are old. Functions in C have a mark there.
     /// YJIT has the address of code there, before which is no such word.
     fn compiled(self, image: &Image<'_>, frame: &[u8]) -> Option<Self> {
-        const C_FRAME: u64 = 1;
-        const RETURN: usize = 48;
         let place = word(frame.get(RETURN..RETURN + 8)?, 0);
         if place == C_FRAME && self.environment.kind() == C_FUNCTION {
             return Some(Self { pc: Address(0), iseq: Address(0), ..self });
@@ -396,13 +397,19 @@ impl StackCopy {
         frames.filter_map(move |frame| self.frame(image, frame))
     }
 
-    /// The native stack is not copied, so which code a frame of ZJIT ran is not known any more.
+    /// The native stack is not copied, so which code a frame of ZJIT ran is not known any more: its own words are old. That of YJIT has the
+    /// address of code in place of one on the native stack.
     fn frame(&self, image: &Image<'_>, frame: &[u8]) -> Option<ControlFrame> {
         let read = ControlFrame::of(frame, &self.all, |at| self.environment(image, at))?;
-        let compiled = if self.layout.may_be_compiled { read.compiled(image, frame) } else { None };
-        match compiled {
-            Some(compiled) if !compiled.is_c_function() => None,
-            compiled => compiled.or(Some(read)),
+        if !self.layout.may_be_compiled {
+            return Some(read);
+        }
+        let is_code = |at| image.state.mappings.find(at).is_some_and(|it| it.executable);
+        match frame.get(RETURN..RETURN + 8).map_or(0, |bytes| word(bytes, 0)) {
+            C_FRAME if read.environment.kind() == C_FUNCTION => {
+                Some(ControlFrame { pc: Address(0), iseq: Address(0), ..read })
+            }
+            place => (place == 0 || is_code(Address(place))).then_some(read),
         }
     }
 
@@ -529,5 +536,33 @@ mod tests {
         assert_eq!(code(1, C_FUNCTION), Some((0, 0)));
         // The frame is not compiled, another word is there, and nothing can be read.
         assert_eq!([code(0, BLOCK), code(slot, BLOCK), code(0x20_0008, BLOCK)], [None; 3]);
+    }
+
+    /// Its own words were those of another method: "Cache#hot made the objects of Tracker#track".
+    #[test]
+    fn a_copy_does_not_know_the_code_of_frames_that_zjit_compiled() {
+        const STACK: u64 = 0x10_0000;
+        let mut memory = SyntheticMemory::default();
+        memory.map(STACK, 0x1000);
+        let image = memory.image();
+        let has_code = |place: u64, flags: u64, may_be_compiled| {
+            let words = [0x10, 0, 0x20, 0, STACK + 16, 0, place];
+            let frame: Vec<u8> = words.iter().flat_map(|it: &u64| it.to_le_bytes()).collect();
+            let values: Vec<u8> = [0, 0, flags].iter().flat_map(|it| it.to_le_bytes()).collect();
+            let layout = StackLayout {
+                context_at: 0,
+                thread_at: 0,
+                frame_bytes: frame.len(),
+                max_frames: 1,
+                may_be_compiled,
+            };
+            let all = Address(STACK)..Address(STACK + 0x1000);
+            let copy = StackCopy::new(all, (Address(STACK), values), frame, layout);
+            copy.all_frames(&image).next().flatten().map(|it| it.iseq.0)
+        };
+        assert_eq!(has_code(0, BLOCK, true), Some(0x20));
+        assert_eq!(has_code(1, C_FUNCTION, true), Some(0));
+        assert_eq!([has_code(STACK + 0x800, BLOCK, true), has_code(1, BLOCK, true)], [None; 2]);
+        assert_eq!(has_code(STACK + 0x800, BLOCK, false), Some(0x20), "no compiler does that");
     }
 }

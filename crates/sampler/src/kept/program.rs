@@ -9,6 +9,7 @@ pub struct KeptProgram {
     pub(super) lists: FreeLists,
     pub(super) ages: Ages,
     pub(super) collections: Collections,
+    pub(super) is_compiled: bool,
 }
 
 /// What a capture tells of a program. The rest is told by what the process does afterwards: see [`KeptSearch::look`].
@@ -17,6 +18,7 @@ pub struct KeptSearch {
     lists: FreeListSearch,
     ages: Ages,
     collections: CollectionsSearch,
+    is_compiled: bool,
     found: (Option<FreeLists>, Option<Collections>),
 }
 
@@ -46,6 +48,7 @@ impl KeptSearch {
             ages: Ages::derive(image, &space).ok_or(NoStacks::FewOldObjects)?,
             collections: CollectionsSearch::begin(image, &space)
                 .ok_or(NoStacks::NotDerived("the place of its collector"))?,
+            is_compiled: !space.jit_code.is_empty(),
             found: (None, None),
         })
     }
@@ -69,10 +72,11 @@ impl KeptSearch {
     /// # Errors
     /// If the process has not shown something.
     pub fn end(self) -> Result<KeptProgram, NotShown> {
-        let Self { stacks, ages, found: (lists, collections), .. } = self;
+        let Self { stacks, ages, is_compiled, found: (lists, collections), .. } = self;
         Ok(KeptProgram {
             stacks,
             ages,
+            is_compiled,
             collections: collections.ok_or(NotShown::Collections)?,
             lists: lists.ok_or(NotShown::FreeLists)?,
         })

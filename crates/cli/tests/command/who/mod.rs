@@ -47,19 +47,31 @@ const GROWTH: &str = r##"
 /// The options of the JIT compilers that Ruby was built with, and whose frames are in the VM stack, unlike those of ZJIT from 4.1 on. Without
 /// one, the test is skipped.
 fn jit_options() -> Vec<&'static str> {
-    let is_built = |&(option, name): &(&str, &str)| {
-        let has = format!(
-            "exit!(RubyVM.const_defined?(:{name}) && RubyVM::{name}.enabled? && (:{name} != :ZJIT || RUBY_VERSION < '4.1'))"
-        );
-        let enabled = testkit::ruby().args([option, "-e", &has]).output();
-        enabled.is_ok_and(|output| output.status.success())
-    };
-    let compilers = [("--yjit", "YJIT"), ("--zjit", "ZJIT")].into_iter().filter(is_built);
-    let options: Vec<_> = compilers.map(|(option, _)| option).collect();
+    let compilers = [("--yjit", "YJIT", "true"), ("--zjit", "ZJIT", "RUBY_VERSION < '4.1'")];
+    let compilers =
+        compilers.into_iter().filter(|&(option, name, also)| has_jit(option, name, also));
+    let options: Vec<_> = compilers.map(|it| it.0).collect();
     if options.is_empty() {
         testkit::skip("Ruby was built without a JIT compiler");
     }
     options
+}
+
+/// The option of ZJIT where its frames are not in the VM stack. Without it, the test is skipped.
+fn hidden_jit_option() -> Option<&'static str> {
+    let has_it = has_jit("--zjit", "ZJIT", "RUBY_VERSION >= '4.1'");
+    if !has_it {
+        testkit::skip("this Ruby has all frames in the VM stack");
+    }
+    has_it.then_some("--zjit")
+}
+
+/// Returns true if this option enables the compiler of this name, and the condition is met.
+fn has_jit(option: &str, name: &str, condition: &str) -> bool {
+    let has =
+        format!("exit!(RubyVM.const_defined?(:{name}) && RubyVM::{name}.enabled? && {condition})");
+    let enabled = testkit::ruby().args([option, "-e", &has]).output();
+    enabled.is_ok_and(|output| output.status.success())
 }
 
 /// The name of the descriptor of a counter.

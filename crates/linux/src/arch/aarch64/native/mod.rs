@@ -26,6 +26,8 @@ pub const LIBRARY_TRIPLET: &str = "aarch64-linux-gnu";
 pub const REGISTERS_BYTES: i16 = 272;
 /// The number of registers among them that a program computes with, from the first on (x0 to x30).
 pub const GENERAL_REGISTERS: i16 = 31;
+/// Those of them that a function leaves as they were, by their numbers (x19 to x29).
+pub const PRESERVED_REGISTERS: std::ops::Range<usize> = 19..30;
 /// The offset of the instruction pointer.
 pub const INSTRUCTION_AT: i16 = 256;
 /// The function of the C library by which a thread creates a process with another stack. The return address is in a register,

@@ -24,6 +24,8 @@ pub const LIBRARY_TRIPLET: &str = "x86_64-linux-gnu";
 pub const REGISTERS_BYTES: i16 = 168;
 /// The number of registers among them that a program computes with, from the first on (r15 to rdi).
 pub const GENERAL_REGISTERS: i16 = 15;
+/// Those of them that a function leaves as they were, by their numbers (r15 to r12, rbp, rbx).
+pub const PRESERVED_REGISTERS: std::ops::Range<usize> = 0..6;
 /// The offset of the instruction pointer.
 pub const INSTRUCTION_AT: i16 = 128;
 /// `ARCH_GET_FS` of asm/prctl.h.
