@@ -4,6 +4,7 @@
 //! has a constant for each [`Landmark`](crate::interpreter::Landmark), with its name. Roots that fail this check are
 //! left out, and a finding reports them.
 
+mod boxes;
 mod class_variables;
 mod constants;
 mod globals;
@@ -67,6 +68,9 @@ pub fn named_roots(image: &Image<'_>, space: &ObjectSpace) -> (Vec<NamedRoot>, V
     }
     found.extend(locals::read(&program));
     found.extend(virtual_machine::read(&program));
+    let boxes = boxes::find(&program);
+    boxes::name_constants(&program, &boxes, &mut found);
+    found.extend(boxes::read(&program, &boxes));
     let symbols = program.object(program.names.symbols.object().0);
     found.extend(symbols.map(|value| NamedRoot {
         kind: RootKind::Table,

@@ -347,3 +347,52 @@ fn snapshots_with_retained_sizes_show_them_and_their_growth() {
     rbloat().arg("map").arg(&files[0]).arg("--retained").arg("-o").arg(&map).assert().success();
     assert!(std::fs::read_to_string(&map).unwrap().contains("\"retained_bytes\""));
 }
+
+/// The first was "Integer → Class → Ruby::Box → Ruby::Box::Entry → Hash → Array", and there were two rows of Leak::STORE.
+#[test]
+fn what_each_box_retains_has_the_number_of_the_box() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("leak.rb");
+    let source = "module Leak
+           STORE = []
+           class Inner; @kept = []; class << self; attr_reader :kept; end; end
+         end
+         TEXTS = []
+         def fill(count)
+           $leak ||= []
+           lists = [Leak::STORE, Leak::Inner.kept, TEXTS, $leak]
+           lists.each_with_index { |list, at| ((at + 1) * count).times { list << 'text' * 30 } }
+         end";
+    std::fs::write(&library, source).unwrap();
+    let source = format!(
+        "MINE = Array.new(2_000) {{ |i| 'mine' * 30 }}
+         $mine = Array.new(3_000) {{ |i| 'mine' * 30 }}
+         boxes = defined?(Ruby::Box) && Ruby::Box.enabled? ? [Ruby::Box.new, Ruby::Box.new] : []
+         boxes.each_with_index {{ |it, at| it.require({library:?}); it.eval(\"fill(#{{500 * at + 100}})\") }}
+         4.times {{ GC.start }}
+         puts \"ready {{\\\"boxes\\\": #{{boxes.map {{ |it| it.inspect[/\\d+/].to_i }}}}}}\"
+         $stdout.flush
+         $stdin.read"
+    );
+    let mut command = testkit::ruby();
+    command.args(["--disable-gems", "-e", &source]).env("RUBY_BOX", "1");
+    let target = Target::start(command.stderr(std::process::Stdio::null()));
+    let boxes: Vec<u64> = serde_json::from_value(target.truth["boxes"].clone()).unwrap();
+    if boxes.is_empty() {
+        return testkit::skip("this Ruby has no boxes");
+    }
+    let pid = target.pid().to_string();
+    let output = rbloat().args(["why", &pid, "String", "--json"]).output().unwrap();
+    let why: Why = document(&output.stdout);
+    let objects = |root: &str| -> u64 {
+        let path = format!("{root} → Array → String");
+        why.paths.iter().filter(|it| it.path.as_deref() == Some(&path)).map(|it| it.objects).sum()
+    };
+    for (number, count) in boxes.iter().zip([100, 600]) {
+        let of_box = ["Leak::STORE", "Leak::Inner.@kept", "TEXTS", "$leak"]
+            .map(|name| objects(&format!("{name} (box {number})")));
+        assert_eq!(of_box, [1, 2, 3, 4].map(|times| times * count), "{:#?}", why.paths);
+    }
+    assert_eq!(["MINE", "$mine"].map(objects), [2_000, 3_000], "{:#?}", why.paths);
+    assert!(target.finish());
+}

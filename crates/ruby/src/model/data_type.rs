@@ -37,6 +37,12 @@ impl DataType {
         self.name.as_deref() == Some("fiber")
     }
 
+    /// Returns true for boxes (box.c, from 4.0 on).
+    #[must_use]
+    pub fn is_box(&self) -> bool {
+        matches!(self.name.as_deref(), Some("Ruby::Box::Entry" | "Ruby::Box::Master"))
+    }
+
     /// Returns true for Procs (proc.c).
     #[must_use]
     pub fn is_proc(&self) -> bool {

@@ -166,7 +166,7 @@ fn places(program: &Program<'_>) -> impl Iterator<Item = u64> {
 }
 
 /// The variables in a Hash by symbols; none if another key is in it.
-fn pairs(program: &Program<'_>, bodies: &mut BodyReader<'_>, hash: u32) -> Variables {
+pub(super) fn pairs(program: &Program<'_>, bodies: &mut BodyReader<'_>, hash: u32) -> Variables {
     let pairs = bodies.pairs(hash, MAX_VARIABLES).unwrap_or_default();
     let named =
         |(key, value)| Some((program.names.symbols.name_of_symbol(program.reader, key)?, value));

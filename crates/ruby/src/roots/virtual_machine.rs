@@ -2,9 +2,7 @@
 //!
 //! Their order in vm_core.h, and in internal/box.h, is the same: `top_self`, `load_path`, `load_path_snapshot`, `load_path_check_cache`,
 //! `expanded_load_path`, from 4.1 on the length of the longest of these paths, `loaded_features`, `loaded_features_snapshot`. The VM is in
-//! malloc'ed memory. The first box is a variable; with `RUBY_BOX=1` there are more of them, in malloc'ed memory.
-
-use std::collections::BTreeSet;
+//! malloc'ed memory. [Boxes](super::boxes) have them otherwise.
 
 use image::Memory;
 
@@ -15,18 +13,14 @@ use crate::word::words;
 
 /// `rb_vm_t` has them within this many bytes.
 const SEARCHED: usize = 4 << 10;
-/// More boxes than programs have, and more memory than the variables of an interpreter refer to.
-const MAX_BOXES: usize = 16;
+/// More memory than the variables of an interpreter refer to.
 const MAX_CANDIDATES: usize = 1 << 12;
-/// The number of the main object among the words of a box, and the words from there to the end of the lists.
-const BOX_MEMBERS: usize = 2;
-const MEMBERS_WORDS: usize = IS_ARRAY.len() + 2;
 /// The members, beginning with the main object: an array, or something else.
 const IS_ARRAY: [bool; 6] = [true, true, false, true, true, true];
 /// The number of lists in front of the length of the longest path.
 const LENGTH: usize = 4;
 /// The slots of the main object and of the lists.
-type Members = [u32; IS_ARRAY.len() + 1];
+pub(super) type Members = [u32; IS_ARRAY.len() + 1];
 /// The members that have a name.
 const NAMES: [(usize, &str, RootKind); 3] = [
     (0, "(main object)", RootKind::Table),
@@ -34,28 +28,16 @@ const NAMES: [(usize, &str, RootKind); 3] = [
     (5, "$LOADED_FEATURES", RootKind::GlobalVariable),
 ];
 
-/// The roots that are members of the virtual machine or of its boxes; none if they were not found.
+/// The roots that are members of the virtual machine; none if they were not found, or if boxes have them.
 pub(crate) fn read(program: &Program<'_>) -> Vec<NamedRoot> {
-    let found = match program.space.interpreter.has_boxes() {
-        true => of_boxes(program),
-        false => of_vm(program).into_iter().collect(),
-    };
-    found.iter().flat_map(|members| NAMES.map(|it| root(it, members))).collect()
+    let has_boxes = program.space.interpreter.has_boxes();
+    let found = if has_boxes { None } else { of_vm(program) };
+    found.iter().flat_map(roots).collect()
 }
 
-/// The members of each box.
-fn of_boxes(program: &Program<'_>) -> BTreeSet<Members> {
-    let image = program.reader.image;
-    let mut found = BTreeSet::new();
-    for (_, words) in program.space.interpreter.variables(image) {
-        found.extend((0..words.len()).filter_map(|place| members(program, &words[place..])));
-    }
-    found.extend(program.memory_of_variables().into_iter().filter_map(|at| {
-        let mut bytes = [0; 8 * (BOX_MEMBERS + MEMBERS_WORDS)];
-        image.read_exact(at, &mut bytes).ok()?;
-        members(program, &words(&bytes).skip(BOX_MEMBERS).collect::<Vec<_>>())
-    }));
-    found.into_iter().take(MAX_BOXES).collect()
+/// The roots that are these members.
+pub(super) fn roots(members: &Members) -> [NamedRoot; NAMES.len()] {
+    NAMES.map(|it| root(it, members))
 }
 
 /// The members of the virtual machine, to which a variable refers. In most builds it has a name.
@@ -83,7 +65,7 @@ fn root((place, name, kind): (usize, &str, RootKind), members: &Members) -> Name
 }
 
 /// The slots of the members that begin with these words, if they have all of them.
-fn members(program: &Program<'_>, words: &[u64]) -> Option<Members> {
+pub(super) fn members(program: &Program<'_>, words: &[u64]) -> Option<Members> {
     let slots = &program.space.slots;
     let has_length = program.space.interpreter.has_length_of_load_path();
     let found = members_of(words, has_length, |address| {
