@@ -144,9 +144,15 @@ fn threads(image: &Image<'_>, space: &ObjectSpace) -> Vec<(u32, Address)> {
     let threads = objects.filter(|(_, data_type)| data_type.is_some_and(is_thread));
     let structures = |slot| {
         let mut structures = space.references.of(slot).map(|(at, _)| at).peekable();
-        // The main thread's is a variable (`_main_thread` in vm.c, from 4.1 on).
+        // The main thread's is a variable (`_main_thread` in vm.c, from 4.1 on), or musl has put it behind the variables of a program or
+        // library: it uses the rest of their last page.
         let is_main = structures.peek().is_none();
-        structures.chain(is_main.then(|| structure_in_variables(image, space, slot)).flatten())
+        let main = || {
+            let own = space.slot_address(slot as usize).and_then(|at| structure(image, at));
+            own.filter(|at| is_in_list(image, *at))
+                .or_else(|| structure_in_variables(image, space, slot))
+        };
+        structures.chain(is_main.then(main).flatten())
     };
     threads.flat_map(|(slot, _)| structures(slot).map(move |at| (slot, at))).collect()
 }
