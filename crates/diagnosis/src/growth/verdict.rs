@@ -67,13 +67,18 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
     }
     let kept = kept.into_iter().flatten().next();
     let verdict = verdict_on_totals(diff, &sums, hours, least);
-    // What comes and goes hides or feigns growth, and leaves free memory.
+    // What comes and goes hides or feigns growth, and leaves free memory: more of it than RSS rose by, if it was garbage in pages of
+    // the heap. The last snapshot has no number of what stays.
+    let all_time = |kept: &DiffVerdict| match kept.bytes_per_hour.zip(hours) {
+        Some((rate, hours)) => kept.bytes.max((rate * hours) as i64),
+        None => kept.bytes,
+    };
     let is_better = |kept: &DiffVerdict| match (verdict.doubt, verdict.kind) {
         (Some(doubt), _) => {
             matches!(doubt, Doubt::Garbage | Doubt::Turnover | Doubt::NothingInUse)
         }
         (None, DiffKind::Stable | DiffKind::Shrank) => true,
-        (None, DiffKind::Retention) => 2 * kept.bytes >= verdict.bytes,
+        (None, DiffKind::Retention) => 2 * all_time(kept) >= verdict.bytes.min(rss),
         _ => false,
     };
     let is_gone = matches!(verdict.doubt, Some(Doubt::Garbage | Doubt::Turnover));

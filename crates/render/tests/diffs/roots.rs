@@ -459,6 +459,29 @@ fn free_memory_does_not_hide_what_a_root_keeps() {
     assert_eq!(verdict.root.as_deref(), Some("Cache::STORE"));
 }
 
+/// "Retention", because the slots of garbage became free (with slots of many sizes, on Ruby 4.0 and later): RSS rose by what a root kept.
+#[test]
+fn free_slots_of_garbage_do_not_hide_what_a_root_keeps() {
+    let looks: Vec<_> = (1..4)
+        .map(|hour| {
+            let (name, mut snapshot) = look_behind(hour, hour * 2_000, 40_000 - hour * 2_000);
+            let report = &mut snapshot.report;
+            grow(report, "ruby.free_slots", hour * 14 * MIB);
+            grow(report, "ruby.live_slots", (4 - hour) * 12 * MIB);
+            report.process.rss_bytes += 36 * MIB + hour * 2 * MIB;
+            (name, snapshot)
+        })
+        .collect();
+    let diff = growth(&looks);
+    let verdict = &diff.verdict;
+    assert_eq!(
+        (verdict.kind, verdict.doubt),
+        (DiffKind::Growth, Some(Doubt::FewSnapshots)),
+        "{diff:#?}"
+    );
+    assert_eq!(verdict.root.as_deref(), Some("Cache::STORE"));
+}
+
 /// Objects that are there at one look only come and go, however many there are.
 #[test]
 fn what_comes_and_goes_is_not_kept() {
