@@ -515,6 +515,47 @@ fn another_garbage_collector_leaves_the_other_sides() {
     assert!(target.finish());
 }
 
+/// The library itself, with a Ruby for which it was built (docs/rubies.md).
+#[test]
+fn a_heap_of_mmtk_is_unknown_and_the_other_sides_are_read() {
+    let source = format!("KEPT = Array.new(20_000) {{ |i| 'text' * 30 }}; {WAITING}");
+    let mut command = testkit::ruby();
+    command.args(["-e", "print RbConfig::CONFIG['modular_gc_dir']"]);
+    let folder = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    let library = std::path::Path::new(&folder).join("librubygc.mmtk.so");
+    if folder.is_empty() || !testkit::outside(&library).exists() {
+        return testkit::skip("there is no mmtk for this Ruby");
+    }
+    let mut command = testkit::ruby();
+    command.args(["--disable-gems", "-e", &source]);
+    let command = command.env("RUBY_GC_LIBRARY", "mmtk").env("RUST_LOG", "off");
+    let target = Target::start(command);
+    let report = report_of(&run(target.pid(), &["--json", "--max-pause", "10s"]));
+    assert!(report.ruby.is_none() && report.malloc.is_some());
+    let [finding] = &report.findings[..] else { panic!("{:?}", report.findings) };
+    let FindingKind::CollectorUnsupported { collector, .. } = &finding.kind else {
+        panic!("{finding:?}")
+    };
+    assert_eq!(collector, "mmtk");
+    // The collector maps its memory beside malloc.
+    let unknown = crate::bytes(&report, "unknown");
+    assert!(unknown > 20_000 * 120, "{unknown}");
+    let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();
+    assert_eq!(sum, report.process.rss_bytes);
+    let pid = target.pid().to_string();
+    let commands: [&[&str]; 4] = [
+        &["who", &pid, "--for", "1s"],
+        &["who", &pid, "--kept", "--for", "2s", "--older-than", "1s"],
+        &["why", &pid, "String"],
+        &["dump", &pid, "-o", "/dev/null/heap.ndjson"],
+    ];
+    for arguments in commands {
+        let output = rbloat().args(arguments).output().unwrap();
+        assert!(!output.status.success() && output.stdout.is_empty(), "{arguments:?}: {output:?}");
+    }
+    assert!(target.finish());
+}
+
 #[test]
 fn whoever_reads_the_first_lines_only_gets_them() {
     let target = Target::bare_ruby(WAITING);
