@@ -44,7 +44,9 @@ static const struct {
     const void *parent;
     void *data;
     unsigned long flags;
-} type = {"midst", mark, free_, size, compact, {NULL}, NULL, NULL, 0};
+    /* From 4.1 on there are more functions before these words, which are all zero. */
+    void *later[16];
+} type = {"midst", mark, free_, size, compact, {NULL}, NULL, NULL, 0, {NULL}};
 
 extern unsigned long rb_data_typed_object_wrap(unsigned long, void *, const void *);
 
