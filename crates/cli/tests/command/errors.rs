@@ -530,7 +530,9 @@ fn a_heap_of_mmtk_is_unknown_and_the_other_sides_are_read() {
     command.args(["--disable-gems", "-e", &source]);
     let command = command.env("RUBY_GC_LIBRARY", "mmtk").env("RUST_LOG", "off");
     let target = Target::start(command);
-    let report = report_of(&run(target.pid(), &["--json", "--max-pause", "10s"]));
+    let output = run(target.pid(), &["--json"]);
+    assert_eq!(output.status.code(), Some(6), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: formats::Report = crate::document(&output.stdout);
     assert!(report.ruby.is_none() && report.malloc.is_some());
     let [finding] = &report.findings[..] else { panic!("{:?}", report.findings) };
     let FindingKind::CollectorUnsupported { collector, .. } = &finding.kind else {

@@ -365,10 +365,10 @@ fn what_each_box_retains_has_the_number_of_the_box() {
          end";
     std::fs::write(&library, source).unwrap();
     let source = format!(
-        "MINE = Array.new(2_000) {{ |i| 'mine' * 30 }}
-         $mine = Array.new(3_000) {{ |i| 'mine' * 30 }}
+        "MINE = Array.new(2_000) {{ Object.new }}
+         $mine = Array.new(3_000) {{ Object.new }}
          boxes = defined?(Ruby::Box) && Ruby::Box.enabled? ? [Ruby::Box.new, Ruby::Box.new] : []
-         boxes.each_with_index {{ |it, at| it.require({library:?}); it.eval(\"fill(#{{500 * at + 100}})\") }}
+         boxes.each_with_index {{ |it, at| it.require({library:?}); it.eval(\"fill(#{{500 * at + 300}})\") }}
          4.times {{ GC.start }}
          puts \"ready {{\\\"boxes\\\": #{{boxes.map {{ |it| it.inspect[/\\d+/].to_i }}}}}}\"
          $stdout.flush
@@ -382,17 +382,22 @@ fn what_each_box_retains_has_the_number_of_the_box() {
         return testkit::skip("this Ruby has no boxes");
     }
     let pid = target.pid().to_string();
-    let output = rbloat().args(["why", &pid, "String", "--json"]).output().unwrap();
-    let why: Why = document(&output.stdout);
-    let objects = |root: &str| -> u64 {
-        let path = format!("{root} → Array → String");
-        why.paths.iter().filter(|it| it.path.as_deref() == Some(&path)).map(|it| it.objects).sum()
+    let objects = |class: &str, roots: &[&str]| -> Vec<u64> {
+        let output = rbloat().args(["why", &pid, class, "--json"]).output().unwrap();
+        let why: Why = document(&output.stdout);
+        let of = |root: &&str| {
+            let path = format!("{root} → Array → {class}");
+            let paths = why.paths.iter().filter(|it| it.path.as_deref() == Some(&path));
+            paths.map(|it| it.objects).sum()
+        };
+        roots.iter().map(of).collect()
     };
-    for (number, count) in boxes.iter().zip([100, 600]) {
-        let of_box = ["Leak::STORE", "Leak::Inner.@kept", "TEXTS", "$leak"]
-            .map(|name| objects(&format!("{name} (box {number})")));
-        assert_eq!(of_box, [1, 2, 3, 4].map(|times| times * count), "{:#?}", why.paths);
+    for (number, count) in boxes.iter().zip([300, 800]) {
+        let names = ["Leak::STORE", "Leak::Inner.@kept", "TEXTS", "$leak"]
+            .map(|name| format!("{name} (box {number})"));
+        let found = objects("String", &names.each_ref().map(String::as_str));
+        assert_eq!(found, [1, 2, 3, 4].map(|times| times * count));
     }
-    assert_eq!(["MINE", "$mine"].map(objects), [2_000, 3_000], "{:#?}", why.paths);
+    assert_eq!(objects("Object", &["MINE", "$mine"]), [2_000, 3_000]);
     assert!(target.finish());
 }
