@@ -59,6 +59,24 @@ fn platforms_and_versions_are_those_of_the_support_matrix() {
     assert!(read("docs/limits.md").contains(&limits), "docs/limits.md does not say: {limits}");
 }
 
+/// The date behind these words of a page.
+fn date_after<'a>(page: &'a str, words: &str) -> &'a str {
+    let (_, date) = page.split_once(words).unwrap_or_else(|| panic!("no page has {words:?}"));
+    date.get(.."2026-01-01".len())
+        .filter(|it| it.bytes().all(|it| it.is_ascii_digit() || it == b'-'))
+        .unwrap()
+}
+
+#[test]
+fn the_readme_has_the_dates_of_the_latest_runs() {
+    let [readme, matrix, runs] =
+        ["README.md", "docs/support-matrix.md", "docs/measurements.md"].map(read);
+    let of_matrix = date_after(&matrix, "`scripts/matrix --write` wrote this page on ");
+    assert_eq!(date_after(&readme, "](docs/support-matrix.md), "), of_matrix);
+    let of_others = date_after(&runs, "## Runs on other Rubies\n\nOn ");
+    assert_eq!(date_after(&readme, "[other Rubies](docs/rubies.md) up to 4.1-dev ("), of_others);
+}
+
 #[test]
 fn every_page_names_the_same_processors() {
     let expected = format!("Linux on {}", processors());
