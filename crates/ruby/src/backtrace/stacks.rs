@@ -404,7 +404,9 @@ impl StackCopy {
         if !self.layout.may_be_compiled {
             return Some(read);
         }
-        let is_code = |at| image.state.mappings.find(at).is_some_and(|it| it.executable);
+        // The compiler makes the pages of its mapping executable one after the other.
+        let is_code =
+            |at| image.state.mappings.find(at).is_some_and(|it| it.executable || !it.writable);
         match frame.get(RETURN..RETURN + 8).map_or(0, |bytes| word(bytes, 0)) {
             C_FRAME if read.environment.kind() == C_FUNCTION => {
                 Some(ControlFrame { pc: Address(0), iseq: Address(0), ..read })
