@@ -20,6 +20,8 @@ pub(crate) const MIN_WASTE_BYTES: u64 = 64 << 20;
 pub(crate) const LARGE_ROOT_BYTES: u64 = MIN_WASTE_BYTES;
 const MIN_ROOT_SHARE: f64 = 50.0;
 const MIN_ROOT_BYTES: u64 = 16 << 20;
+/// The least room that objects do not need, at the same share of RSS. A smaller process has a step against it, too.
+const MIN_SAVED_ROOM: u64 = 4 << 20;
 
 /// The first part of a path that begins in variables of a library.
 const VARIABLES: &str = "(variables of ";
@@ -244,7 +246,7 @@ pub fn large_table(report: &Report) -> Option<(InterpreterKind, u64)> {
 #[must_use]
 pub fn large_room(report: &Report) -> Option<u64> {
     let bytes = report.waste.as_ref()?.saved_bytes();
-    let is_large = bytes >= MIN_ROOT_BYTES && percent(bytes, report.process.rss_bytes) >= MIN_SHARE;
+    let is_large = bytes >= MIN_SAVED_ROOM && percent(bytes, report.process.rss_bytes) >= MIN_SHARE;
     is_large.then_some(bytes)
 }
 

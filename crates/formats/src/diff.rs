@@ -47,6 +47,11 @@ pub struct Diff {
     /// is of an earlier release.
     #[serde(default)]
     pub kept: Option<Vec<KeptChange>>,
+    /// The 20 roots with most memory in objects that were old in all snapshots: each at the same address, of the same class, and retained by
+    /// the same constant or variable. An object that took the slot of another one counts as the same. Snapshots count as for `kept`, and so do
+    /// roots; it is `null` if `kept` is. Memory does not show whether the program reads these objects.
+    #[serde(default)]
+    pub unchanged: Option<Vec<UnchangedRow>>,
     /// For one process, how its new objects were sampled between the snapshots. `null` for other sources and for fewer than three
     /// snapshots, if the process could not be sampled or the last snapshot failed, and in older documents.
     #[serde(default)]
@@ -302,6 +307,24 @@ pub struct KeptChange {
     pub sampled_class: Option<String>,
     /// The lines that made the samples. Empty for fewer than ten.
     pub made_by: Vec<KeptLine>,
+}
+
+/// Objects of one root that were old in all snapshots.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UnchangedRow {
+    /// The constant, or the variable of a class or of the program.
+    pub root: String,
+    /// The line that set the constant, or defined the class of the variable, in the last snapshot: `file:line`. `null` if unknown.
+    pub line: Option<String>,
+    /// The class with more than half of the bytes, or `null`.
+    pub class: Option<String>,
+    /// The number of objects.
+    pub objects: u64,
+    /// About the memory of these objects, from the mean objects of their classes.
+    pub bytes: u64,
+    /// The memory of the last snapshot that nothing but the root reaches, also that of other objects (`dominators[].retained_bytes`). `null`
+    /// without `--retained`, and if the report does not list the root.
+    pub exclusive_bytes: Option<u64>,
 }
 
 /// The sampling of new objects between the snapshots.

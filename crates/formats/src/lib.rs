@@ -48,7 +48,7 @@ pub use deployment::{Deployment, Platform, Server};
 pub use diff::{
     ArenaChange, CauseChange, ClassChange, CodeChange, Diff, DiffKind, DiffPoint, DiffSampling,
     DiffVerdict, DominatorChange, Doubt, InterpreterChange, KeptChange, KeptNative, OwnerChange,
-    PinChange, Rate, SizeClassChange, Subject, Trajectory, UnreadPoint, WasteChange,
+    PinChange, Rate, SizeClassChange, Subject, Trajectory, UnchangedRow, UnreadPoint, WasteChange,
 };
 pub use dump_diff::{DumpCount, DumpDiff, DumpGroup, DumpPoint, DumpSampling};
 pub use explanations::{Explanation, Explanations};
@@ -72,7 +72,7 @@ pub use report::{
     CaptureMethod, CauseRow, Class, CodePlace, CopiesRow, DifferentFile, DominatorRow,
     FamilyMemory, FewRow, FewThings, FileCode, FindingKind, FindingRow, FindingSeverity, Gc,
     GemCode, HeapPart, Interpreter, InterpreterPart, KeptBy, KeptStacks, Malloc, MallocTuning,
-    MappedFile, Memsize, MissingFile, NoCopy, Owner, PinRow, ProcessSummary, Ractor, Report,
+    MappedFile, Memsize, MissingFile, NoCopy, Owner, PinRow, PlaceRow, ProcessSummary, Ractor, Report,
     ReportGroup, ResidencyEvidence, RootUses, RssCount, Ruby, RubyPart, SizeClass, TextRow,
     ThreadRow, TmpfsFile, UnknownRow, Unread, Waste, WasteContents, WasteGroup, WasteRow,
     milliseconds,

@@ -15,6 +15,7 @@ use crate::ownership::{
 };
 use crate::pages::pages_of;
 use crate::pins::{self, Pin, Pins, SizeClassAccount};
+use crate::places::{self, Place};
 use crate::ractors::{self, RactorAccount};
 use crate::root_uses::{RootUses, root_uses};
 use crate::stacks::KeptStacks;
@@ -65,6 +66,8 @@ pub struct Ledger {
     pub spare: Vec<SpareAccount>,
     /// The memory that objects do not use.
     pub waste: WasteAccounts,
+    /// The lines that set the constants and classes of paths, by name; empty if owners were not traced.
+    pub places: Vec<Place>,
     /// The anonymous mappings with memory under [`Cause::Unknown`], by permissions, largest first.
     pub unknown: Vec<UnknownMappings>,
     /// The interpreter's own memory by kind and by file; `None` if owners were not traced.
@@ -305,6 +308,7 @@ impl Ledger {
             is_estimated: state.origin == Origin::Core,
             malloc,
             ruby,
+            places: places::find(&facts.named_roots, &accounts, &spare, &waste),
             owners: accounts,
             dominators,
             files: booking.files.accounts(),

@@ -12,6 +12,7 @@ mod memory_map;
 mod ownership;
 mod pages;
 mod pins;
+mod places;
 mod ractors;
 mod read_depth;
 mod root_uses;
@@ -44,6 +45,7 @@ pub use ownership::{
     Subject, THREAD_LOCALS, TextAccount, WasteAccount, WasteAccounts, WasteKind, WasteSums,
 };
 pub use pins::{Pin, SizeClassAccount, SlabCounts};
+pub use places::Place;
 pub use ractors::RactorAccount;
 pub use read_depth::ReadDepth;
 pub use root_uses::RootUses;

@@ -27,6 +27,12 @@ pub struct KeptStacks {
     pub resident_mn_bytes: u64,
     /// The resident bytes of the main thread's stack that no call uses any more: a recursion was deep, and the kernel keeps them.
     pub main_bytes: u64,
+    /// The same bytes of the stacks of other threads that run.
+    pub unused_thread_bytes: u64,
+    /// The same bytes of the stacks of fibers; `None` as for `fibers`.
+    pub unused_fiber_bytes: Option<u64>,
+    /// The resident bytes of the VM stacks of threads between the values and the frames.
+    pub unused_vm_bytes: u64,
     /// The fibers that have a stack; `None` if owners were not traced, or fibers are not recognized.
     pub fibers: Option<u64>,
     /// The resident bytes of stacks that no fiber has any more, because it has ended or was collected; `None` as for `fibers`.
@@ -83,6 +89,18 @@ impl KeptStacks {
             mn_threads,
             resident_mn_bytes: free.into_iter().map(of_mn).sum(),
             main_bytes: unused_main_stack(state).map_or(0, |unused| pages.resident_bytes(&unused)),
+            unused_thread_bytes: unused_stacks(state, &facts.stacks)
+                .map(|unused| pages.resident_bytes(&unused))
+                .fold(0, u64::saturating_add)
+                .min(causes[Cause::StackThreads]),
+            unused_fiber_bytes: of_fibers.map(|stacks| {
+                stacks.iter().map(|stack| stack.unused_bytes).fold(0, u64::saturating_add)
+            }),
+            unused_vm_bytes: space
+                .vm_stacks
+                .iter()
+                .map(|stack| pages.resident_bytes(&stack.unused))
+                .fold(0, u64::saturating_add),
             fibers: of_fibers.map(|stacks| stacks.len() as u64),
             resident_fiber_bytes: of_fibers.map(kept_by_ruby),
             cached_bytes: facts.heap().abandoned_bytes.min(causes[Cause::MallocCached]),
@@ -91,6 +109,18 @@ impl KeptStacks {
                 .map(|groups| state.process.threads.saturating_sub(of_ruby(groups))),
         }
     }
+}
+
+/// The parts of the stacks of threads, but for the main one, beyond their stack pointers.
+fn unused_stacks(
+    state: &ProcessState,
+    stacks: &[Range<Address>],
+) -> impl Iterator<Item = Range<Address>> {
+    state.threads.iter().filter_map(|thread| {
+        let after = stacks.partition_point(|stack| stack.end <= thread.stack_pointer);
+        let stack = stacks.get(after).filter(|it| it.contains(&thread.stack_pointer))?;
+        Some(stack.start..thread.stack_floor().max(stack.start))
+    })
 }
 
 /// The part of the main thread's stack beyond its stack pointer; `None` while the thread runs on another stack.

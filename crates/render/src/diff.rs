@@ -6,7 +6,7 @@ use anstyle::Style;
 use diagnosis::MIN_LISTED;
 use formats::{
     ClassChange, Diff, DiffKind, DiffPoint, DominatorChange, KeptChange, KeptJudgement, KeptNative,
-    OwnerChange, Trajectory,
+    OwnerChange, Trajectory, UnchangedRow,
 };
 use ledger::{Cause, Count, Size};
 
@@ -15,8 +15,8 @@ use crate::made_by::write_made_by;
 use crate::pins::write_pin_changes;
 use crate::rows::{Heads, Row, write_rows};
 use crate::text::{
-    BOLD, DIM, GREEN, RED, YELLOW, change, changes, clipped, end_with_a_line, write_parts,
-    write_verdict, write_wrapped,
+    BOLD, DIM, GREEN, RED, YELLOW, change, changes, clipped, end_with_a_line, mebibytes,
+    write_parts, write_verdict, write_wrapped,
 };
 use crate::waste::write_waste_changes;
 use crate::words::lines::{is_used_in, made_by};
@@ -24,6 +24,9 @@ use crate::words::{self, signed_count};
 
 /// Rows of classes and of owners, at most.
 const MAX_ROWS: usize = 12;
+/// Rows of what did not change, at most, and the least memory of one.
+const MAX_UNCHANGED: usize = 3;
+const MIN_UNCHANGED: u64 = 4 << 20;
 
 /// Returns a diff as text for a terminal of `width` columns: the verdict, and the changes of causes, classes and
 /// owners. It contains ANSI colours, which the caller strips if the reader does not want them.
@@ -47,6 +50,7 @@ fn write(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     write_causes(diff, out, width)?;
     write_classes(diff, out, width)?;
     write_kept(diff, out, width)?;
+    write_unchanged(diff, out, width)?;
     write_kept_native(diff, out, width)?;
     write_owners(diff, out, width)?;
     write_made_by(diff.made_by.as_ref(), out, width)?;
@@ -176,6 +180,33 @@ fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
         write_wrapped(out, " · ", fact, width)?;
     }
     if facts.is_empty() { Ok(()) } else { writeln!(out) }
+}
+
+/// Writes what constants and variables had in all snapshots. The program may read it all the time.
+fn write_unchanged(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
+    let large = |it: &&UnchangedRow| it.bytes >= MIN_UNCHANGED;
+    let shown = diff.unchanged.iter().flatten().filter(large).take(MAX_UNCHANGED);
+    let row = |it: &UnchangedRow| Row {
+        name: it.root.clone(),
+        figures: vec![
+            Count(it.objects).to_string(),
+            mebibytes(it.bytes),
+            it.exclusive_bytes.map_or_else(String::new, mebibytes),
+        ],
+        note: vec![
+            (Style::new(), it.class.clone().unwrap_or_default()),
+            (DIM, it.line.clone().unwrap_or_default()),
+        ],
+        ..Row::default()
+    };
+    let rows: Vec<_> = shown.map(row).collect();
+    let heads = Heads {
+        name: "OLD IN ALL SNAPSHOTS",
+        figures: &["OBJECTS", "ABOUT MiB", "ONLY HERE"],
+        note: "MOST OF IT",
+        lead: Some("most of it: "),
+    };
+    write_rows(out, &heads, &rows, width)
 }
 
 /// Writes the native memory that owners keep, without sizes whose blocks come and go.

@@ -2,15 +2,15 @@
 
 use anstyle::Style;
 use formats::{
-    CopiesRow, Diff, FewRow, FewThings, Report, TextRow, Waste, WasteChange, WasteContents,
-    WasteGroup,
+    CopiesRow, Diff, FewRow, FewThings, KeptStacks, Report, TextRow, Waste, WasteChange,
+    WasteContents, WasteGroup,
 };
 use ledger::{Count, Size, WasteKind, percent};
 use serde_json::{Value, json};
 
 use crate::rows::{Heads, Row, write_rows};
 use crate::text::{BOLD, DIM, changes, mebibytes, write_wrapped};
-use crate::words::{self, counted};
+use crate::words::{self, counted, line_of_root};
 
 /// The part of RSS from which a report mentions it unasked, in percent.
 const MIN_MENTIONED: f64 = 10.0;
@@ -20,7 +20,7 @@ const MAX_ROWS: usize = 10;
 const MAX_TEXT: usize = 40;
 /// Smaller groups are not shown.
 const MIN_SHOWN_BYTES: u64 = 50 << 10;
-/// Smaller changes of unused room are not shown.
+/// Smaller changes of unused room are not shown, nor are smaller sums of the whole process.
 const MIN_SHOWN_CHANGE: u64 = 1 << 20;
 
 /// Writes the whole account, or one line if there is much and the account was not asked for.
@@ -57,14 +57,21 @@ pub(crate) fn write_waste(
         Size(saved)
     );
     write_wrapped(out, "", &text, width)?;
-    if waste.rounded_bytes >= MIN_SHOWN_BYTES {
+    let rounded = [
+        (waste.rounded_bytes, "malloc", "the requests of strings, arrays and variables", "blocks"),
+        (waste.slack_bytes, "Ruby", "the needs of strings, arrays, structs and objects", "slots"),
+    ];
+    for (bytes, by, to, memory) in rounded.into_iter().filter(|it| it.0 >= MIN_SHOWN_CHANGE) {
         let text = format!(
-            "malloc added {} to the requests of strings, arrays and variables, because its blocks have certain sizes.\n",
-            Size(waste.rounded_bytes)
+            "{by} added {} to {to}, because its {memory} have certain sizes.\n",
+            Size(bytes)
         );
         write_wrapped(out, "", &text, width)?;
     }
-    write_groups(waste, out, width)?;
+    if let Some(text) = report.kept_stacks.as_ref().and_then(of_stacks) {
+        write_wrapped(out, "", &text, width)?;
+    }
+    write_groups(report, waste, out, width)?;
     match &waste.contents {
         Some(contents) => write_contents(contents, out, width),
         None => write_wrapped(
@@ -76,7 +83,28 @@ pub(crate) fn write_waste(
     }
 }
 
-fn write_groups(waste: &Waste, out: &mut String, width: usize) -> std::fmt::Result {
+/// A sentence on the parts of stacks that no call uses, if they are large.
+fn of_stacks(stacks: &KeptStacks) -> Option<String> {
+    let threads = stacks.main_bytes.saturating_add(stacks.unused_thread_bytes);
+    let (fibers, vm) = (stacks.unused_fiber_bytes.unwrap_or_default(), stacks.unused_vm_bytes);
+    let sum = threads.saturating_add(fibers).saturating_add(vm);
+    (sum >= MIN_SHOWN_CHANGE).then(|| {
+        format!(
+            "Stacks have {} that no call uses now: {} of threads, {} of fibers, and {} of VM stacks.\n",
+            Size(sum),
+            Size(threads),
+            Size(fibers),
+            Size(vm)
+        )
+    })
+}
+
+fn write_groups(
+    report: &Report,
+    waste: &Waste,
+    out: &mut String,
+    width: usize,
+) -> std::fmt::Result {
     let row = |group: &WasteGroup| Row {
         name: name(group.row.kind, &group.class),
         figures: vec![
@@ -86,7 +114,7 @@ fn write_groups(waste: &Waste, out: &mut String, width: usize) -> std::fmt::Resu
             mebibytes(group.row.bytes),
             format!("{:.1}", percent(group.row.used_bytes, group.row.bytes)),
         ],
-        note: vec![(Style::new(), group.path.clone())],
+        note: vec![(Style::new(), group.path.clone()), (DIM, line_of_root(report, &group.path))],
         ..Row::default()
     };
     let is_shown = |group: &&WasteGroup| group.row.unused_bytes >= MIN_SHOWN_BYTES;
@@ -165,6 +193,7 @@ fn name_of_few(row: &FewRow) -> String {
         FewThings::Nothing => format!("{}, empty", row.class),
         FewThings::OneElement => format!("{}, with one element", row.class),
         FewThings::OnlyNil => format!("{}, with nothing but nil", row.class),
+        FewThings::MostlyNil => format!("{}, with nil in 7 of 8 places", row.class),
     }
 }
 

@@ -205,6 +205,8 @@ pub struct BodyReader<'a> {
     slot_sizes: Vec<u64>,
     /// The bytes of variables that may still be read, up to 3.1.
     variables_budget: u64,
+    /// The bytes of slots of the smallest size that would do, beyond the needs of their objects.
+    slack_of_slots: u64,
 }
 
 impl<'a> BodyReader<'a> {
@@ -226,6 +228,7 @@ impl<'a> BodyReader<'a> {
             shapes: HashMap::new(),
             slot_sizes,
             variables_budget: MAX_VARIABLE_BYTES,
+            slack_of_slots: 0,
         }
     }
 
@@ -235,10 +238,19 @@ impl<'a> BodyReader<'a> {
         self.slot_sizes.len() > 1
     }
 
+    /// The bytes that sizes of slots added to the needs of the strings, arrays, structs and objects in slots that were read with
+    /// [`body`](Self::body).
+    #[must_use]
+    pub fn slack_of_slots(&self) -> u64 {
+        self.slack_of_slots
+    }
+
     /// The slot with this number.
     pub fn slot(&mut self, slot: u32) -> Option<Range<Address>> {
-        let head = self.head(slot)?;
-        Some(head.at..head.at.offset(head.slot_bytes as u64))
+        if self.head.slot != slot {
+            self.head(slot)?;
+        }
+        Some(self.head.at..self.head.at.offset(self.head.slot_bytes as u64))
     }
 
     /// The memory of the object in a slot; `None` if it has no room, or its layout is unknown.
@@ -261,6 +273,13 @@ impl<'a> BodyReader<'a> {
                 self.slot_room(&head, Unit::Slot, 16 + 8 * elements)
             }
             SlotType::HASH => Some(Body::Own(self.table_of(&head)?.room(Unit::Entry))),
+            SlotType::STRUCT => {
+                let (first, members, are_inside) = self.members(&head);
+                let behind =
+                    self.space.interpreter.fields_of_structs() == StructFields::BehindMembers;
+                let needed = 8 * (first as u64 + members + u64::from(behind));
+                if are_inside { self.slot_room(&head, Unit::Slot, needed) } else { None }
+            }
             SlotType::OBJECT => {
                 let Some((room, _)) = self.variables(&head) else {
                     return Some(Body::Own(self.table_of_variables(&head)?.room(Unit::Named)));
@@ -294,10 +313,19 @@ impl<'a> BodyReader<'a> {
         self.space.io_buffers.iter().filter_map(room).collect()
     }
 
+    /// The place of the first member of a struct in its slot, the number of members there, and whether they are there.
+    fn members(&self, head: &Head) -> (usize, u64, bool) {
+        let fields = self.space.interpreter.fields_of_structs();
+        let first = if fields == StructFields::BeforeMembers { 3 } else { 2 };
+        let words = head.flags() >> STRUCT_LENGTH_SHIFT & STRUCT_LENGTH_MASK;
+        (first, words, (1..=head.room_from(first)).contains(&words))
+    }
+
     /// The room in the slot of an object that needs so many bytes of it; `None` if no smaller slot would do.
-    fn slot_room(&self, head: &Head, unit: Unit, needed: u64) -> Option<Body> {
-        let needed = needed.max(MIN_SLOT_BYTES);
-        let used = *self.slot_sizes.iter().find(|bytes| **bytes >= needed)?;
+    fn slot_room(&mut self, head: &Head, unit: Unit, needed: u64) -> Option<Body> {
+        let least = needed.max(MIN_SLOT_BYTES);
+        let used = *self.slot_sizes.iter().find(|bytes| **bytes >= least)?;
+        self.slack_of_slots = self.slack_of_slots.saturating_add(used - needed);
         let (start, capacity) = (head.at, head.slot_bytes as u64);
         let room = Room { start, unit, used, capacity };
         (used < capacity).then_some(Body::Own(room))
@@ -383,10 +411,7 @@ impl<'a> BodyReader<'a> {
                 Some(Contents::Values { at, words })
             }
             SlotType::STRUCT => {
-                let fields = self.space.interpreter.fields_of_structs();
-                let first = if fields == StructFields::BeforeMembers { 3 } else { 2 };
-                let words = flags >> STRUCT_LENGTH_SHIFT & STRUCT_LENGTH_MASK;
-                let are_inside = (1..=head.room_from(first)).contains(&words);
+                let (first, words, are_inside) = self.members(head);
                 let outside = || Contents::Values {
                     at: Address(head.word(first + 1)),
                     words: head.word(first),

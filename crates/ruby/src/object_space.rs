@@ -107,9 +107,28 @@ pub struct SlotSizes<'a> {
     pages: &'a [HeapPage],
     /// The page of the last slot.
     page: usize,
+    transient: &'a [(u32, u32)],
+    /// The first one of these that is not before the last slot.
+    next: usize,
 }
 
 impl SlotSizes<'_> {
+    /// The bytes that the object in a slot has on the transient heap.
+    pub fn transient_of(&mut self, slot: u32) -> u64 {
+        let is_before = |it: &(u32, u32)| it.0 < slot;
+        let last = self.next.checked_sub(1).and_then(|last| self.transient.get(last));
+        if last.is_some_and(|last| !is_before(last)) {
+            self.next = 0;
+        }
+        // Slots are mostly neighbours.
+        if self.transient[self.next..].first().is_some_and(is_before) {
+            self.next += 1;
+            self.next += self.transient[self.next..].partition_point(is_before);
+        }
+        let its = self.transient[self.next..].iter().take_while(|it| it.0 == slot);
+        its.map(|it| u64::from(it.1)).sum()
+    }
+
     /// The bytes of a slot; 0 if there is no such slot.
     pub fn of(&mut self, slot: u32) -> u64 {
         let is_on = |page: &&HeapPage| page.slots.contains(&(slot as usize));
@@ -221,7 +240,7 @@ impl ObjectSpace {
     /// The bytes of slots, best in their order.
     #[must_use]
     pub fn slot_sizes(&self) -> SlotSizes<'_> {
-        SlotSizes { pages: &self.pages, page: 0 }
+        SlotSizes { pages: &self.pages, page: 0, transient: &self.transient, next: 0 }
     }
 
     /// The index of the slot that begins at `at`, in constant time. Ruby's own references always

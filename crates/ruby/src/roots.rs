@@ -131,7 +131,8 @@ fn add_roots_of(
             .symbols
             .name(program.reader, constant.serial)
             .filter(|name| is_constant(name))?;
-        Some((value, (RootKind::Constant, name, None, file_at(constant.file))))
+        let file = file_at(constant.file).map(|file| (file, constant.line));
+        Some((value, (RootKind::Constant, name, None, file)))
     });
     let variables = variables.map_or(Vec::new(), |it| it.variables(program, class, &slot));
     let variables = variables.into_iter().filter_map(|(id, value)| {

@@ -3,6 +3,8 @@
 use formats::{Action, FewThings, Report, Waste, WasteGroup};
 use testkit::Target;
 
+mod places;
+mod stacks;
 mod steps;
 
 use crate::{bytes, document, rbloat, report_of, run};

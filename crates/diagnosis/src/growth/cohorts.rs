@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::iter::Peekable;
 
-use formats::{ClassChange, KeptChange, Rate, Snapshot, Trajectory};
+use formats::{ClassChange, KeptChange, PlaceRow, Rate, Snapshot, Trajectory, UnchangedRow};
 use ledger::{MEMORY_OF_EXTENSIONS, MapBlock, RetainedBy, Use};
 use linux::Address;
 
@@ -30,12 +30,12 @@ const MAX_BYTES: f64 = 9_007_199_254_740_992.0;
 const MAX_PAIRS: usize = 1 << 20;
 
 /// Counts, for each class, three groups of objects in the last snapshot: those that existed in the first one, the new
-/// ones, and the new ones that existed in the second to last snapshot. Returns what roots keep, most growth first; `None` if there
-/// are fewer than three snapshots, or one of them does not know the roots.
+/// ones, and the new ones that existed in the second to last snapshot. Returns what roots keep, most growth first, and what they had in
+/// all snapshots, most memory first; `None` if there are fewer than three snapshots, or one of them does not know the roots.
 pub(super) fn count(
     snapshots: &[&Snapshot],
     classes: &mut [ClassChange],
-) -> Option<Vec<KeptChange>> {
+) -> Option<(Vec<KeptChange>, Vec<UnchangedRow>)> {
     let rows: HashMap<String, usize> =
         classes.iter().enumerate().map(|(index, class)| (class.name.clone(), index)).collect();
     let mut names = Names::default();
@@ -61,7 +61,10 @@ pub(super) fn count(
             kept.add(&of_aged);
         }
     }
-    Some(kept?.changes(&names, snapshots[*aged.last()?]))
+    let last = snapshots[*aged.last()?];
+    let kept = kept?;
+    let unchanged = kept.unchanged(&names, last);
+    Some((kept.changes(&names, last), unchanged))
 }
 
 /// The names of classes and roots, by number.
@@ -195,12 +198,14 @@ struct Counts {
     /// The objects that the second and the third snapshot have and the first does not, and those of them that all later ones have.
     newcomers: u64,
     kept: u64,
+    /// The objects that were old in all snapshots.
+    throughout: u64,
 }
 
 impl Counts {
     fn none(snapshots: usize) -> Self {
         let (all, lasting) = (vec![0; snapshots], vec![0; snapshots - 1]);
-        Self { old: all.clone(), all, of_last: 0, lasting, newcomers: 0, kept: 0 }
+        Self { old: all.clone(), all, of_last: 0, lasting, newcomers: 0, kept: 0, throughout: 0 }
     }
 
     fn add(&mut self, other: &Self) {
@@ -213,6 +218,7 @@ impl Counts {
         self.of_last += other.of_last;
         self.newcomers += other.newcomers;
         self.kept += other.kept;
+        self.throughout += other.throughout;
     }
 
     /// The change of the lasting objects.
@@ -242,6 +248,13 @@ impl Kept {
                 });
             }
         }
+        if let [Some(first), .., Some(_)] = objects
+            && first.is_old == Some(true)
+            && objects.windows(2).all(is_kept)
+            && let Some(counts) = self.of(first)
+        {
+            counts.throughout += 1;
+        }
         let [first, Some(second), ..] = objects else { return };
         let is_new = !first.is_some_and(|first| first.is_alike(second));
         if is_new
@@ -259,6 +272,39 @@ impl Kept {
             return None;
         }
         Some(self.counts.entry(pair).or_insert_with(|| Counts::none(self.times.len())))
+    }
+
+    /// The roots whose objects were old in all snapshots, by their memory.
+    fn unchanged(&self, names: &Names<'_>, last: &Snapshot) -> Vec<UnchangedRow> {
+        let mut of_roots: HashMap<usize, Vec<(&str, u64)>> = HashMap::new();
+        for ((root, class), counts) in self.counts.iter().filter(|it| it.1.throughout > 0) {
+            let class = (names.classes.all[*class], counts.throughout);
+            of_roots.entry(*root).or_default().push(class);
+        }
+        // Threads, lists of the interpreter and memory of libraries have names in parentheses, and variables of threads in brackets.
+        of_roots.retain(|root, _| !names.roots.all[*root].starts_with(['(', '[']));
+        let sizes = Sizes::of(last);
+        let row = |(root, classes): (usize, Vec<(&str, u64)>)| {
+            let root = names.roots.all[root];
+            let bytes = |(class, objects): &(&str, u64)| sizes.mean(class, root) * *objects as f64;
+            let total: f64 = classes.iter().map(bytes).sum();
+            let is_most = |it: &&(&str, u64)| !it.0.starts_with('(') && 2.0 * bytes(it) > total;
+            let dominators = last.report.dominators.iter().flatten();
+            let is_root = |kind: &str| kind == "constant" || kind == "variable";
+            let its = dominators.clone().find(|it| it.name == root && is_root(&it.kind));
+            UnchangedRow {
+                root: root.to_owned(),
+                line: PlaceRow::of_root(&last.report.places, root).map(PlaceRow::line),
+                class: classes.iter().find(is_most).map(|it| it.0.to_owned()),
+                objects: classes.iter().map(|it| it.1).sum(),
+                bytes: total.min(MAX_BYTES) as u64,
+                exclusive_bytes: its.map(|it| it.retained_bytes),
+            }
+        };
+        let mut rows: Vec<UnchangedRow> = of_roots.into_iter().map(row).collect();
+        rows.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.root.cmp(&b.root)));
+        rows.truncate(MAX_ROOTS);
+        rows
     }
 
     /// The roots that keep more than before, by the memory of that.

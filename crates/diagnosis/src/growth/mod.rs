@@ -83,7 +83,8 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
     let code = changes::code(&reports);
     let interpreter = changes::interpreter(&reports);
     let all: Vec<&Snapshot> = snapshots.iter().map(|(_, snapshot)| snapshot).collect();
-    let kept = if same_process { cohorts::count(&all, &mut classes) } else { None };
+    let lasting = if same_process { cohorts::count(&all, &mut classes) } else { None };
+    let (kept, unchanged) = lasting.unzip();
     let kept_native = if same_process { blocks::count(&all, &owners) } else { None };
     let verdict = verdict::judge(
         Changes {
@@ -122,6 +123,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
         waste: waste::waste(&reports),
         root_uses,
         kept,
+        unchanged,
         kept_sampling: None,
         kept_native,
         dominators: changes::dominators(&reports),

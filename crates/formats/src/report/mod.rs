@@ -91,6 +91,10 @@ pub struct Report {
     /// Memory that live objects do not use. `null` if owners were not searched for, and in older documents.
     #[serde(default)]
     pub waste: Option<Waste>,
+    /// The lines that set the constants with which paths begin, and that define the classes of objects, by name. Constants of Ruby itself
+    /// have no line. Empty in older documents.
+    #[serde(default)]
+    pub places: Vec<PlaceRow>,
     /// The 30 mapped files with most resident memory, largest first. Shared memory has a path, too, such as `/memfd:name
     /// (deleted)`.
     pub files: Vec<MappedFile>,
@@ -120,6 +124,39 @@ pub struct Report {
     pub findings: Vec<FindingRow>,
 }
 
+/// The line that set a constant, or defined a class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlaceRow {
+    /// The constant or class.
+    pub name: String,
+    /// The file.
+    pub file: String,
+    /// The line of the file.
+    pub line: u32,
+}
+
+impl PlaceRow {
+    /// The row of the constant that is a root, or of the class whose variable it is: `Cache` for `Cache.@items`.
+    #[must_use]
+    pub fn of_root<'a>(rows: &'a [Self], root: &str) -> Option<&'a Self> {
+        let row = |name: &str| rows.iter().find(|it| it.name == name);
+        let variable = || root.find(".@").or_else(|| root.find("@@"));
+        row(root).or_else(|| row(&root[..variable()?]))
+    }
+
+    /// The place as a person writes it: `file:line`.
+    #[must_use]
+    pub fn line(&self) -> String {
+        format!("{}:{}", self.file, self.line)
+    }
+}
+
+impl From<&ledger::Place> for PlaceRow {
+    fn from(place: &ledger::Place) -> Self {
+        Self { name: place.name.clone(), file: place.file.to_string(), line: place.line }
+    }
+}
+
 /// The stacks that are kept for new threads and fibers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeptStacks {
@@ -136,6 +173,16 @@ pub struct KeptStacks {
     /// The resident bytes of the main thread's stack that no call uses any more. 0 in older documents.
     #[serde(default)]
     pub main_bytes: u64,
+    /// The same bytes of the stacks of other threads that run. 0 in older documents.
+    #[serde(default)]
+    pub unused_thread_bytes: u64,
+    /// The same bytes of the stacks of fibers, with their VM stacks, by the place where each one stopped. `null` as `fibers`, and in
+    /// older documents.
+    #[serde(default)]
+    pub unused_fiber_bytes: Option<u64>,
+    /// The resident bytes of the VM stacks of threads that no value and no frame uses any more. 0 in older documents.
+    #[serde(default)]
+    pub unused_vm_bytes: u64,
     /// The number of fibers that have a stack. `null` if owners were not searched for, or fibers are not recognized.
     pub fibers: Option<u64>,
     /// The resident bytes of stacks that no fiber has any more. `null` as `fibers`.
@@ -156,6 +203,9 @@ impl From<ledger::KeptStacks> for KeptStacks {
             mn_threads,
             resident_mn_bytes,
             main_bytes,
+            unused_thread_bytes,
+            unused_fiber_bytes,
+            unused_vm_bytes,
             fibers,
             resident_fiber_bytes,
             cached_bytes,
@@ -167,6 +217,9 @@ impl From<ledger::KeptStacks> for KeptStacks {
             mn_threads,
             resident_mn_bytes,
             main_bytes,
+            unused_thread_bytes,
+            unused_fiber_bytes,
+            unused_vm_bytes,
             fibers,
             resident_fiber_bytes,
             cached_bytes,
@@ -233,6 +286,7 @@ impl Report {
                 .as_ref()
                 .map(|dominators| dominators.iter().map(DominatorRow::from).collect()),
             waste: ledger.is_traced.then(|| Waste::from(&ledger.waste)),
+            places: ledger.places.iter().map(PlaceRow::from).collect(),
             files: ledger.files.iter().map(MappedFile::from).collect(),
             unknown: ledger.unknown.iter().map(UnknownRow::from).collect(),
             interpreter: ledger.interpreter.as_ref().map(Interpreter::from),

@@ -16,6 +16,10 @@ pub struct Waste {
     /// sizes. Garbage counts. 0 in older documents.
     #[serde(default)]
     pub rounded_bytes: u64,
+    /// The bytes that sizes of slots added to what their strings, arrays, structs and objects need, from Ruby 3.2 on. Garbage counts. Objects in larger
+    /// slots than they need are in `kinds`. 0 in older documents.
+    #[serde(default)]
+    pub slack_bytes: u64,
     /// Objects with the same contents as another one of their class. One of each does not count. `null` without `--waste`.
     pub contents: Option<WasteContents>,
 }
@@ -114,6 +118,8 @@ pub enum FewThings {
     OneElement,
     /// Variables, members or elements that are all `nil`.
     OnlyNil,
+    /// The same, of which at least seven in eight are `nil`, but not all.
+    MostlyNil,
 }
 
 /// Objects with next to nothing in them.
@@ -151,6 +157,7 @@ impl From<&WasteAccounts> for Waste {
             kinds: waste.sums.iter().map(|(kind, sums)| WasteRow::new(*kind, sums)).collect(),
             groups: waste.groups.iter().map(WasteGroup::from).collect(),
             rounded_bytes: waste.rounded_bytes,
+            slack_bytes: waste.slack_bytes,
             contents: waste.contents.as_ref().map(WasteContents::from),
         }
     }
@@ -207,6 +214,7 @@ impl From<&FewAccount> for FewRow {
             FewKind::Nothing => FewThings::Nothing,
             FewKind::OneElement => FewThings::OneElement,
             FewKind::OnlyNil => FewThings::OnlyNil,
+            FewKind::MostlyNil => FewThings::MostlyNil,
         };
         Self { class, path, has, objects, bytes }
     }

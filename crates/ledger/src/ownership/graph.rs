@@ -7,7 +7,7 @@ use std::ops::Range;
 use allocator::{Block, HeapMap, thread_locals};
 use image::elf::Module;
 use image::{Image, SparseRows};
-use linux::{Address, MIN_PAGE_SIZE, Pages, both, length};
+use linux::{Address, MIN_PAGE_SIZE, Pages, Thread, both, length};
 use ruby::{Content, Form, ObjectSpace, References, memory_of_bytecode, memory_of_classes};
 
 use crate::Finding;
@@ -88,6 +88,8 @@ pub(crate) struct FiberStack {
     /// The slot of the Fiber.
     pub(crate) fiber: u32,
     pub(crate) resident_bytes: u64,
+    /// The part of them that no call uses; 0 if the stack pointer is not known.
+    pub(crate) unused_bytes: u64,
 }
 
 impl PointerGraph {
@@ -138,7 +140,16 @@ impl PointerGraph {
         let pages = pages_of(&image.state);
         let fiber_stack = |stack: &Range<Address>| {
             let fiber = stack_owners.of_stack(stack.start)?;
-            Some(FiberStack { fiber, resident_bytes: pages.resident_bytes(stack) })
+            let runs = |it: &&Thread| stack.contains(&it.stack_pointer);
+            let running = image.state.threads.iter().find(runs).map(Thread::stack_floor);
+            let running = running.map(|floor| stack.start..floor.max(stack.start));
+            let unused = match &running {
+                Some(unused) => std::slice::from_ref(unused),
+                None => stack_owners.unused(stack.start),
+            };
+            let resident = |range: &Range<Address>| pages.resident_bytes(range);
+            let unused_bytes = unused.iter().map(resident).fold(0, u64::saturating_add);
+            Some(FiberStack { fiber, resident_bytes: resident(stack), unused_bytes })
         };
         let mut fiber_stacks: Vec<_> = space.fiber_stacks.iter().filter_map(fiber_stack).collect();
         fiber_stacks.sort_unstable_by_key(|stack| stack.fiber);

@@ -561,7 +561,7 @@ fn by_preference(named_roots: &[NamedRoot]) -> Vec<u32> {
     let mut known: HashMap<&str, bool> = HashMap::new();
     let (mut first, others): (Vec<u32>, Vec<u32>) =
         (0..named_roots.len() as u32).partition(|&index| {
-            let file = named_roots[index as usize].file.as_deref();
+            let file = named_roots[index as usize].file.as_ref().map(|(file, _)| &**file);
             let is_of_application = |file| Gem::of(Some(file)).is_application();
             file.is_some_and(|file| *known.entry(file).or_insert_with(|| is_of_application(file)))
         });

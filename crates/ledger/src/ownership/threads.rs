@@ -28,6 +28,8 @@ pub(crate) struct StackOwners {
     threads: HashMap<Address, Option<u32>>,
     /// Fiber objects by the address of their stack, and Thread objects if native threads run theirs in turn.
     by_stack: HashMap<Address, u32>,
+    /// The parts of the stacks of fibers that no call used when they stopped, by the address of the stack.
+    unused: HashMap<Address, Vec<Range<Address>>>,
     /// The names that the program gave to threads, by slot.
     pub(crate) names: HashMap<u32, String>,
     /// The alternate signal stacks of threads. Only the handler of a stack overflow writes there, so their words are those of earlier
@@ -68,6 +70,11 @@ impl StackOwners {
                     };
                     let base = words.iter().find(is_base);
                     owners.by_stack.extend(base.map(|&base| (Address(base), slot)));
+                    let stack = base.and_then(|&it| stack_at(&space.fiber_stacks, Address(it)));
+                    let unused = |stack: &Range<Address>| {
+                        (stack.start, unused_of_fiber(image, stack, &words))
+                    };
+                    owners.unused.extend(stack.map(unused));
                     continue;
                 }
                 let parts = words.iter().filter_map(|&word| reader.block_at(Address(word)));
@@ -107,6 +114,11 @@ impl StackOwners {
     /// The Thread object of the native thread with this descriptor.
     pub(crate) fn thread(&self, descriptor: Address) -> Option<u32> {
         self.threads.get(&descriptor).copied().flatten()
+    }
+
+    /// The parts of the stack at `start` that no call of its Fiber used when that stopped.
+    pub(crate) fn unused(&self, start: Address) -> &[Range<Address>] {
+        self.unused.get(&start).map_or(&[], Vec::as_slice)
     }
 
     /// The Fiber or Thread object with the stack that begins at `start`.
@@ -158,6 +170,27 @@ fn objects(space: &ObjectSpace) -> impl Iterator<Item = (u32, &DataType)> {
         let data_type = space.data_types.get(data_type? as usize)?;
         (data_type.is_thread() || data_type.is_fiber()).then_some((slot, data_type))
     })
+}
+
+/// The parts of a fiber's stack that no call used when the fiber stopped. `words` are those of its structure. Of those that point into the
+/// stack, the lowest one but the base is `context.stack_pointer`: the others are places of callers, and of the VM stack, which is at the end.
+/// The context begins with the VM stack, its size in words, and the innermost frame, whose second word is the end of the values.
+fn unused_of_fiber(
+    image: &Image<'_>,
+    stack: &Range<Address>,
+    words: &[u64],
+) -> Vec<Range<Address>> {
+    let inside = stack.start.offset(1)..stack.end;
+    let floor = words.iter().copied().map(Address).filter(|at| inside.contains(at)).min();
+    let of_vm = words.windows(3).find_map(|words| {
+        let (start, size, frame) = (Address(words[0]), words[1], Address(words[2]));
+        let is_vm_stack = stack.contains(&start)
+            && size.checked_mul(8).is_some_and(|bytes| bytes <= stack.end - start)
+            && (start..start.offset(8 * size)).contains(&frame);
+        let top = is_vm_stack.then(|| image.read_address(frame.offset(8)).ok()).flatten()?;
+        (start..=frame).contains(&top).then_some(top..frame)
+    });
+    floor.map(|floor| stack.start..floor).into_iter().chain(of_vm).collect()
 }
 
 /// The stack that `at` lies in, or ends at: stacks grow down from their base.

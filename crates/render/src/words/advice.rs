@@ -10,6 +10,7 @@ use crate::text::quoted;
 
 use super::interpreter::{have_fewer_symbols, limit_table};
 use super::lines::is_used_in;
+use super::places::place_of;
 use super::retained::{
     by_several, free_native, many_of, of_matches, release, release_native, release_of_several,
     shrink, with_other,
@@ -251,12 +252,18 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             };
             let uses = path.as_deref().and_then(|path| is_used_in(path, &report.root_uses));
             let uses = uses.map_or_else(String::new, |uses| format!(" {uses}."));
-            (words + of_matches(path.as_deref()) + &uses + &of_contents(report, class), command, costs)
+            let place = place_of(report, path.as_deref(), class);
+            let of_matches = of_matches(path.as_deref());
+            let more = format!("{of_matches}{uses}{}{place}", of_contents(report, class));
+            (words + &more, command, costs)
         }
-        Action::Rehash { .. }
-        | Action::CopySlices { .. }
-        | Action::CopyBuffers { .. }
-        | Action::ShareStrings { .. } => use_less_room(&advice.action),
+        Action::Rehash { path, .. }
+        | Action::CopySlices { path, .. }
+        | Action::CopyBuffers { path, .. }
+        | Action::ShareStrings { path, .. } => {
+            let (words, command, costs) = use_less_room(&advice.action);
+            (words + &place_of(report, Some(path), ""), command, costs)
+        }
         Action::UnsetMallocLimits { variables } => (
             format!(
                 "Start the process without {}, or with smaller values: the GC waits until the program has allocated as much.",

@@ -113,6 +113,7 @@ pub(super) fn of_contents(report: &Report, class: &str) -> String {
             "are empty: they need not exist before something is put into them".to_owned(),
         ),
         (few(FewThings::OnlyNil), "have nothing but nil".to_owned()),
+        (few(FewThings::MostlyNil), "have nil in seven of eight places or more".to_owned()),
         (
             copies,
             format!(

@@ -36,8 +36,8 @@ pub struct NamedRoot {
     pub class: Option<u32>,
     /// The ID of the name of a variable, as bytecode has it; `None` for others than variables of classes and global ones.
     pub id: Option<u64>,
-    /// The path of the file in which a constant was set; `None` for variables, and for Ruby's own constants.
-    pub file: Option<Arc<str>>,
+    /// The path of the file in which a constant was set, and the line; `None` for variables, and for Ruby's own constants.
+    pub file: Option<(Arc<str>, u32)>,
 }
 
 impl NamedRoot {

@@ -9,7 +9,9 @@ use crate::word::word;
 /// The first bytes of a class's extension (`rb_classext_t`), among which the table of its constants
 /// is searched for.
 const SEARCHED_EXTENSION_BYTES: u64 = 128;
-/// The offsets of the value and the file in a constant's entry (`rb_const_entry_t` in constant.h, in all versions).
+/// The offset of the line in a constant's entry (`rb_const_entry_t` in constant.h, in all versions), behind the flag: both have 32 bits.
+/// Then the value and the file.
+const LINE: usize = 4;
 const VALUE: usize = 8;
 const FILE: usize = 16;
 
@@ -21,6 +23,8 @@ pub(crate) struct Constant {
     pub(crate) value: u64,
     /// The path of the file in which it was set, a string; 0 for Ruby's own.
     pub(crate) file: u64,
+    /// The line of that file.
+    pub(crate) line: u32,
 }
 
 /// The place of the table of a class's constants.
@@ -61,7 +65,8 @@ impl ConstantPlace {
         let constant = |(serial, entry): (u32, u64)| {
             let mut bytes = [0; FILE + 8];
             image.read_exact(Address(entry), &mut bytes).ok()?;
-            Some(Constant { serial, value: word(&bytes, VALUE), file: word(&bytes, FILE) })
+            let line = (word(&bytes, 0) >> (8 * LINE)) as u32;
+            Some(Constant { serial, value: word(&bytes, VALUE), file: word(&bytes, FILE), line })
         };
         table.into_iter().flatten().filter_map(constant).collect()
     }

@@ -321,11 +321,12 @@ fn slices_that_keep_the_elements_of_long_arrays_are_named() {
         ledger::Size(*room_bytes)
     );
     assert!(summary.contains(&sentence), "{summary}");
+    let retained = "The largest is retained by Report::TOP → Array × 2. Report::TOP is set in ";
     let end = format!(
-        "The largest is retained by Report::TOP → Array × 2. That frees about {} for reuse, but RSS need not fall.",
+        "sliced_arrays.rb:9. That frees about {} for reuse, but RSS need not fall.",
         ledger::Size(*size)
     );
-    assert!(words.action.ends_with(&end), "{words:?}");
+    assert!(words.action.contains(retained) && words.action.ends_with(&end), "{words:?}");
     target.tell("copy");
     target.next_truth();
     assert_saved(&target, &report, *size, |it| matches!(it, Action::CopyBuffers { .. }));

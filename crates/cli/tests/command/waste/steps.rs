@@ -96,3 +96,33 @@ fn a_step_against_objects_says_if_most_are_empty_or_equal() {
         "{equal}"
     );
 }
+
+/// Strings that grow have up to as much room as text. That was no step unless they used less than half of it.
+#[test]
+fn room_of_a_third_of_the_memory_has_a_step() {
+    let mut target = Target::bare_ruby(
+        "require 'objspace'
+         BODIES = Array.new(3_000) { (+'' << 'x' * 9_000).tap { |it| it[6_000..] = '' } }
+         memsize = -> { BODIES.sum { |it| ObjectSpace.memsize_of(it) } }
+         2.times do
+           4.times { GC.start }
+           puts \"ready {\\\"memsize\\\": #{memsize.call}}\"; $stdout.flush
+           $stdin.gets or exit!(true)
+           BODIES.map! { |it| it + '' }
+         end",
+    );
+    let report = report_of(&run(target.pid(), &["--json"]));
+    let step = report.advice.iter().find_map(|step| match &step.action {
+        Action::CopyBuffers { class, objects: 3_000, bytes, .. } if class == "String" => {
+            Some(*bytes)
+        }
+        _ => None,
+    });
+    let step = step.unwrap_or_else(|| panic!("{:#?}", report.advice));
+    let before = target.number("memsize");
+    target.tell("copy");
+    let after = target.next_truth()["memsize"].as_u64().unwrap();
+    let saved = before - after;
+    assert!(step.abs_diff(saved) < saved / 5, "{step} of {saved}");
+    assert!(target.finish());
+}

@@ -59,7 +59,7 @@ impl ObjectGraph<'_> {
         let own = edges.filter(|edge| !edge.is_uncertain() && self.is_own(slot, **edge));
         let blocks = own.filter(|edge| self.heap.block(edge.to() as usize).is_some());
         let bytes = blocks.map(|edge| self.block_bytes(edge.to())).fold(0, u64::saturating_add);
-        let own = sizes.of(slot) + self.space.transient_bytes(slot);
+        let own = sizes.of(slot) + sizes.transient_of(slot);
         let own = own.saturating_add(self.pointers.stack_bytes_of(slot));
         bytes.saturating_add(own)
     }

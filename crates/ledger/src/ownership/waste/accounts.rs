@@ -3,11 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
+use ahash::RandomState;
 use linux::{Pages, each};
 use ruby::{Room, SlotType, Unit};
 
 use crate::ownership::object_graph::{ObjectGraph, Paths, class_name};
-use crate::ownership::retainers::{Retained, Retainers};
+use crate::ownership::retainers::{MAX_COMPARED_STEPS, Retained, Retainers};
 
 use super::contents::{Contents, FewKind};
 use super::rooms::{Rooms, Sliced};
@@ -16,6 +17,9 @@ use super::subject::{PORTIONS, portion};
 
 /// The maximum number of groups of each list, the largest ones.
 pub const MAX_WASTE_GROUPS: usize = 50;
+
+/// The steps of all paths of a list that are compared to find typical ones.
+const MAX_STEPS: usize = 1 << 17;
 
 /// The maximum number of texts.
 const MAX_TEXTS: usize = 20;
@@ -29,6 +33,8 @@ pub struct WasteAccounts {
     pub groups: Vec<WasteAccount>,
     /// The bytes that malloc added to what strings, arrays, queues and variables of objects requested, garbage included.
     pub rounded_bytes: u64,
+    /// The bytes that sizes of slots added to what their strings, arrays, structs and objects need, garbage included; 0 up to Ruby 3.1.
+    pub slack_bytes: u64,
     /// Objects with the same contents as others; `None` unless that is wanted.
     pub contents: Option<ContentsAccounts>,
 }
@@ -206,7 +212,7 @@ struct Groups<'a, K, S> {
     graph: &'a ObjectGraph<'a>,
     paths: &'a Paths,
     groups: Vec<Group<K, S>>,
-    places: HashMap<Key<K>, usize>,
+    places: HashMap<Key<K>, usize, RandomState>,
     /// The place of the last one: neighbours mostly are in the same group.
     last: usize,
 }
@@ -224,7 +230,7 @@ struct Group<K, S> {
 
 impl<'a, K: Copy + Ord + std::hash::Hash, S: Default> Groups<'a, K, S> {
     fn new((graph, paths): &'a (ObjectGraph<'a>, Paths)) -> Self {
-        Self { graph, paths, groups: Vec::new(), places: HashMap::new(), last: 0 }
+        Self { graph, paths, groups: Vec::new(), places: HashMap::default(), last: 0 }
     }
 
     /// The group of an object of so many bytes; `None` if nothing retains it.
@@ -258,7 +264,7 @@ impl<'a, K: Copy + Ord + std::hash::Hash, S: Default> Groups<'a, K, S> {
         let mut groups = self.groups;
         groups.sort_unstable_by_key(|group| (Reverse(bytes(&group.sums)), group.key));
         groups.truncate(MAX_WASTE_GROUPS);
-        let mut steps = 0;
+        let mut steps = MAX_COMPARED_STEPS - MAX_STEPS;
         let account = |group: Group<K, S>| {
             let path = retainers.path_to_most(&group.picks, &mut steps);
             let class = class_name(self.graph.space, group.first).to_owned();
@@ -352,6 +358,7 @@ pub(super) fn accounts(
             |kind, class, path, sums| WasteAccount { kind, class, path, sums },
         ),
         rounded_bytes: rooms.rounded_bytes,
+        slack_bytes: rooms.slack_bytes,
         contents: contents.map(|contents| {
             let mut own = rooms.own.as_slice();
             contents_accounts(contents, paths, |slot| saved_by(&mut own, graph, pages, slot))
@@ -388,17 +395,19 @@ struct RetainedCopy {
 }
 
 /// All such objects, in the order of the slots.
-fn retained(copies: &[(u32, u32)], (graph, paths): &(ObjectGraph<'_>, Paths)) -> Vec<RetainedCopy> {
-    let found = each(PORTIONS, |part| {
+fn retained(
+    copies: &[(u32, u32)],
+    (graph, paths): &(ObjectGraph<'_>, Paths),
+) -> Vec<Vec<RetainedCopy>> {
+    each(PORTIONS, |part| {
         let mut sizes = graph.space.slot_sizes();
         let copy = |number: u32| {
             let (number, slot) = copies[number as usize];
             let root = paths.root(graph.slot(slot))?;
             Some(RetainedCopy { number, slot, root, bytes: graph.bytes_of(slot, &mut sizes) })
         };
-        portion(copies.len(), part).filter_map(copy).collect::<Vec<_>>()
-    });
-    found.into_iter().flatten().collect()
+        portion(copies.len(), part).filter_map(copy).collect()
+    })
 }
 
 /// The objects with one contents.
@@ -423,7 +432,7 @@ fn contents_accounts(
     let (mut copy_objects, mut copy_bytes) = (0, 0_u64);
     let retained = retained(&contents.copies, paths);
     let mut equal = vec![Equal::default(); contents.contents];
-    for &RetainedCopy { number, slot, bytes, .. } in &retained {
+    for &RetainedCopy { number, slot, bytes, .. } in retained.iter().flatten() {
         let its = &mut equal[number as usize];
         its.objects += 1;
         its.bytes = its.bytes.saturating_add(bytes);
@@ -434,8 +443,8 @@ fn contents_accounts(
         (objects > 1).then(|| (bytes.saturating_sub(most), objects - 1, stays, text))
     });
     let mut texts: Vec<_> = texts.collect();
-    let mut roots = HashSet::new();
-    for &RetainedCopy { number, slot, root, bytes } in &retained {
+    let mut roots = HashSet::with_hasher(RandomState::new());
+    for &RetainedCopy { number, slot, root, bytes } in retained.iter().flatten() {
         let its = &mut equal[number as usize];
         let Some(class) = graph.class_of(slot).filter(|_| its.largest.1 != slot) else { continue };
         (copy_objects, copy_bytes) = (copy_objects + 1, copy_bytes.saturating_add(bytes));

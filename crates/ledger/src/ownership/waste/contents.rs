@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ahash::RandomState;
@@ -14,7 +15,7 @@ use ruby::{BodyReader, ClassKind, Content, DELETED_HASH, ObjectSpace, SlotType, 
 use crate::ownership::bits::Bits;
 use crate::pages::pages_of;
 
-use super::subject::Subject;
+use super::subject::{Object, Subject};
 
 /// The bytes of strings that are read at a time.
 const BLOCK: usize = 256 << 10;
@@ -22,11 +23,15 @@ const BLOCK: usize = 256 << 10;
 const VALUES_BLOCK: usize = 32 << 10;
 /// The words of the largest object, other than a string, that is compared. It fits in a half of [`VALUES_BLOCK`].
 const MAX_WORDS: u64 = 2 << 10;
+/// An object is mostly `nil` if at most one part in this many is not.
+const FEW_PARTS: usize = 8;
 /// Objects in others are compared down to this depth. What is deeper has to be the same object.
 const MAX_DEPTH: usize = 2;
 /// The number of texts of which some are listed.
 const MAX_CANDIDATES: usize = 200;
-/// The counters of strings by length, and of objects by hash, a power of two.
+/// The counters of strings by length, a power of two: there are few lengths of which many strings are read in vain.
+const LENGTHS_LOG2: u32 = 16;
+/// The places of objects by hash, a power of two.
 const PLACES_LOG2: u32 = 22;
 /// All strings together are read once, and no more than this many times the resident memory: absent pages are zeros without end.
 const MAX_TIMES: u64 = 2;
@@ -66,6 +71,8 @@ pub enum FewKind {
     OneElement,
     /// Variables, members or several elements that are all `nil`.
     OnlyNil,
+    /// Members, variables or elements, of which at least seven in eight are `nil`, but not all.
+    MostlyNil,
 }
 
 /// The objects in a part of all slots that are to be compared.
@@ -88,6 +95,13 @@ struct Text {
     slot: u32,
     encoding: u8,
     is_slice: bool,
+}
+
+impl Text {
+    /// Slices come last, and others in the order of their addresses.
+    fn order(&self) -> u64 {
+        self.at.0 | u64::from(self.is_slice) << 63
+    }
 }
 
 /// The words of another object.
@@ -132,7 +146,12 @@ impl Entry {
 
 impl ContentsFinder {
     /// Reads the object in a slot.
-    pub(super) fn read(&mut self, subject: &Subject<'_>, reader: &mut BodyReader<'_>, slot: u32) {
+    pub(super) fn read(
+        &mut self,
+        subject: &Subject<'_>,
+        reader: &mut BodyReader<'_>,
+        Object { slot, memory }: Object<'_>,
+    ) {
         let its = subject.space.slots[slot as usize];
         let has_elements = match its.kind() {
             SlotType::STRING | SlotType::ARRAY | SlotType::HASH | SlotType::DATA => true,
@@ -169,7 +188,7 @@ impl ContentsFinder {
                 let fits = |it: Range<Address>| it.contains(&at) && bytes <= it.end - at;
                 let is_read = match home {
                     TextHome::Slot => true,
-                    TextHome::Own => subject.memory_of(slot).any(|it| it.start == at && fits(it)),
+                    TextHome::Own => memory.iter().any(|it| it.start == at && fits(it.clone())),
                     TextHome::Shared(owner) => {
                         self.sliced.push(owner);
                         // The owner may have the bytes in its slot.
@@ -192,12 +211,19 @@ impl ContentsFinder {
                     ruby::Contents::Entries { entry_words, .. } => Entry::Hashed(entry_words),
                     _ => Entry::Value,
                 };
-                let has = |slot, range| subject.has(slot, range, at, 8 * words);
+                let fits = |it: &Range<Address>| it.contains(&at) && 8 * words <= it.end - at;
                 // Slices, and arrays of a literal, share the elements of a hidden array.
                 let mut owners = subject.space.links.of(slot).iter();
-                if has(slot, reader.slot(slot))
+                if reader.slot(slot).iter().any(fits)
+                    || memory.iter().any(fits)
+                    || subject.space.transient_heap.iter().any(fits)
                     || owners.any(|&owner| {
-                        subject.space.is_hidden_array(owner) && has(owner, subject.slot(owner))
+                        subject.space.is_hidden_array(owner)
+                            && subject
+                                .slot(owner)
+                                .into_iter()
+                                .chain(subject.memory_of(owner))
+                                .any(|it| fits(&it))
                     })
                 {
                     self.values.push(Values { at, key, slot, words: words as u16, entry });
@@ -228,7 +254,7 @@ impl Contents {
         let state = RandomState::new();
         // By slot; 0 for objects without a hash, which are like no others.
         let mut hashes = vec![0; space.slots.len()];
-        let left_out = hash_texts(subject, &state, &texts, &mut hashes);
+        let left_out = hash_texts(subject, &state, texts, &mut hashes);
         for (slot, key) in empty {
             hashes[slot as usize] = state.hash_one((type_of(space, slot), key));
         }
@@ -241,11 +267,17 @@ impl Contents {
                 hash_values(subject, &state, &values[part], &hashes, &are_compared)
             });
             for (part, found) in values.iter_mut().zip(found) {
-                found.hashes.into_iter().for_each(|(slot, hash)| hashes[slot as usize] = hash);
+                let known = part.iter().zip(found.hashes).filter(|(_, hash)| *hash != 0);
+                known.for_each(|(object, hash)| hashes[object.slot as usize] = hash);
                 if depth == 0 {
-                    few.extend(found.nils.into_iter().map(|slot| (slot, FewKind::OnlyNil)));
+                    few.extend(found.nils);
                 }
-                *part = found.unsettled;
+                let mut unsettled = found.unsettled.into_iter().peekable();
+                let mut place = 0;
+                part.retain(|_| {
+                    place += 1;
+                    unsettled.next_if_eq(&(place - 1)).is_some()
+                });
             }
         }
         let (copies, groups) = equal_objects(&hashes, &state);
@@ -294,7 +326,7 @@ fn type_of(space: &ObjectSpace, slot: u32) -> (u32, u8) {
 fn hash_texts(
     subject: &Subject<'_>,
     state: &RandomState,
-    texts: &[Vec<Text>],
+    texts: Vec<Vec<Text>>,
     hashes: &mut [u64],
 ) -> u64 {
     let key = |text: &Text| (text.bytes, text.encoding, type_of(subject.space, text.slot));
@@ -302,9 +334,9 @@ fn hash_texts(
     let place = |text: &Text| {
         let (bytes, encoding, (class, _)) = key(text);
         let mixed = bytes ^ u64::from(class) << 40 ^ u64::from(encoding) << 56;
-        (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - PLACES_LOG2)) as usize
+        (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - LENGTHS_LOG2)) as usize
     };
-    let mut counts = vec![0_u8; 1 << PLACES_LOG2];
+    let mut counts = vec![0_u8; 1 << LENGTHS_LOG2];
     for text in texts.iter().flatten() {
         let count = &mut counts[place(text)];
         *count = count.saturating_add(1);
@@ -318,10 +350,15 @@ fn hash_texts(
         let rest = |budget: u64| budget.checked_sub(text.bytes);
         budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).is_ok()
     };
+    let texts: Vec<Mutex<Vec<Text>>> = texts.into_iter().map(Mutex::new).collect();
     let found = each(texts.len(), |part| {
-        let texts = texts[part].iter().copied();
-        let mut texts: Vec<Text> = texts.filter(|it| counts[place(it)] > 1).collect();
-        texts.sort_unstable_by_key(|text| (text.is_slice, text.at, text.bytes, text.slot));
+        let mut texts =
+            texts[part].lock().map(|mut it| std::mem::take(&mut *it)).unwrap_or_default();
+        texts.retain(|it| counts[place(it)] > 1);
+        texts.sort_unstable_by(|one, other| {
+            let order = one.order().cmp(&other.order());
+            order.then_with(|| (one.bytes, one.slot).cmp(&(other.bytes, other.slot)))
+        });
         let mut window = Window::new(subject.image, BLOCK);
         let (mut end, mut last) = (Address(0), None);
         let hash = |text: Text| {
@@ -330,25 +367,24 @@ fn hash_texts(
             // Each byte belongs to one string, and to its slices.
             let is_read = || (text.is_slice || text.at >= end) && take(&text);
             let hash = match known.filter(|_| text.is_slice) {
-                Some(hash) => hash,
-                None => {
-                    is_read().then(|| hash_of(&mut window, state, key(&text), &text)).flatten()?
-                }
+                Some(hash) => Some(hash),
+                None => is_read().then(|| hash_of(&mut window, state, key(&text), &text)).flatten(),
             };
+            // 0 stands for a text that was not read.
+            let Some(hash) = hash else { return (text.slot, 0) };
             last = Some((place, hash));
             if !text.is_slice {
                 end = text.at.offset(text.bytes);
             }
-            Some((text.slot, hash))
+            (text.slot, hash)
         };
         texts.into_iter().map(hash).collect::<Vec<_>>()
     });
     let mut left_out = 0;
     for text in found.into_iter().flatten() {
-        match text {
-            Some((slot, hash)) => hashes[slot as usize] = hash,
-            None => left_out += 1,
-        }
+        let (slot, hash) = text;
+        hashes[slot as usize] = hash;
+        left_out += u64::from(hash == 0);
     }
     left_out
 }
@@ -371,28 +407,32 @@ fn hash_of(
     Some(hasher.finish())
 }
 
-/// Calls `each` with the words of each object, as far as they can be read.
-fn with_words(subject: &Subject<'_>, values: &[Values], mut each: impl FnMut(&Values, &[u64])) {
+/// Calls `each` with the place and the words of each object, as far as they can be read.
+fn with_words(
+    subject: &Subject<'_>,
+    values: &[Values],
+    mut each: impl FnMut(usize, &Values, &[u64]),
+) {
     let mut window = Window::new(subject.image as &dyn Memory, VALUES_BLOCK);
     let mut words = Vec::with_capacity(MAX_WORDS as usize);
-    for object in values {
+    for (place, object) in values.iter().enumerate() {
         let Ok(bytes) = window.bytes(object.at, 8 * usize::from(object.words)) else { continue };
         words.clear();
         words.extend(
             bytes.chunks_exact(8).map(|it| u64::from_le_bytes(it.try_into().expect("8 bytes"))),
         );
-        each(object, &words);
+        each(place, object, &words);
     }
 }
 
 /// The hashes of objects.
 struct HashedValues {
-    /// By slot.
-    hashes: Vec<(u32, u64)>,
-    /// The objects all of whose variables, members or elements are `nil`.
-    nils: Vec<u32>,
-    /// The objects that contain others which are compared: their hashes change with those of these.
-    unsettled: Vec<Values>,
+    /// Of each object; 0 if it could not be read.
+    hashes: Vec<u64>,
+    /// The objects all or most of whose variables, members or elements are `nil`.
+    nils: Vec<(u32, FewKind)>,
+    /// The places of the objects that contain others which are compared: their hashes change with those of these.
+    unsettled: Vec<u32>,
 }
 
 /// Hashes these objects. What they contain counts by its hash or, without one, by its address.
@@ -405,20 +445,23 @@ fn hash_values(
 ) -> HashedValues {
     let space = subject.space;
     let nil = space.nil();
-    let mut found = HashedValues {
-        hashes: Vec::with_capacity(values.len()),
-        nils: Vec::new(),
-        unsettled: Vec::new(),
-    };
-    with_words(subject, values, |object, words| {
+    let mut found =
+        HashedValues { hashes: vec![0; values.len()], nils: Vec::new(), unsettled: Vec::new() };
+    with_words(subject, values, |place, object, words| {
         let kind = space.slots[object.slot as usize].kind();
         let may_be = match kind {
             SlotType::ARRAY => words.len() > 1,
             SlotType::OBJECT | SlotType::STRUCT => true,
             _ => false,
         };
-        if may_be && words.iter().all(|word| *word == nil) {
-            found.nils.push(object.slot);
+        if may_be {
+            let others = words.iter().filter(|word| **word != nil).count();
+            let kind = match others {
+                0 => Some(FewKind::OnlyNil),
+                _ if others <= words.len() / FEW_PARTS => Some(FewKind::MostlyNil),
+                _ => None,
+            };
+            found.nils.extend(kind.map(|kind| (object.slot, kind)));
         }
         let mut is_settled = true;
         let mut value = |word: u64| {
@@ -432,9 +475,9 @@ fn hash_values(
         let mut hasher = state.build_hasher();
         (type_of(space, object.slot), object.key).hash(&mut hasher);
         object.entry.parts(words).for_each(|&word| hasher.write_u64(value(word)));
-        found.hashes.push((object.slot, hasher.finish()));
+        found.hashes[place] = hasher.finish();
         if !is_settled {
-            found.unsettled.push(*object);
+            found.unsettled.push(place as u32);
         }
     });
     found
@@ -449,16 +492,17 @@ struct Equal {
 /// Numbers the hashes that several slots may have, and returns these slots and the groups by number. Most other slots are left out, so that
 /// the table of hashes is small. Nothing is sorted: the memory of neighbours is near, and so in the caches of the processor.
 fn equal_objects(hashes: &[u64], state: &RandomState) -> (Vec<(u32, u32)>, Vec<Equal>) {
-    let place = |hash: u64| (hash >> (u64::BITS - PLACES_LOG2)) as usize;
-    let mut counts = vec![0_u8; 1 << PLACES_LOG2];
+    let place = |hash: u64| (hash >> (u64::BITS - PLACES_LOG2)) as u32;
+    let [mut once, mut twice] = [(); 2].map(|()| Bits::new(1 << PLACES_LOG2));
     for hash in hashes.iter().filter(|hash| **hash != 0) {
-        let count = &mut counts[place(*hash)];
-        *count = count.saturating_add(1);
+        if !once.insert(place(*hash)) {
+            twice.insert(place(*hash));
+        }
     }
     let (mut copies, mut groups) = (Vec::new(), Vec::<Equal>::new());
     let mut numbers = HashMap::with_hasher(state.clone());
     let slots = hashes.iter().copied().zip(0..);
-    for (hash, slot) in slots.filter(|(hash, _)| *hash != 0 && counts[place(*hash)] > 1) {
+    for (hash, slot) in slots.filter(|(hash, _)| *hash != 0 && twice.contains(place(*hash))) {
         let number = *numbers.entry(hash).or_insert_with(|| {
             groups.push(Equal { objects: 0, first: slot });
             groups.len() as u32 - 1

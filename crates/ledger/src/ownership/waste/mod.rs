@@ -27,7 +27,13 @@ pub use contents::FewKind;
 use contents::{Contents, ContentsFinder};
 use rooms::{Rooms, RoomsFinder};
 pub use spare::{SpareAccount, SpareKind};
-use subject::{PORTIONS, Subject, portion};
+use subject::{Object, PORTIONS, Subject, portion};
+
+/// Returns true for types of objects that have room, or contents to compare.
+fn may_have_contents(kind: SlotType) -> bool {
+    let kinds = [SlotType::STRING, SlotType::ARRAY, SlotType::HASH, SlotType::DATA, SlotType::FILE];
+    kinds.contains(&kind) || [SlotType::STRUCT, SlotType::OBJECT].contains(&kind)
+}
 
 /// The facts on it that are read during the capture.
 #[derive(Debug, Clone, Default)]
@@ -51,12 +57,20 @@ impl Waste {
             let mut reader = BodyReader::new(image, space);
             let mut rooms = RoomsFinder::default();
             let mut contents = (read >= ReadDepth::Contents).then(ContentsFinder::default);
+            let mut memory = Vec::new();
             for slot in portion(space.slots.len(), number) {
-                rooms.read(&subject, &mut reader, slot);
+                if !may_have_contents(space.slots[slot as usize].kind()) {
+                    continue;
+                }
+                memory.clear();
+                memory.extend(subject.memory_of(slot));
+                let object = Object { slot, memory: &memory };
+                rooms.read(&subject, &mut reader, object);
                 if let Some(contents) = &mut contents {
-                    contents.read(&subject, &mut reader, slot);
+                    contents.read(&subject, &mut reader, object);
                 }
             }
+            rooms.end(&reader);
             (rooms, contents)
         });
         let (rooms, contents): (Vec<_>, Vec<_>) = found.into_iter().unzip();
@@ -80,7 +94,7 @@ impl Waste {
         })
     }
 
-    /// The memory of which objects use less than half, and all that they do not use.
+    /// The memory of which objects do not need a quarter, and all that they do not use.
     pub(crate) fn accounts(
         &self,
         pages: &Pages,

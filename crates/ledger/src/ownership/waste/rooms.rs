@@ -6,7 +6,7 @@ use std::ops::Range;
 use linux::{Address, length};
 use ruby::{Body, BodyReader, ObjectSpace, Room, SlotType, StTable, Unit};
 
-use super::subject::Subject;
+use super::subject::{Object, Subject};
 
 /// The least memory of an object whose slices are examined, in bytes.
 const MIN_SLICED_BYTES: u64 = 64;
@@ -22,6 +22,8 @@ pub(super) struct Rooms {
     pub(super) sliced: Vec<(u32, Sliced)>,
     /// The bytes that malloc added to what objects requested.
     pub(super) rounded_bytes: u64,
+    /// The bytes that sizes of slots added to what objects need.
+    pub(super) slack_bytes: u64,
 }
 
 /// The use of memory of which other objects are slices.
@@ -53,15 +55,17 @@ pub(super) struct RoomsFinder {
     own: Vec<(u32, Room)>,
     sliced: HashMap<u32, Sliced>,
     rounded_bytes: u64,
+    slack_bytes: u64,
 }
 
 impl Rooms {
     /// Joins what was found in all parts of the slots, which are in their order.
     pub(super) fn of(space: &ObjectSpace, parts: Vec<RoomsFinder>) -> Self {
         let (mut own, mut sliced) = (Vec::new(), HashMap::<u32, Sliced>::new());
-        let mut rounded_bytes = 0_u64;
+        let (mut rounded_bytes, mut slack_bytes) = (0_u64, 0_u64);
         for part in parts {
             own.extend(part.own);
+            slack_bytes = slack_bytes.saturating_add(part.slack_bytes);
             rounded_bytes = rounded_bytes.saturating_add(part.rounded_bytes);
             for (owner, its) in part.sliced {
                 sliced.entry(owner).or_default().add(&its);
@@ -78,14 +82,24 @@ impl Rooms {
             sliced.retain(|(slot, _)| !is_string(*slot));
         }
         sliced.sort_unstable_by_key(|(slot, _)| *slot);
-        Self { own, sliced, rounded_bytes }
+        Self { own, sliced, rounded_bytes, slack_bytes }
     }
 }
 
 impl RoomsFinder {
+    /// The end of a part of the slots, all of which were read with this reader.
+    pub(super) fn end(&mut self, reader: &BodyReader<'_>) {
+        self.slack_bytes = reader.slack_of_slots();
+    }
+
     /// Reads the object in a slot.
-    pub(super) fn read(&mut self, subject: &Subject<'_>, reader: &mut BodyReader<'_>, slot: u32) {
-        let space = subject.space;
+    pub(super) fn read(
+        &mut self,
+        subject: &Subject<'_>,
+        reader: &mut BodyReader<'_>,
+        object: Object<'_>,
+    ) {
+        let (space, slot) = (subject.space, object.slot);
         let kind = space.slots[slot as usize].kind();
         match kind {
             SlotType::STRING | SlotType::ARRAY => {}
@@ -93,18 +107,18 @@ impl RoomsFinder {
                 let rooms = reader.buffers_of_io(slot).into_iter();
                 let is_its = |room: &Room| {
                     room.used < room.capacity
-                        && subject.memory_of(slot).any(|it| has_room_in(&it, room))
+                        && object.memory.iter().any(|it| has_room_in(it, room))
                 };
                 self.own.extend(rooms.filter(is_its).map(|room| (slot, room)));
                 return;
             }
-            SlotType::HASH | SlotType::OBJECT | SlotType::DATA => {
-                self.read_room(subject, reader, slot);
+            SlotType::HASH | SlotType::OBJECT | SlotType::DATA | SlotType::STRUCT => {
+                self.read_room(subject, reader, object);
                 return;
             }
             _ => return,
         }
-        self.read_room(subject, reader, slot);
+        self.read_room(subject, reader, object);
         let is_owner = |owner: &&u32| {
             let its = space.slots.get(**owner as usize).map(|it| it.kind());
             its == Some(kind) && (kind == SlotType::STRING || space.is_hidden_array(**owner))
@@ -133,9 +147,13 @@ impl RoomsFinder {
     }
 
     /// Reads the room of an object in its slot, or with memory of its own.
-    fn read_room(&mut self, subject: &Subject<'_>, reader: &mut BodyReader<'_>, slot: u32) {
-        let mut memory = subject.memory_of(slot).peekable();
-        if memory.peek().is_none() && !reader.has_room_in_slots() {
+    fn read_room(
+        &mut self,
+        subject: &Subject<'_>,
+        reader: &mut BodyReader<'_>,
+        Object { slot, memory }: Object<'_>,
+    ) {
+        if memory.is_empty() && !reader.has_room_in_slots() {
             return;
         }
         let Some(Body::Own(room)) = reader.body(slot) else { return };
@@ -143,7 +161,7 @@ impl RoomsFinder {
             Unit::Slot | Unit::Shape => None,
             // The slot refers to a structure, and that to the elements.
             Unit::Queued => subject.block_at(room.start).filter(|it| has_room_in(it, &room)),
-            _ => memory.find(|it| has_room_in(it, &room)),
+            _ => memory.iter().find(|it| has_room_in(it, &room)).cloned(),
         };
         let is_in_slot = matches!(room.unit, Unit::Slot | Unit::Shape);
         if (is_in_slot || block.is_some()) && room.used_bytes() < room.bytes() {

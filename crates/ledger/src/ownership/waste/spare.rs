@@ -1,4 +1,4 @@
-//! Memory of which objects use less than half: tables of hashes, arrays and strings that were larger once, and the bytes of strings of
+//! Memory of which objects do not need a quarter or more: tables of hashes, arrays and strings that were larger once, and the bytes of strings of
 //! which only slices are in use.
 
 use std::cmp::Reverse;
@@ -21,15 +21,17 @@ const MIN_BYTES: u64 = 256;
 const MIN_ARRAYS_BYTES: u64 = 64 << 10;
 /// A step names the fewest roots whose objects have more than this part of the bytes that it saves.
 const MOST: (u64, u64) = (9, 10);
-/// An object counts if it uses less than one part in this many of its memory.
+/// An object counts if it uses less than one part in this many of its memory, resident or not ...
 const PARTS: u64 = 2;
+/// ... or if it does not need one part in this many of it.
+const UNNEEDED_PARTS: u64 = 4;
 /// The last step of a path to an array that is hidden from programs, or to one behind it.
 const HIDDEN_ARRAY: &str = " → (T_ARRAY)";
 /// The end of the names of queues.
 const QUEUE: &str = "Queue";
 const HIDDEN_ARRAYS: &str = " → (T_ARRAY) × 2";
 
-/// Memory of which objects use a small part.
+/// Memory of which objects do not need a large part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpareAccount {
     /// The kind of objects.
@@ -94,7 +96,7 @@ struct Large {
 }
 
 impl Large {
-    /// An object with this room, if that is large and the object uses little of it.
+    /// An object with this room, if that is large and the object does not need much of it.
     fn of_room(slot: u32, room: &Room, unneeded: u64) -> Option<(SpareKind, Self)> {
         let (kind, unit) = match room.unit {
             Unit::Entry => (SpareKind::Hashes, 1),
@@ -106,15 +108,18 @@ impl Large {
                 return None;
             }
         };
-        let is_large = room.bytes() >= MIN_BYTES && room.used < room.capacity / PARTS;
+        let is_much =
+            room.used < room.capacity / PARTS || unneeded >= room.bytes() / UNNEEDED_PARTS;
+        let is_large = room.bytes() >= MIN_BYTES && is_much;
         let (used, room) = (room.used * unit, room.capacity * unit);
         is_large.then_some((kind, Self { slot, users: 1, used, room, unneeded }))
     }
 
-    /// An object of which others are slices, if they use little of it.
+    /// An object of which others are slices, if they do not need much of it.
     fn of_slices(slot: u32, sliced: &Sliced, unneeded: u64) -> Option<Self> {
         let Sliced { slices: users, used_bytes: used, bytes: room, .. } = *sliced;
-        let is_large = room >= MIN_BYTES && used < room / PARTS;
+        let is_much = used < room / PARTS || unneeded >= room / UNNEEDED_PARTS;
+        let is_large = room >= MIN_BYTES && is_much;
         is_large.then_some(Self { slot, users, used, room, unneeded })
     }
 }

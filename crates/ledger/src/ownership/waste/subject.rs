@@ -17,6 +17,13 @@ pub(super) fn portion(slots: usize, number: usize) -> Range<u32> {
     (slots * number / PORTIONS) as u32..(slots * (number + 1) / PORTIONS) as u32
 }
 
+/// An object, with the memory to which it certainly refers.
+#[derive(Clone, Copy)]
+pub(super) struct Object<'a> {
+    pub(super) slot: u32,
+    pub(super) memory: &'a [Range<Address>],
+}
+
 /// The process that is read.
 #[derive(Clone, Copy)]
 pub(super) struct Subject<'a> {
@@ -44,18 +51,5 @@ impl Subject<'_> {
     pub(super) fn slot(&self, slot: u32) -> Option<Range<Address>> {
         let at = self.space.slot_address(slot as usize)?;
         Some(at..at.offset(self.space.slot_bytes(slot)))
-    }
-
-    /// Returns true if an object has these bytes: in `its_slot`, in memory to which it certainly refers, or in the transient heap.
-    pub(super) fn has(
-        &self,
-        slot: u32,
-        its_slot: Option<Range<Address>>,
-        at: Address,
-        bytes: u64,
-    ) -> bool {
-        let fits = |range: Range<Address>| range.contains(&at) && bytes <= range.end - at;
-        its_slot.is_some_and(fits)
-            || self.memory_of(slot).chain(self.space.transient_heap.clone()).any(fits)
     }
 }
