@@ -47,9 +47,9 @@ pub struct Diff {
     /// is of an earlier release.
     #[serde(default)]
     pub kept: Option<Vec<KeptChange>>,
-    /// The 20 roots with most memory in objects that were old in all snapshots: each at the same address, of the same class, and retained by
-    /// the same constant or variable. An object that took the slot of another one counts as the same. Snapshots count as for `kept`, and so do
-    /// roots; it is `null` if `kept` is. Memory does not show whether the program reads these objects.
+    /// The 20 roots with most memory in objects that were old in all snapshots: each at the same address, of the same class, and
+    /// retained by the same constant or variable. An object that took the slot of another one counts as the same. Snapshots count as for
+    /// `kept`, and so do roots; it is `null` if `kept` is. Memory does not show whether the program reads these objects.
     #[serde(default)]
     pub unchanged: Option<Vec<UnchangedRow>>,
     /// For one process, how its new objects were sampled between the snapshots. `null` for other sources and for fewer than three
@@ -322,8 +322,8 @@ pub struct UnchangedRow {
     pub objects: u64,
     /// About the memory of these objects, from the mean objects of their classes.
     pub bytes: u64,
-    /// The memory of the last snapshot that nothing but the root reaches, also that of other objects (`dominators[].retained_bytes`). `null`
-    /// without `--retained`, and if the report does not list the root.
+    /// The memory of the last snapshot that nothing but the root reaches, also that of other objects
+    /// (`dominators[].retained_bytes`). `null` without `--retained`, and if the report does not list the root.
     pub exclusive_bytes: Option<u64>,
 }
 

@@ -16,8 +16,8 @@ pub struct Waste {
     /// sizes. Garbage counts. 0 in older documents.
     #[serde(default)]
     pub rounded_bytes: u64,
-    /// The bytes that sizes of slots added to what their strings, arrays, structs and objects need, from Ruby 3.2 on. Garbage counts. Objects in larger
-    /// slots than they need are in `kinds`. 0 in older documents.
+    /// The bytes that sizes of slots added to what their strings, arrays, structs and objects need, from Ruby 3.2 on. Garbage
+    /// counts. Objects in larger slots than they need are in `kinds`. 0 in older documents.
     #[serde(default)]
     pub slack_bytes: u64,
     /// Objects with the same contents as another one of their class. One of each does not count. `null` without `--waste`.

@@ -172,8 +172,8 @@ fn objects(space: &ObjectSpace) -> impl Iterator<Item = (u32, &DataType)> {
     })
 }
 
-/// The parts of a fiber's stack that no call used when the fiber stopped. `words` are those of its structure. Of those that point into the
-/// stack, the lowest one but the base is `context.stack_pointer`: the others are places of callers, and of the VM stack, which is at the end.
+/// The parts of a fiber's stack that no call used when the fiber stopped. `words` are those of its structure. Of those that point
+/// into the stack, the lowest one but the base is `context.stack_pointer`: the others are places of callers, and of the VM stack.
 /// The context begins with the VM stack, its size in words, and the innermost frame, whose second word is the end of the values.
 fn unused_of_fiber(
     image: &Image<'_>,

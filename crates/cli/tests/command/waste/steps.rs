@@ -102,7 +102,7 @@ fn a_step_against_objects_says_if_most_are_empty_or_equal() {
 fn room_of_a_third_of_the_memory_has_a_step() {
     let mut target = Target::bare_ruby(
         "require 'objspace'
-         BODIES = Array.new(3_000) { (+'' << 'x' * 9_000).tap { |it| it[6_000..] = '' } }
+         BODIES = Array.new(3_000) { (String.new(capacity: 9_000) << 'x' * 9_000).tap { |it| it[6_000..] = '' } }
          memsize = -> { BODIES.sum { |it| ObjectSpace.memsize_of(it) } }
          2.times do
            4.times { GC.start }

@@ -1,5 +1,5 @@
-//! Memory of which objects do not need a quarter or more: tables of hashes, arrays and strings that were larger once, and the bytes of strings of
-//! which only slices are in use.
+//! Memory of which objects do not need a quarter or more: tables of hashes, arrays and strings that were larger once, and the bytes of
+//! strings of which only slices are in use.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
