@@ -72,8 +72,8 @@ pub use report::{
     CaptureMethod, CauseRow, Class, CodePlace, CopiesRow, DifferentFile, DominatorRow,
     FamilyMemory, FewRow, FewThings, FileCode, FindingKind, FindingRow, FindingSeverity, Gc,
     GemCode, HeapPart, Interpreter, InterpreterPart, KeptBy, KeptStacks, Malloc, MallocTuning,
-    MappedFile, Memsize, MissingFile, NoCopy, Owner, PinRow, PlaceRow, ProcessSummary, Ractor, Report,
-    ReportGroup, ResidencyEvidence, RootUses, RssCount, Ruby, RubyPart, SizeClass, TextRow,
+    MappedFile, Memsize, MissingFile, NoCopy, Owner, PinRow, PlaceRow, ProcessSummary, Ractor,
+    Report, ReportGroup, ResidencyEvidence, RootUses, RssCount, Ruby, RubyPart, SizeClass, TextRow,
     ThreadRow, TmpfsFile, UnknownRow, Unread, Waste, WasteContents, WasteGroup, WasteRow,
     milliseconds,
 };

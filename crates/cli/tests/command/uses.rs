@@ -108,7 +108,7 @@ fn the_code_that_uses_a_root_is_known() {
     let mut roots: Vec<&str> = lines.iter().map(|it| it.0.as_str()).collect();
     roots.dedup();
     // Up to 2.7 the operand is not the ID of the name.
-    let has_globals = !report.ruby.as_ref().unwrap().version.starts_with("2.");
+    let has_globals = !report.process.ruby_version.as_deref().unwrap().starts_with("2.");
     for root in roots.into_iter().filter(|it| has_globals || !it.starts_with('$')) {
         let uses = report.root_uses.iter().find(|it| it.root == root);
         let uses = uses.unwrap_or_else(|| panic!("{root} {:#?}", report.root_uses));

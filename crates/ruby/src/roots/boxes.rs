@@ -107,7 +107,7 @@ pub(crate) fn read(program: &Program<'_>, boxes: &[RubyBox]) -> Vec<NamedRoot> {
         let globals = globals.into_iter().flatten().filter(|(name, _)| name.starts_with('$'));
         let globals = globals.filter_map(|(name, value)| {
             let (kind, value) = (RootKind::GlobalVariable, program.object(value)?);
-            Some(NamedRoot { kind, name, value, class: None, file: None })
+            Some(NamedRoot { kind, name, value, class: None, id: None, file: None })
         });
         let roots = globals.chain(virtual_machine::roots(&it.members));
         found.extend(roots.map(|root| NamedRoot { name: it.name(&root.name), ..root }));
