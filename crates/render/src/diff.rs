@@ -182,9 +182,12 @@ fn write_kept(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     if facts.is_empty() { Ok(()) } else { writeln!(out) }
 }
 
-/// Writes what constants and variables had in all snapshots. The program may read it all the time.
+/// Writes what constants and variables had in all snapshots, if their retained sizes were wanted. The program may read it all the time.
 fn write_unchanged(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     let large = |it: &&UnchangedRow| it.bytes >= MIN_UNCHANGED;
+    if diff.unchanged.iter().flatten().all(|it| it.exclusive_bytes.is_none()) {
+        return Ok(());
+    }
     let shown = diff.unchanged.iter().flatten().filter(large).take(MAX_UNCHANGED);
     let row = |it: &UnchangedRow| Row {
         name: it.root.clone(),

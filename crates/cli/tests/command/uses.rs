@@ -1,6 +1,6 @@
 //! The code that uses the constants and variables that retain much.
 
-use formats::Report;
+use formats::{Report, Why};
 use testkit::Target;
 
 use crate::{document, rbloat, run};
@@ -128,9 +128,15 @@ fn the_code_that_uses_a_root_is_known() {
     // It was given the Array, and no code has used the constant.
     assert!(report.root_uses.iter().all(|it| it.root != "HELD"), "{:#?}", report.root_uses);
     let pid = target.pid().to_string();
-    let output = rbloat().args(["why", &pid, "String", "--max-pause", "10s"]).output().unwrap();
-    let output = String::from_utf8(output.stdout).unwrap();
-    let told = "EventBus::SUBSCRIBERS is used in Audit#note (/srv/app/audit.rb:9)";
-    assert!(output.contains(told), "{output}");
+    let why = ["why", &pid, "String", "--max-pause", "10s", "--json"];
+    let why: Why = document(&rbloat().args(why).output().unwrap().stdout);
+    let text = render::why(&why, 400);
+    for told in [
+        "EventBus::SUBSCRIBERS is used in Audit#note (/srv/app/audit.rb:9)",
+        "Registry.@instance → Registry → Array → String  (3,0",
+        "; @rows of Registry is used in Base#keep (/srv/app/audit.rb:",
+    ] {
+        assert!(text.contains(told), "{told}: {text}");
+    }
     assert!(target.finish());
 }
