@@ -525,7 +525,7 @@ mod tests {
         let text = super::kept(&kept(12, vec![row(500, Some("LOG"))]), 400);
         assert!(text.contains("+500 objects of Beta, about 3.0 MiB, kept by LOG"), "{text}");
         let of_threads = kept_summary(&kept(12, vec![row(9_000, Some("(threads)"))]));
-        let one = "Process 7 keeps 9,000 more objects of Beta than 60 s ago; about 0 of 12";
+        let one = "Process 7 keeps 9,000 more objects of Beta than 60 s ago; about 12 of 12";
         assert!(of_threads.starts_with(one) && !of_threads.contains("Bus"), "{of_threads}");
         let text = super::kept(&kept(4, Vec::new()), 400);
         let line = format!(" · {more}: Bus::SUBS → Array → Proc (bus.rb:3) (4 of 10 samples; ");

@@ -4,7 +4,7 @@ use std::path::Path;
 use anstyle::Style;
 use formats::{
     CaptureMethod, DominatorRow, FindingKind, FindingRow, FindingSeverity, KeptBy, Memsize, Owner,
-    Report,
+    Report, RootUses,
 };
 use ledger::{Cause, Count, Size, percent};
 
@@ -21,7 +21,7 @@ use crate::text::{
 use crate::threads::write_threads;
 use crate::waste::write_waste;
 use crate::words;
-use crate::words::lines::is_used_in;
+use crate::words::lines::used_in;
 
 /// Columns of the bar for all of RSS.
 const BAR: u64 = 20;
@@ -284,7 +284,7 @@ fn write_dominators(report: &Report, out: &mut String, width: usize) -> std::fmt
     add_dominators(dominators, MAX_DOMINATORS, 0, least, &mut rows);
     let row = |(row, depth): (&DominatorRow, usize)| {
         let [retained, unused] = [row.retained_bytes, row.unused_bytes].map(mebibytes);
-        let used = is_used_in(&row.name, &report.root_uses);
+        let used = RootUses::of_path(&row.name, &report.root_uses).and_then(used_in);
         let used = used.map_or_else(String::new, |used| format!("; {used}"));
         let name = format!("{}{}{used}", " ".repeat(2 * depth), words::dominator(row));
         Row {

@@ -27,7 +27,7 @@ const WAIT_FOR_TRACER: Duration = Duration::from_secs(30);
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   rbloat diff 4242               take four snapshots, 60 s apart: does it leak?
-  rbloat diff 4242 --every 10m   a slow one: which roots keep more, and which lines made it
+  rbloat diff 4242 --every 10m   a slow leak, and the lines that made it
   rbloat diff a.rbloat b.rbloat  what grew between two snapshots";
 
 #[derive(Debug, Args)]

@@ -332,7 +332,7 @@ fn snapshots_with_retained_sizes_show_them_and_their_growth() {
     }
     let text = rbloat().arg("report").arg(&files[0]).output().unwrap();
     let text = String::from_utf8(text.stdout).unwrap();
-    assert!(text.contains(" RETAINED, MiB ") && text.contains("  STORE\n"), "{text}");
+    assert!(text.contains(" RETAINED, MiB ") && text.contains("  STORE; used in "), "{text}");
     let output = rbloat().arg("diff").args(&files).arg("--json").output().unwrap();
     let diff: Diff = document(&output.stdout);
     let dominators = diff.dominators.unwrap();

@@ -45,14 +45,19 @@ pub(crate) fn place(line: &KeptLine) -> String {
 /// The lines that are named; of more, their number.
 const MAX_USES: usize = 2;
 
-/// "EventBus::SUBSCRIBERS is used in Audit#note (/srv/app/audit.rb:8)", or "@rows of Registry is used in …", and the number of further
-/// lines: of the root of a path, or of a variable on it. `None` if no such code is known.
+/// "EventBus::SUBSCRIBERS is used in Audit#note (/srv/app/audit.rb:8)", or "@rows of Registry is used in …": of the root of a path, or of a
+/// variable on it. `None` if no such code is known.
 pub(crate) fn is_used_in(path: &str, all: &[RootUses]) -> Option<String> {
     let uses = RootUses::of_path(path, all)?;
     let subject = match uses.variable() {
         Some((class, name)) => format!("{name} of {class}"),
         None => uses.root.clone(),
     };
+    Some(format!("{subject} is {}", used_in(uses)?))
+}
+
+/// "used in Audit#note (/srv/app/audit.rb:8)", and the number of further lines.
+pub(crate) fn used_in(uses: &RootUses) -> Option<String> {
     let place =
         |it: &CodePlace| in_file(it.method.clone(), it.path.as_deref(), it.line.map(u64::from));
     let mut named: Vec<String> = uses.places.iter().take(MAX_USES).map(place).collect();
@@ -66,7 +71,7 @@ pub(crate) fn is_used_in(path: &str, all: &[RootUses]) -> Option<String> {
         [] => String::new(),
         first => format!("{} and ", first.join(", ")),
     };
-    Some(format!("{subject} is used in {first}{last}"))
+    Some(format!("used in {first}{last}"))
 }
 
 /// Adds the file and line of code, if they are known.
