@@ -116,6 +116,9 @@ fn id_of(
     budget: &Budget,
 ) -> Option<u64> {
     let image = reader.image;
+    if budget.is_spent() {
+        return None;
+    }
     if let Some(shapes) = space.shape_tree {
         let mut positions = shapes.positions(image, flags, || budget.spend(1).is_some());
         return positions.find(|(_, position)| *position == index).map(|(id, _)| id);
