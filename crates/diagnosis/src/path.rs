@@ -1,9 +1,7 @@
 //! Retaining paths as reports have them: "Cache::STORE → Hash → Array".
 
+pub(crate) use ledger::ARROW;
 use ledger::{ANONYMOUS_CLASS, CODE, CONTAINERS};
-
-/// The separator of the steps of a path.
-pub(crate) const ARROW: &str = " → ";
 
 /// The classes of maps whose entries go with their keys: their tables grow with objects that others retain.
 pub(crate) const WEAK_MAPS: [&str; 2] = ["ObjectSpace::WeakMap", "ObjectSpace::WeakKeyMap"];

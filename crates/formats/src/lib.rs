@@ -69,13 +69,12 @@ pub use processes::{ListedProcess, Processes};
 pub use recording::{Recording, RecordingError};
 pub use report::{
     Arena, ArenaProblem, ArenaSlabs, CacheProblem, CacheUnit, CachesProblem, Capture,
-    CaptureMethod, CauseRow, Class, CodePlace, CopiesRow, DifferentFile, DominatorRow,
-    FamilyMemory, FewRow, FewThings, FileCode, FindingKind, FindingRow, FindingSeverity, Gc,
-    GemCode, HeapPart, Interpreter, InterpreterPart, KeptBy, KeptStacks, Malloc, MallocTuning,
-    MappedFile, Memsize, MissingFile, NoCopy, Owner, PinRow, PlaceRow, ProcessSummary, Ractor,
-    Report, ReportGroup, ResidencyEvidence, RootUses, RssCount, Ruby, RubyPart, SizeClass, TextRow,
-    ThreadRow, TmpfsFile, UnknownRow, Unread, Waste, WasteContents, WasteGroup, WasteRow,
-    milliseconds,
+    CaptureMethod, CauseRow, Class, CopiesRow, DifferentFile, DominatorRow, FamilyMemory, FewRow,
+    FewThings, FileCode, FindingKind, FindingRow, FindingSeverity, Gc, GemCode, HeapPart,
+    Interpreter, InterpreterPart, KeptBy, KeptStacks, Malloc, MallocTuning, MappedFile, Memsize,
+    MissingFile, NoCopy, Owner, PinRow, PlaceRow, ProcessSummary, Ractor, Report, ReportGroup,
+    ResidencyEvidence, RootUses, RssCount, Ruby, RubyPart, SizeClass, TextRow, ThreadRow,
+    TmpfsFile, UnknownRow, Unread, Waste, WasteContents, WasteGroup, WasteRow, milliseconds,
 };
 pub use snapshot::{FORMAT, READ_FORMATS, Section, Snapshot, SnapshotError, SnapshotKind};
 pub use stability::{

@@ -39,10 +39,11 @@ pub use memory_map::{
     RetainedBy, Use,
 };
 pub use ownership::{
-    ANONYMOUS_CLASS, CODE, CONTAINERS, ContentsAccounts, CopiesAccount, Dominator, DominatorKind,
-    Explanation, FewAccount, FewKind, MAX_WASTE_GROUPS, MEMORY_OF_EXTENSIONS, NoExplanation,
-    OwnerAccount, OwnerKind, Referrer, Retainer, SingletonClasses, SpareAccount, SpareKind,
-    Subject, THREAD_LOCALS, TextAccount, WasteAccount, WasteAccounts, WasteKind, WasteSums,
+    ANONYMOUS_CLASS, ARROW, CODE, CONTAINERS, ContentsAccounts, CopiesAccount, Dominator,
+    DominatorKind, Explanation, FewAccount, FewKind, MAX_WASTE_GROUPS, MEMORY_OF_EXTENSIONS,
+    NoExplanation, OwnerAccount, OwnerKind, Referrer, Retainer, SingletonClasses, SpareAccount,
+    SpareKind, Subject, THREAD_LOCALS, TextAccount, WasteAccount, WasteAccounts, WasteKind,
+    WasteSums,
 };
 pub use pins::{Pin, SizeClassAccount, SlabCounts};
 pub use places::Place;

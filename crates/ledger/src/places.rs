@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ruby::{NamedRoot, RootKind};
 
-use crate::ownership::{OwnerAccount, SpareAccount, WasteAccounts};
+use crate::ownership::{ARROW, OwnerAccount, SpareAccount, WasteAccounts};
 
 /// The maximum number of classes whose places are found, those with most memory.
 const MAX_CLASSES: usize = 30;
@@ -55,7 +55,7 @@ pub(crate) fn find(
 
 /// The constant that begins a path, or the class whose variable does: `Cache` for `Cache.@items → Hash`.
 fn constant_of(path: &str) -> &str {
-    let root = path.split(" → ").next().unwrap_or(path);
+    let root = path.split(ARROW).next().unwrap_or(path);
     let variable = root.find(".@").or_else(|| root.find("@@"));
     &root[..variable.unwrap_or(root.len())]
 }

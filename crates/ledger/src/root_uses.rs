@@ -5,7 +5,7 @@ use std::collections::HashSet;
 pub use ruby::RootUses;
 
 use crate::Facts;
-use crate::ownership::{Dominator, OwnerAccount, Retainer, SlotRoots};
+use crate::ownership::{ARROW, Dominator, OwnerAccount, Retainer, SlotRoots};
 
 /// The code that uses the roots with which paths to objects begin, those of a map, and the variables of objects on these
 /// paths.
@@ -28,8 +28,8 @@ pub(crate) fn on_paths<'a>(
     roots: impl Iterator<Item = &'a str>,
 ) -> Vec<RootUses> {
     let paths: Vec<&str> = retainers.filter_map(|it| it.path.as_deref()).collect();
-    let steps: HashSet<&str> = paths.iter().flat_map(|path| path.split(" → ")).collect();
-    let of_paths = paths.iter().filter_map(|path| path.split(" → ").next());
+    let steps: HashSet<&str> = paths.iter().flat_map(|path| path.split(ARROW)).collect();
+    let of_paths = paths.iter().filter_map(|path| path.split(ARROW).next());
     let named: HashSet<&str> = of_paths.chain(roots).collect();
     let is_named = |it: &&RootUses| match it.class_of_objects() {
         Some(class) => steps.contains(class),

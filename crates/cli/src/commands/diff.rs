@@ -103,8 +103,8 @@ impl DiffArguments {
         repeats || limits || self.kept || self.retained.retained
     }
 
-    /// Begins to sample the new objects of a process, if it is captured often enough. What was not asked for does not complain, and is not
-    /// missed.
+    /// Begins to sample the new objects of a process, if it is captured often enough. Only with `--kept` are a refusal and an error
+    /// reported.
     fn sampled(
         &self,
         target: &Target,
@@ -206,10 +206,10 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     };
     sandbox.begin();
     check_comparable(&snapshots)?;
-    let has_lines =
-        || profile.as_ref().is_some_and(|it| !it.as_ref().is_err_and(|it| it.is_refusal()));
+    let is_sampled =
+        matches!(&profile, Some(made) if !made.as_ref().is_err_and(|it| it.is_refusal()));
     let is_complete =
-        (!arguments.kept || has_lines()) && snapshots.iter().all(|it| it.1.report.is_complete());
+        (is_sampled || !arguments.kept) && snapshots.iter().all(|it| it.1.report.is_complete());
     let mut diff = diagnosis::growth(&snapshots);
     if let (Some(samples), Some((_, last))) = (samples, snapshots.last()) {
         diff.made_by = Some(diagnosis::made_by(last, &samples.of(last)?));

@@ -103,7 +103,7 @@ const PROGRAM: &str = r##"
 #[test]
 fn the_code_that_uses_a_root_is_known() {
     let target = Target::ruby(PROGRAM);
-    let lines: Vec<(String, u32)> = serde_json::from_value(target.truth.clone()).unwrap();
+    let lines: Vec<(String, u64)> = serde_json::from_value(target.truth.clone()).unwrap();
     let report: Report = document(&run(target.pid(), &["--json"]).stdout);
     let mut roots: Vec<&str> = lines.iter().map(|it| it.0.as_str()).collect();
     roots.dedup();
@@ -112,8 +112,8 @@ fn the_code_that_uses_a_root_is_known() {
     for root in roots.into_iter().filter(|it| has_globals || !it.starts_with('$')) {
         let uses = report.root_uses.iter().find(|it| it.root == root);
         let uses = uses.unwrap_or_else(|| panic!("{root} {:#?}", report.root_uses));
-        let true_lines: Vec<u32> = lines.iter().filter(|it| it.0 == root).map(|it| it.1).collect();
-        let found: Vec<u32> = uses.places.iter().filter_map(|it| it.line).collect();
+        let true_lines: Vec<u64> = lines.iter().filter(|it| it.0 == root).map(|it| it.1).collect();
+        let found: Vec<u64> = uses.places.iter().filter_map(|it| it.line).collect();
         assert_eq!((found, uses.lines), (true_lines.clone(), true_lines.len() as u64), "{uses:#?}");
         assert!(uses.places.iter().all(|it| it.path.as_deref() == Some("/srv/app/audit.rb")));
     }

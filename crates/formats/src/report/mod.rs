@@ -42,7 +42,7 @@ pub use malloc::{Arena, Malloc};
 pub use owners::{DominatorRow, KeptBy, Memsize, Owner};
 pub use pins::{ArenaSlabs, MallocTuning, PinRow, SizeClass};
 pub use process::ProcessSummary;
-pub use root_uses::{CodePlace, RootUses};
+pub use root_uses::RootUses;
 pub use ruby::{Class, Gc, Ractor, Ruby};
 pub use threads::ThreadRow;
 pub use unknown::UnknownRow;

@@ -1,11 +1,11 @@
-use ledger::{Frame, Gem};
+use ledger::{ARROW, Frame, Gem};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The places of a root in a report, at most: a constant that more code uses is no riddle for its owner.
+use crate::WhoFrame;
+
+/// The lines of a root in a report, at most: who knows eight will find the others.
 const MAX_PLACES: usize = 8;
-/// What separates the steps of a path.
-const ARROW: &str = " → ";
 
 /// The code that uses a constant or variable that retains objects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -17,23 +17,17 @@ pub struct RootUses {
     /// a constant by a string, such as `const_get`, is not seen, nor is code that was given the object.
     pub lines: u64,
     /// At most eight of them, those of the application first.
-    pub places: Vec<CodePlace>,
-}
-
-/// A line of a method.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct CodePlace {
-    /// The method, or the block in it: `"Audit#note"`.
-    pub method: String,
-    /// Its file. `null` if it is unknown.
-    pub path: Option<String>,
-    /// The line. `null` if it is unknown.
-    pub line: Option<u32>,
+    pub places: Vec<WhoFrame>,
 }
 
 impl From<&ledger::RootUses> for RootUses {
     fn from(uses: &ledger::RootUses) -> Self {
-        let mut places: Vec<CodePlace> = uses.places.iter().map(CodePlace::from).collect();
+        let place = |it: &Frame| WhoFrame {
+            method: it.label.clone(),
+            path: it.path.clone(),
+            line: it.line.map(u64::from),
+        };
+        let mut places: Vec<WhoFrame> = uses.places.iter().map(place).collect();
         places.sort_by_key(|it| Gem::of(it.path.as_deref()).is_library());
         places.truncate(MAX_PLACES);
         Self { root: uses.root.clone(), lines: uses.places.len() as u64, places }
@@ -75,13 +69,6 @@ impl RootUses {
             Some((class, _)) => path.split(ARROW).skip(1).any(|step| step == class),
             None => path.split(ARROW).next() == Some(&self.root),
         }
-    }
-}
-
-impl From<&Frame> for CodePlace {
-    fn from(frame: &Frame) -> Self {
-        let Frame { label, path, line } = frame.clone();
-        Self { method: label, path, line }
     }
 }
 

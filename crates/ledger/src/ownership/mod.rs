@@ -46,7 +46,7 @@ pub use owner::{MEMORY_OF_EXTENSIONS, OwnerAccount, OwnerKind, Retainer, THREAD_
 pub(crate) use parts::Parts;
 pub(crate) use retained::RetainedSizes;
 pub use retained::{Dominator, DominatorKind};
-pub use retainers::CONTAINERS;
+pub use retainers::{ARROW, CONTAINERS};
 pub(crate) use slot_edges::slot_edges;
 pub(crate) use slot_roots::SlotRoots;
 pub use table::ANONYMOUS_CLASS;

@@ -14,7 +14,7 @@ pub(crate) struct ObjectCode {
     pub(crate) closures: Closures,
     /// The files and lines of bytecode; `None` if they are unknown.
     pub(crate) paths: Option<CodePaths>,
-    /// The code that uses constants and variables, by their index in the named roots.
+    /// The code that uses constants and variables.
     pub(crate) uses: Vec<ruby::RootUses>,
 }
 

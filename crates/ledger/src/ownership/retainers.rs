@@ -4,7 +4,7 @@ mod path;
 #[cfg(test)]
 mod tests;
 
-pub use path::CONTAINERS;
+pub use path::{ARROW, CONTAINERS};
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

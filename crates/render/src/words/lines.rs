@@ -1,6 +1,6 @@
 //! The lines of code that made objects, in words.
 
-use formats::{CodePlace, KeptChange, KeptLine, RootUses};
+use formats::{KeptChange, KeptLine, RootUses, WhoFrame};
 use ledger::{Count, Gem};
 
 /// "made by Audit#note (/srv/app/audit.rb:8), about 35 of 39 samples"; `None` if no objects were sampled between the snapshots.
@@ -58,8 +58,7 @@ pub(crate) fn is_used_in(path: &str, all: &[RootUses]) -> Option<String> {
 
 /// "used in Audit#note (/srv/app/audit.rb:8)", and the number of further lines.
 pub(crate) fn used_in(uses: &RootUses) -> Option<String> {
-    let place =
-        |it: &CodePlace| in_file(it.method.clone(), it.path.as_deref(), it.line.map(u64::from));
+    let place = |it: &WhoFrame| in_file(it.method.clone(), it.path.as_deref(), it.line);
     let mut named: Vec<String> = uses.places.iter().take(MAX_USES).map(place).collect();
     match uses.lines.saturating_sub(named.len() as u64) {
         0 => {}
@@ -89,12 +88,12 @@ mod tests {
 
     #[test]
     fn of_many_lines_the_first_are_named() {
-        let place = |line| CodePlace {
+        let place = |line| WhoFrame {
             method: "Audit#note".into(),
             path: Some("/srv/app/audit.rb".into()),
             line: Some(line),
         };
-        let words = |root: &str, lines: u64, places: &[u32]| {
+        let words = |root: &str, lines: u64, places: &[u64]| {
             let places = places.iter().map(|&line| place(line)).collect();
             is_used_in(
                 "LOG → Audit → Array → String",

@@ -18,7 +18,7 @@ use crate::roots::id_table::Budget;
 use crate::roots::names::{MAX_VARIABLES, Names};
 use crate::word::{word, words};
 
-/// A collection with so many elements is large: what keeps fewer objects is no riddle.
+/// The elements of a large collection, at least. Smaller ones are no leak.
 const MIN_ELEMENTS: u64 = 64;
 /// The variables of an object that are looked at.
 const MAX_WORDS: u64 = 256;

@@ -28,10 +28,8 @@ use crate::word::{word, words};
 const READ_BYTES: usize = 64 << 10;
 /// The instructions whose operands are looked up at a time.
 const CHUNK: usize = 1 << 18;
-/// The uses of a root that are read, at most.
-const MAX_USES: usize = 64;
-/// More uses than are read of all roots.
-const MAX_ALL: usize = 1 << 16;
+/// More uses than a program has of its roots; further ones are left out.
+const MAX_USES: usize = 1 << 16;
 /// The words of a constant's internal object.
 const CACHE_BYTES: usize = 40;
 /// The words of a cache in an iseq (up to 2.7).
@@ -45,7 +43,7 @@ pub struct RootUses {
     /// The name of the root, or the class and the name of a variable of objects that have large collections: `Cache::STORE`,
     /// `Registry#@rows`.
     pub root: String,
-    /// At most 64.
+    /// The methods and lines.
     pub places: Vec<Frame>,
 }
 
@@ -75,11 +73,12 @@ pub fn uses_of_roots(
     let wanted = Wanted::of(image, space, roots, &holders);
     let of_root = |it: &NamedRoot| Subject { name: it.name.clone(), owners: it.method_owners() };
     let of_holder = |it: &Holder| Subject { name: it.name(), owners: Some(it.method_owners()) };
-    let subjects = roots.iter().map(of_root).chain(holders.iter().map(of_holder)).collect();
+    let subjects = roots.iter().map(of_root).chain(holders.iter().map(of_holder));
+    let subjects: Vec<Subject> = subjects.collect();
     let (methods, hits) = (HashMap::new(), Vec::new());
     let mut found = Finder { space, reader, code, wanted, methods, hits };
     found.search();
-    found.uses(subjects)
+    found.uses(&subjects)
 }
 
 /// A root, or a variable of objects.
@@ -100,9 +99,10 @@ struct Wanted {
 }
 
 /// An operand that refers to a subject.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy)]
 struct Hit {
-    subject: u32,
+    /// The ID of a name, or the address of what stands for constants. No ID is an address of memory.
+    key: u64,
     iseq: u32,
     position: u64,
 }
@@ -159,11 +159,18 @@ impl Wanted {
         wanted
     }
 
-    /// The roots whose cache is at this operand.
-    fn at_cache(&self, caches: &mut Window<'_>, at: Address) -> Option<&Vec<u32>> {
+    /// What stands for the constant whose cache is at this operand.
+    fn at_cache(&self, caches: &mut Window<'_>, at: Address) -> Option<u64> {
         let bytes = if self.has_cache_objects { 8 } else { INLINE_CACHE_BYTES };
         let bytes = caches.bytes(at, bytes).ok()?;
-        self.constants.get(&Address(word(bytes, bytes.len() - 8)))
+        let key = word(bytes, bytes.len() - 8);
+        self.constants.contains_key(&Address(key)).then_some(key)
+    }
+
+    /// The subjects that this key stands for.
+    fn subjects(&self, key: u64) -> &[u32] {
+        let found = self.variables.get(&key).or_else(|| self.constants.get(&Address(key)));
+        found.map_or(&[], Vec::as_slice)
     }
 }
 
@@ -184,9 +191,8 @@ impl Finder<'_> {
                 let at = start.offset(position * 8);
                 let Ok(bytes) = code.bytes(at, words_read as usize * 8) else { break };
                 for (position, operand) in (position..).zip(words(bytes)) {
-                    if let Some(roots) = self.wanted.variables.get(&operand) {
-                        let hit = |&subject: &u32| Hit { subject, iseq: index, position };
-                        self.hits.extend(roots.iter().map(hit));
+                    if self.wanted.variables.contains_key(&operand) {
+                        self.hits.push(Hit { key: operand, iseq: index, position });
                     }
                     let at = Address(operand);
                     let may_be_cache = operand >= FIRST_ADDRESS
@@ -201,7 +207,7 @@ impl Finder<'_> {
             if pointers.len() >= CHUNK {
                 self.look_up(&mut pointers);
             }
-            if self.hits.len() >= MAX_ALL {
+            if self.hits.len() >= MAX_USES {
                 return;
             }
         }
@@ -214,18 +220,15 @@ impl Finder<'_> {
         let mut caches = Window::new(self.reader.image, READ_BYTES);
         if !self.wanted.constants.is_empty() {
             for &(at, iseq, position) in pointers.iter() {
-                let roots = self.wanted.at_cache(&mut caches, at);
-                let hit = |&subject: &u32| Hit { subject, iseq, position };
-                self.hits.extend(roots.into_iter().flatten().map(hit));
+                let key = self.wanted.at_cache(&mut caches, at);
+                self.hits.extend(key.map(|key| Hit { key, iseq, position }));
             }
         }
         pointers.clear();
     }
 
-    /// The places that were found, by subject.
-    fn uses(mut self, subjects: Vec<Subject>) -> Vec<RootUses> {
-        let mut hits = std::mem::take(&mut self.hits);
-        hits.sort_unstable();
+    /// The places that were found, by the name of the subject.
+    fn uses(mut self, subjects: &[Subject]) -> Vec<RootUses> {
         let methods = methods_with_code(self.reader.image, self.space);
         // Others are in C, or are attributes.
         let is_bytecode = |code: Address| {
@@ -235,10 +238,25 @@ impl Finder<'_> {
         let methods = methods.into_iter().filter(|it| is_bytecode(it.0));
         self.methods = methods.map(|(code, entry, _)| (code, entry)).collect();
         let mut all: BTreeMap<&str, Vec<Frame>> = BTreeMap::new();
-        for hits in hits.chunk_by(|one, other| one.subject == other.subject) {
-            let Some(subject) = subjects.get(hits[0].subject as usize) else { continue };
-            let places = hits.iter().filter_map(|hit| self.place(hit, subject));
-            all.entry(&subject.name).or_default().extend(places.take(MAX_USES));
+        for hit in std::mem::take(&mut self.hits) {
+            let Some(code) = self.space.iseqs.get(hit.iseq as usize) else { continue };
+            let Some(iseq) = self.space.slot_address(code.slot() as usize) else { continue };
+            let owner = self.owner(iseq, code.body());
+            let is_used = |subject: &&Subject| match (&subject.owners, &owner) {
+                (None, _) => true,
+                (Some(owners), Some(owner)) => owners.contains(owner),
+                (Some(_), None) => false,
+            };
+            let its = self.wanted.subjects(hit.key).iter();
+            let mut used =
+                its.filter_map(|it| subjects.get(*it as usize)).filter(is_used).peekable();
+            if used.peek().is_none() {
+                continue;
+            }
+            let place = self.code.frame_at(self.reader, iseq, hit.position, owner.as_deref());
+            for subject in used {
+                all.entry(&subject.name).or_default().extend(place.clone());
+            }
         }
         let all = all.into_iter().filter(|(_, places)| !places.is_empty());
         all.map(|(root, mut places)| {
@@ -251,21 +269,12 @@ impl Finder<'_> {
         .collect()
     }
 
-    /// The place of a hit; `None` if it is the body of a class, or belongs to a variable of another class.
-    fn place(&mut self, hit: &Hit, subject: &Subject) -> Option<Frame> {
-        let code = self.space.iseqs.get(hit.iseq as usize)?;
-        let iseq = self.space.slot_address(code.slot() as usize)?;
-        let entry = self.method_of(iseq, code.body());
-        let owner = entry.and_then(|entry| {
-            let methods = self.code.methods();
-            methods.number(self.reader, entry).and_then(|it| methods.get(it)?.owner.clone())
-        });
-        if let Some(owners) = &subject.owners
-            && !owner.as_ref().is_some_and(|owner| owners.contains(owner))
-        {
-            return None;
-        }
-        self.code.frame_at(self.reader, iseq, hit.position, owner.as_deref())
+    /// The owner of the method that this code is a part of; `None` for the body of a class or a file.
+    fn owner(&mut self, iseq: Address, body_at: Address) -> Option<String> {
+        let entry = self.method_of(iseq, body_at)?;
+        let methods = self.code.methods();
+        let number = methods.number(self.reader, entry)?;
+        methods.get(number)?.owner.clone()
     }
 
     /// The entry of the method that this code is a part of.

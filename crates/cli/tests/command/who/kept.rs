@@ -629,7 +629,7 @@ fn without_the_right_to_run_programs_of_the_kernel_there_are_roots_without_lines
             assert!(sent.unwrap().success());
         }
         let output = child.wait_with_output().unwrap();
-        // What was not asked for is not missed.
+        // Without --kept, a diff without lines is complete.
         assert_eq!(output.status.code(), Some(if is_asked { 6 } else { 0 }), "{output:?}");
         if way[0] == "who" {
             let kept: Kept = document(&output.stdout);

@@ -14,6 +14,8 @@ const MAX_STEPS: usize = 8;
 const COMMON_OF_THREADS: (usize, usize) = (3, 4);
 /// The first part of the names of threads, and of their variables.
 const THREAD: [&str; 2] = ["Thread", "["];
+/// The separator of the steps of a path.
+pub const ARROW: &str = " → ";
 /// Classes of Ruby whose objects only refer to others. They say less about a program than the objects in them.
 pub const CONTAINERS: [&str; 8] =
     ["Array", "Hash", "Set", "Proc", "Method", "Binding", "Enumerator", "Enumerator::Lazy"];
@@ -261,5 +263,5 @@ fn text(path: &Path<'_>) -> String {
             count => format!("{name} × {}", Count(count as u64)),
         }
     };
-    path.iter().map(step).collect::<Vec<_>>().join(" → ")
+    path.iter().map(step).collect::<Vec<_>>().join(ARROW)
 }
