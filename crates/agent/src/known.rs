@@ -1,8 +1,11 @@
 use std::time::Duration;
 
-use examine::Listed;
+use examine::{Id, Listed};
 use formats::{Captured, NodeMemory, NodeProcess, Owned, Place, Report};
 use linux::proc::GroupMemory;
+
+/// The time for which the memory of a process that has ended may be the reason of an alarm: the kernel frees it after the end.
+const ENDED: Duration = Duration::from_secs(5);
 
 /// A process.
 pub(crate) struct Known {
@@ -16,6 +19,8 @@ pub(crate) struct Known {
     pub(crate) owned: Option<Owned>,
     /// Its memory, and that of its control group, when it was not ending yet: an autopsy needs them.
     pub(crate) had: (u64, Option<GroupMemory>),
+    /// The time at which it was seen to end.
+    pub(crate) ending: Option<Duration>,
     /// The report that is kept if the process is killed.
     pub(crate) report: Option<Report>,
     /// The time from which on it may be trimmed.
@@ -35,6 +40,15 @@ impl Known {
         if self.captured.is_some() { self.due.min(self.owners_due) } else { self.due }
     }
 
+    /// The process as a member of a group with an alarm, at `now`, with its memory at this time: none if it has ended.
+    pub(crate) fn member(&self, now: Duration, rss_bytes: u64) -> Member {
+        let since = rss_bytes.saturating_sub(self.listed.rss_bytes) as f64;
+        let growth = since + self.listed.growth_per_minute.unwrap_or(0.0).max(0.0);
+        let has_just_ended = rss_bytes == 0 && self.ending.is_none_or(|at| now < at + ENDED);
+        let had_bytes = if has_just_ended { self.had.0 } else { 0 };
+        Member { id: self.listed.id, rss_bytes, growth, had_bytes }
+    }
+
     /// The process as the metrics show it.
     pub(crate) fn process(&self) -> NodeProcess {
         let exact = self.listed.exact.map(|it| NodeMemory {
@@ -50,5 +64,59 @@ impl Known {
             captured: self.captured.clone(),
             owned: self.owned.clone(),
         }
+    }
+}
+
+/// A process of a group with an alarm.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Member {
+    id: Id,
+    /// Its memory, and the bytes by which it grows in a minute.
+    rss_bytes: u64,
+    growth: f64,
+    /// The memory that it had before it ended, if that was just now.
+    had_bytes: u64,
+}
+
+impl Member {
+    /// The process that the alarm is about: the one that grows fastest; if none grows, the largest. None if that one has just ended: the
+    /// kernel kills the largest one, and what is left did not fill the group.
+    pub(crate) fn fastest(members: &[Self]) -> Option<Id> {
+        let living = members.iter().filter(|it| it.rss_bytes > 0);
+        let by = |a: &&Self, b: &&Self| {
+            a.growth.total_cmp(&b.growth).then(a.rss_bytes.cmp(&b.rss_bytes))
+        };
+        let fastest = living.max_by(by)?;
+        let has_ended = members.iter().any(|it| it.had_bytes > fastest.rss_bytes);
+        (!has_ended).then_some(fastest.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(pid: i32, [rss_bytes, growth, had_bytes]: [u32; 3]) -> Member {
+        let [rss_bytes, had_bytes] = [rss_bytes, had_bytes].map(u64::from);
+        Member { id: (pid, 1), rss_bytes, growth: growth.into(), had_bytes }
+    }
+
+    #[test]
+    fn an_alarm_is_about_the_process_that_grows_fastest() {
+        let fastest = |members: &[Member]| Member::fastest(members).map(|id| id.0);
+        assert_eq!(fastest(&[member(1, [300, 0, 0]), member(2, [100, 5, 0])]), Some(2));
+        assert_eq!(fastest(&[member(1, [300, 0, 0]), member(2, [100, 0, 0])]), Some(1));
+        assert_eq!(fastest(&[]), None);
+    }
+
+    /// A process that only waited was captured, with the words that the limit was near: the kernel had killed the other one since.
+    #[test]
+    fn after_a_kill_no_other_process_is_taken_for_the_one_that_filled_the_group() {
+        let fastest = |members: &[Member]| Member::fastest(members).map(|id| id.0);
+        assert_eq!(fastest(&[member(1, [0, 0, 300]), member(2, [10, 0, 0])]), None);
+        assert_eq!(fastest(&[member(1, [0, 0, 300])]), None);
+        // A small one may end at any time, and one may stay for long after its end.
+        assert_eq!(fastest(&[member(1, [0, 0, 20]), member(2, [300, 0, 0])]), Some(2));
+        assert_eq!(fastest(&[member(1, [0, 0, 0]), member(2, [10, 0, 0])]), Some(2));
     }
 }

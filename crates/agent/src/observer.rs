@@ -19,7 +19,7 @@ use supervise::Allowance;
 use crate::archive_writer::ArchiveWriter;
 use crate::autopsies::{Autopsies, Ended};
 use crate::kills::Kills;
-use crate::known::Known;
+use crate::known::{Known, Member};
 use crate::limits::{Alarmed, Limits};
 use crate::log::Log;
 use crate::node_name::node_name;
@@ -164,8 +164,8 @@ impl Observer {
             let had = (listed.rss_bytes, listed.group);
             let known = match before.remove(&id) {
                 Some(known) if known.is_ending(&listed) => {
-                    let command = known.listed.command;
-                    Known { listed: Listed { command, ..listed }, ..known }
+                    let (command, ending) = (known.listed.command, known.ending.or(Some(now)));
+                    Known { listed: Listed { command, ..listed }, ending, ..known }
                 }
                 // A server gives its processes titles when they are ready.
                 Some(known) if known.listed.command == listed.command => {
@@ -182,6 +182,7 @@ impl Observer {
                         captured: None,
                         owned: None,
                         had,
+                        ending: None,
                         report: None,
                         trim_at: now,
                     }
@@ -391,6 +392,7 @@ impl Observer {
     /// Saves a snapshot of a process of this group.
     fn save_one_of(&mut self, alarmed: &Alarmed) {
         let Some(id) = self.fastest(alarmed) else { return };
+        self.read_title(id);
         let cpu = proc::own_cpu_time();
         if self.about(id, |it| it.keep_snapshot(alarmed, id)).is_none() {
             self.keep(alarmed, id, Err(SnapshotOutcome::Failed));
@@ -426,18 +428,30 @@ impl Observer {
         limits.keep(self.started.elapsed(), alarmed, id, &known.place, taken, self.capture);
     }
 
-    /// The process of a group that grows fastest; if none grows, the largest.
-    fn fastest(&self, alarmed: &Alarmed) -> Option<Id> {
-        let growth = |id: &Id| {
-            let listed = &self.known.get(id)?.listed;
-            // The latest sample may be old.
-            let rss = proc::resident_bytes(id.0).ok()?;
-            let since = rss.saturating_sub(listed.rss_bytes) as f64;
-            Some((since + listed.growth_per_minute.unwrap_or(0.0).max(0.0), rss))
+    /// Reads the title of a process again: a server gets one when it is ready, and may fill its group before the next reading.
+    fn read_title(&mut self, id: Id) {
+        let (Some(known), Ok(command)) = (self.known.get(&id), proc::command_line(id.0)) else {
+            return;
         };
-        let members = alarmed.members.iter().filter_map(|id| Some((growth(id)?, *id)));
-        let fastest = members.max_by(|(a, _), (b, _)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        fastest.map(|(_, id)| id)
+        let listed = Listed { command, ..known.listed.clone() };
+        if listed.command == known.listed.command || known.is_ending(&listed) {
+            return;
+        }
+        let place = self.place(&listed);
+        if let Some(known) = self.known.get_mut(&id) {
+            (known.listed, known.place) = (listed, place);
+        }
+    }
+
+    /// The process of a group that the alarm is about.
+    fn fastest(&self, alarmed: &Alarmed) -> Option<Id> {
+        let now = self.started.elapsed();
+        let members = alarmed.members.iter().filter_map(|id| {
+            // The latest sample may be old.
+            let rss_bytes = proc::resident_bytes(id.0).unwrap_or(0);
+            Some(self.known.get(id)?.member(now, rss_bytes))
+        });
+        Member::fastest(&members.collect::<Vec<_>>())
     }
 
     fn has_memory_for(&self, known: &Known, detail: Detail) -> bool {

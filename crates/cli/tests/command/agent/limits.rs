@@ -253,6 +253,37 @@ fn a_process_that_rushes_to_its_limit_is_paused_for_a_snapshot() {
     assert_eq!(group.kills(), 0);
 }
 
+/// Its snapshots had the name `ruby`: it got its title after the latest reading.
+#[test]
+fn a_process_that_fills_its_group_after_it_got_a_title_has_this_name() {
+    let Some(group) = ControlGroup::make() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let more = folder.path().join("more");
+    let options = ["--every", "1m", "--causes-every", "1h", "--snapshots", path];
+    group.limit(400 << 20);
+    let code = format!(
+        "puts 'ready {{}}'; $stdout.flush
+         Thread.new {{ $stdin.read; exit }}
+         sleep 0.01 until File.exist?('{}')
+         Process.setproctitle('agenttitle '); kept = []
+         34.times {{ kept << 'x' * 10_000_000; sleep 0.01 }}
+         sleep",
+        more.display()
+    );
+    let target =
+        Target::start(&mut group.command(testkit::ruby().args(["--disable-gems", "-e", &code])));
+    let agent = Agent::start(&group, &options);
+    agent.await_samples("rbloat_processes{", "role=\"ruby\"");
+    std::fs::write(&more, "").unwrap();
+    wait_until("a snapshot", || !files(folder.path(), ["", ".rbloat"]).is_empty());
+    for snapshot in files(folder.path(), ["", ".rbloat"]) {
+        assert!(snapshot.to_string_lossy().contains("agenttitle"), "{snapshot:?}");
+    }
+    agent.end();
+    assert!(target.finish());
+}
+
 /// A process that filled its group at once left nothing.
 #[test]
 fn a_process_that_is_killed_at_once_leaves_its_latest_capture() {
