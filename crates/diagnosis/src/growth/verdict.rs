@@ -198,6 +198,7 @@ fn leak(diff: Changes<'_>, sums: &Sums, hours: Option<f64>, least: i64) -> Optio
             && it.course(diff) == Course::Steady
             && it.lasts(diff)
             && !it.may_fill_up(diff)
+            && !it.may_be_caches(diff)
     };
     // The table of a cache grows in jumps, and its entries steadily.
     let mut grown = match new_threads(diff) {

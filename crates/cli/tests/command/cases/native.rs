@@ -1,11 +1,11 @@
 //! Native memory of libraries: arenas, calls, mapped files, and a leak of Ruby's own.
 
-use formats::Action;
+use formats::{Action, DiffKind, Doubt};
 use ledger::Cause;
 use testkit::Target;
 
 use super::{advice, assert_path, case, lacks, verdict};
-use crate::diffs::{diff, looks_at};
+use crate::diffs::{diff, looks_at, set_time};
 use crate::report;
 
 /// Asserts that a report and a diff name the class whose objects in a constant hold native memory.
@@ -252,4 +252,32 @@ fn only_a_library_can_empty_its_cache() {
     );
     assert!(words.action.starts_with("Look for a setting or a method of the library"), "{words:?}");
     assert!(target.finish());
+}
+
+/// "Native leak … medium confidence", of the pages that a pool of connections had read for some minutes, as on Redmine. What a
+/// library adds for hours is one.
+#[test]
+fn a_cache_that_may_still_fill_up_is_no_leak() {
+    if lacks("sqlite3") {
+        return;
+    }
+    let looks = looks_at(Target::scenario("growth/page_caches", &[]), 4, |_| false);
+    let in_time = |minutes: u64| {
+        for (kept, number) in looks.iter().zip(0..) {
+            set_time(kept, number * minutes * 60_000);
+        }
+        diff(&looks)
+    };
+    let minutes = in_time(1);
+    assert_eq!(
+        minutes.verdict.kind,
+        DiffKind::Growth,
+        "{:?} {:?}",
+        minutes.verdict,
+        minutes.owners
+    );
+    assert_eq!(minutes.verdict.doubt, Some(Doubt::Unproven), "{:?}", minutes.verdict);
+    let hours = in_time(60);
+    let is_leak = matches!(hours.verdict.kind, DiffKind::NativeLeak | DiffKind::ManagedLeak);
+    assert!(is_leak, "{:?} {:?}", hours.verdict, hours.owners);
 }

@@ -4,7 +4,7 @@ use formats::{ClassChange, Confidence, Diff, DiffKind, DiffVerdict, Doubt, KeptN
 use ledger::Cause;
 
 use super::changes::{Changes, EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, SURE_SECONDS, least, verdict};
-use super::largest::Largest;
+use super::largest::{Largest, may_be_caches};
 use super::roots::{ENDED, PART_OF_LARGEST, least_kept};
 use crate::growth::course::{Course, course, slows_down};
 use crate::path::root_of;
@@ -78,12 +78,16 @@ fn is_retained(diff: Changes<'_>, row: &KeptNative) -> bool {
     if row.cause != Cause::NativeHeld {
         return true;
     }
-    let class = diff.classes.iter().find(|class| class.name == row.owner);
-    class.is_some_and(|class| {
+    class_of(diff, row).is_some_and(|class| {
         let bytes = class.growing_bytes().clone();
         let objects = Largest { subject: Subject::Objects, cause: None, class: Some(class), bytes };
         class.kept_by.is_some() && objects.lasts(diff) && !objects.is_only_in_use()
     })
+}
+
+/// The class whose objects hold an owner's memory.
+fn class_of<'a>(diff: Changes<'a>, row: &KeptNative) -> Option<&'a ClassChange> {
+    diff.classes.iter().find(|class| class.name == row.owner)
 }
 
 /// `None` if the growth slows down, or was observed too shortly.
@@ -102,8 +106,13 @@ fn verdict_on_owner(diff: Changes<'_>, row: &KeptNative) -> Option<DiffVerdict> 
         && times.len() > MIN_SNAPSHOTS
         && diff.seconds >= SURE_SECONDS
         && !slows_down(&row.bytes, times);
+    let may_be_caches = row.cause == Cause::NativeHeld
+        && class_of(diff, row).is_some_and(|class| may_be_caches(diff, class));
     let (kind, doubt, confidence) = match course(&row.bytes, times) {
         Course::Steady if has_ended => (DiffKind::Growth, Some(Doubt::Uneven), Confidence::Low),
+        Course::Steady if may_be_caches => {
+            (DiffKind::Growth, Some(Doubt::Unproven), Confidence::Low)
+        }
         Course::Steady if is_sure => (DiffKind::NativeLeak, None, Confidence::High),
         Course::Steady => (DiffKind::NativeLeak, None, Confidence::Medium),
         Course::TooEarly => (DiffKind::Growth, Some(Doubt::FewSnapshots), Confidence::Low),

@@ -29,6 +29,8 @@ pub(super) const ISEQS: &str = "(imemo_iseq)";
 /// The class whose one object wraps the virtual machine: its memory are tables of the interpreter, whose growth follows from the
 /// growth of what is in them.
 const VM: &str = "RubyVM";
+/// What a library adds to the same objects for so many seconds is more than caches of theirs.
+const FILLED_SECONDS: f64 = 600.0;
 /// The number of additional threads that is an accumulation of threads.
 const MANY_THREADS: u64 = 8;
 
@@ -229,6 +231,15 @@ impl<'a> Largest<'a> {
         self.subject != Subject::Native || self.class.is_some_and(has_more_objects)
     }
 
+    /// Returns true if a library may just have filled caches of objects that were there before.
+    pub(super) fn may_be_caches(&self, diff: Changes<'_>) -> bool {
+        let Some(class) = self.class else { return false };
+        let is_held =
+            |it: &&OwnerChange| it.owner == class.name && it.cause == Some(Cause::NativeHeld);
+        let is_most = |held: &OwnerChange| 2 * held.bytes.change >= self.bytes.change;
+        may_be_caches(diff, class) && diff.owners.iter().find(is_held).is_some_and(is_most)
+    }
+
     /// Returns true for objects that were there before if they grow more slowly than at first: a table fills the room that it has.
     pub(super) fn may_fill_up(&self, diff: Changes<'_>) -> bool {
         let is_buffer = self.class.is_some_and(|class| !has_more_objects(class));
@@ -273,6 +284,12 @@ impl<'a> Largest<'a> {
             confidence,
         }
     }
+}
+
+/// Returns true if objects whose native memory grew were there before, and the time was too short to tell it from caches that fill: an
+/// SQLite database keeps 2 MB of pages, which Redmine read at a steady rate for minutes.
+pub(super) fn may_be_caches(diff: Changes<'_>, class: &ClassChange) -> bool {
+    !has_more_objects(class) && diff.seconds < FILLED_SECONDS
 }
 
 /// The class Thread if many threads are new.
