@@ -221,6 +221,34 @@ fn pages_are_resident_as_far_as_the_file_tells() {
     }
 }
 
+/// A Ruby that crashed had mapped its executable a second time, to name functions. The memory behind that was taken for the heap, so a
+/// chunk of malloc's in it was not found.
+#[test]
+fn the_heap_follows_the_executable_where_the_program_runs() {
+    const AGAIN: u64 = LIBRARY + 0x100_0000;
+    let mut memory = process();
+    let executable = |start: u64, file_offset: u64| Mapping {
+        writable: false,
+        file_offset,
+        backing: Backing::File("/nowhere/ruby".into()),
+        ..Mapping::anonymous(Address(start)..Address(start + PAGE))
+    };
+    let places = [(HEAP - 4 * PAGE, 0), (HEAP - 3 * PAGE, PAGE), (AGAIN, 0)];
+    memory.mappings.extend(places.map(|(start, offset)| executable(start, offset)));
+    memory.map(AGAIN + 2 * PAGE, 2 * PAGE);
+    memory.mappings.sort_by_key(|mapping| mapping.range.start);
+    for writer in [CoreWriter::Kernel, CoreWriter::Debugger] {
+        let mut core = SyntheticCore::new(writer, &memory, &[thread(77)]);
+        core.auxiliary = auxiliary();
+        core.auxiliary.push((3, HEAP - 4 * PAGE + 64));
+        let core = open(&core);
+        let backing =
+            |at: u64| core.image.state.mappings.find(Address(at)).unwrap().backing.clone();
+        assert_eq!(backing(HEAP), Backing::Heap, "{writer:?}");
+        assert_eq!(backing(AGAIN + 2 * PAGE), Backing::Anonymous, "{writer:?}");
+    }
+}
+
 #[test]
 fn a_file_with_a_strange_name_does_nothing_to_a_terminal() {
     let mut memory = process();

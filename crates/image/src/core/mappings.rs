@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use linux::{Address, Backing, Mapping, intersection, is_hugetlb_name, is_shared_memory, length};
 
@@ -104,15 +103,15 @@ fn name_stack(mappings: &mut [Mapping], notes: &Notes) {
 /// executable's variables), and the memory that adjoins the heap.
 fn name_heap(mappings: &mut [Mapping], notes: &Notes) {
     let Some(headers) = notes.auxiliary(AT_PHDR).map(Address) else { return };
-    let is_of = |mapping: &Mapping, path: Option<&Path>| path.is_some() && mapping.file() == path;
-    let executable = mappings.iter().find(|mapping| mapping.range.contains(&headers));
-    let Some(path) = executable.and_then(Mapping::file).map(Path::to_owned) else { return };
-    let last = mappings.iter().rposition(|mapping| is_of(mapping, Some(&path)));
-    let Some(last) = last else { return };
-    let mut end = mappings[last].range.end;
+    let first = mappings.iter().position(|mapping| mapping.range.contains(&headers));
+    let Some((first, path)) = first.and_then(|at| Some((at, mappings[at].file()?))) else { return };
+    // Somewhere else the program may have mapped the file again: a Ruby that crashes looks for the names of its functions.
+    let parts = mappings[first..].iter().take_while(|mapping| mapping.file() == Some(path)).count();
+    let after = first + parts;
+    let mut end = mappings[after - 1].range.end;
     let limit = end.offset(MAX_HEAP_DISTANCE);
     let mut heap: Option<Address> = None;
-    for mapping in &mut mappings[last + 1..] {
+    for mapping in &mut mappings[after..] {
         if !mapping.is_private_anonymous() || mapping.range.start > limit {
             break;
         }

@@ -9,7 +9,7 @@ use formats::{FindingKind, Report};
 use linux::Mapping;
 
 use super::{
-    PROGRAM, SIGABRT, core_by_gdb, core_by_kernel, kernel_writes_cores, report_on, run_on, start,
+    PROGRAM, SIGTRAP, core_by_gdb, core_by_kernel, kernel_writes_cores, report_on, run_on, start,
     sysroot,
 };
 
@@ -45,7 +45,7 @@ fn the_files_of_a_core_are_found_elsewhere_and_missed_where_they_are_not() {
     let files = mapped_files(target.pid());
     let mut cores = vec![core_by_gdb(&target, folder.path())];
     if kernel_writes_cores() {
-        cores.push(core_by_kernel(&mut target, SIGABRT, folder.path()));
+        cores.push(core_by_kernel(&mut target, SIGTRAP, folder.path()));
     }
     let right = folder.path().join("right");
     copy_below(&right, &files);

@@ -15,7 +15,8 @@ use testkit::Target;
 use crate::{complaint, rbloat, report_of};
 
 const SIGQUIT: i32 = 3;
-const SIGABRT: i32 = 6;
+/// Ruby has a handler of SIGABRT from 4.1 on, which prints a report on the crash.
+const SIGTRAP: i32 = 5;
 
 /// A Ruby with many kinds of memory: arenas, freed memory, pages of zeros, fibers, threads.
 const PROGRAM: &str = "

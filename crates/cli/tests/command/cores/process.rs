@@ -10,7 +10,7 @@ use image::{Frozen, Memory};
 use linux::{Address, Backing, Mapping, PageState};
 
 use super::{
-    PROGRAM, SIGABRT, core_by_gdb, core_by_kernel, kernel_writes_cores, report_on, start, sysroot,
+    PROGRAM, SIGTRAP, core_by_gdb, core_by_kernel, kernel_writes_cores, report_on, start, sysroot,
 };
 use crate::{bytes, report_of, run};
 
@@ -181,7 +181,7 @@ fn a_core_says_of_a_process_what_was_said_while_it_lived() {
     if !kernel_writes_cores() {
         return;
     }
-    let by_kernel = core_by_kernel(&mut target, SIGABRT, folder.path());
+    let by_kernel = core_by_kernel(&mut target, SIGTRAP, folder.path());
     assert_as_by_kernel(&report_on(&by_kernel, &sysroot()), &alive, &knowable);
 }
 
@@ -213,5 +213,5 @@ fn assert_as_by_kernel(core: &Report, alive: &Report, knowable: &Knowable) {
     };
     assert_eq!(resident(core), resident(alive));
     let reason = &core.capture.reason;
-    assert!(reason.ends_with("by the kernel when signal 6 ended the process"), "{reason}");
+    assert!(reason.ends_with("by the kernel when signal 5 ended the process"), "{reason}");
 }
