@@ -123,6 +123,37 @@ struct Agreement {
     misfits: u32,
 }
 
+impl Agreement {
+    fn add(&mut self, other: Self) {
+        self.objects += other.objects;
+        self.misfits += other.misfits;
+    }
+}
+
+/// The objects of a type that the last collection marked, and the others: what garbage refers to may be gone before it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Agreements {
+    marked: Agreement,
+    unmarked: Agreement,
+}
+
+impl Agreements {
+    fn count(&mut self, is_marked: bool, fits: bool) {
+        let objects = if is_marked { &mut self.marked } else { &mut self.unmarked };
+        objects.add(Agreement { objects: 1, misfits: (!fits).into() });
+    }
+
+    /// Returns true if many objects disagree. The others count only if hardly any are marked.
+    fn refute(self) -> bool {
+        let mut decisive = self.marked;
+        if decisive.objects < MAX_MISFITS {
+            decisive.add(self.unmarked);
+        }
+        let Agreement { objects, misfits } = decisive;
+        misfits > MAX_MISFITS.max(objects / OBJECTS_PER_MISFIT).min(objects / 2)
+    }
+}
+
 /// The layouts of objects, by type.
 pub(crate) struct ObjectLayouts<'a> {
     image: &'a Image<'a>,
@@ -137,7 +168,7 @@ pub(crate) struct ObjectLayouts<'a> {
     /// The words of a class that may refer to objects.
     class_words: usize,
     embedded: Embedded<'a>,
-    agreements: [Agreement; 32],
+    agreements: [Agreements; 32],
     is_refuted: [bool; 32],
 }
 
@@ -176,8 +207,8 @@ impl<'a> ObjectLayouts<'a> {
     /// Counts the objects that were read with `others`, too.
     pub(crate) fn count(&mut self, others: &Self) {
         for (all, more) in self.agreements.iter_mut().zip(&others.agreements) {
-            all.objects += more.objects;
-            all.misfits += more.misfits;
+            all.marked.add(more.marked);
+            all.unmarked.add(more.unmarked);
         }
     }
 
@@ -185,9 +216,8 @@ impl<'a> ObjectLayouts<'a> {
     /// the objects have to be read again then.
     pub(crate) fn refute(&mut self) -> bool {
         let mut has_refuted = false;
-        for (agreement, is_refuted) in self.agreements.iter().zip(&mut self.is_refuted) {
-            let tolerated = MAX_MISFITS.max(agreement.objects / OBJECTS_PER_MISFIT);
-            if agreement.misfits > tolerated.min(agreement.objects / 2) {
+        for (agreements, is_refuted) in self.agreements.iter().zip(&mut self.is_refuted) {
+            if agreements.refute() {
                 *is_refuted = true;
                 has_refuted = true;
             }
@@ -206,10 +236,11 @@ impl<'a> ObjectLayouts<'a> {
     }
 
     /// Calls `each` with the words of an object that are in use, or with all of them if its layout is
-    /// unknown.
+    /// unknown. `is_marked` is true if the last collection marked it.
     pub(crate) fn words_of(
         &mut self,
         object: &Object<'_>,
+        is_marked: bool,
         classifier: &AddressClassifier<'_>,
         mut each: impl FnMut(ObjectWord),
     ) {
@@ -217,11 +248,10 @@ impl<'a> ObjectLayouts<'a> {
         if !self.is_refuted[kind] {
             let fits = self.known_words(object, classifier, &mut each);
             if let Some(fits) = fits {
-                self.agreements[kind].objects += 1;
+                self.agreements[kind].count(is_marked, fits);
                 if fits {
                     return;
                 }
-                self.agreements[kind].misfits += 1;
             }
         }
         let first = if object.kind.has_no_class() { 1 } else { 2 };

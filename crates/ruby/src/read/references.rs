@@ -34,16 +34,17 @@ pub fn address_of_integer(value: u64) -> Option<Address> {
     (value % 2 == 1 && address >= MIN_ADDRESS).then_some(Address(address))
 }
 
-/// Calls `found` with each reference of an object.
+/// Calls `found` with each reference of an object. `is_marked` is true if the last collection marked it.
 pub(crate) fn for_each(
     object: &Object<'_>,
+    is_marked: bool,
     classifier: &AddressClassifier<'_>,
     layouts: &mut ObjectLayouts<'_>,
     mut found: impl FnMut(Reference),
 ) {
     // Inline caches have copies of constants.
     let is_copy = object.kind == SlotType::IMEMO && !object.is_environment();
-    layouts.words_of(object, classifier, |meaning| {
+    layouts.words_of(object, is_marked, classifier, |meaning| {
         let word = meaning.word();
         if let Some(address) = address_of_integer(word) {
             let may_be = !is_copy && matches!(meaning, ObjectWord::Value(_) | ObjectWord::Any(..));

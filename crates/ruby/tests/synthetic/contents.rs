@@ -161,3 +161,28 @@ fn of_objects_that_contradict_their_layout_all_words_are_read() {
         assert!(space.findings.contains(&finding), "{release:?}: {:?}", space.findings);
     }
 }
+
+/// Hashes that were garbage referred to strings whose page was free by then. So the layout of all Hashes was unknown, and entries that were
+/// deleted counted as references: a full cache seemed to grow.
+#[test]
+fn garbage_contradicts_no_layout() {
+    for release in RubyRelease::ALL {
+        let mut heap = RubyHeap::new(release);
+        let (class, victim) = (heap.object_class(), heap.string("victim"));
+        let flags = EMBEDDED_ARRAY | 1 << 15;
+        let garbage = [Word::Value(0x1_0008), Word::Value(0x1_0010), Word::Value(victim)];
+        for _ in 0..40 {
+            heap.slot(ARRAY, flags, class, &garbage);
+        }
+        let words = [Word::Value(3), Word::Value(victim), Word::Value(victim)];
+        let arrays: Vec<u64> = (0..40).map(|_| heap.slot(ARRAY, flags, class, &words)).collect();
+        arrays.iter().for_each(|&array| heap.mark(array, false));
+        let space = ruby::read(&heap.image().0).unwrap();
+        for array in arrays {
+            let slot = space.slot_at(linux::Address(array)).unwrap();
+            assert_eq!(space.links.of(slot).len(), 0, "{release:?}");
+        }
+        let is_unknown = |it: &Finding| matches!(it, Finding::ObjectLayoutsUnknown { .. });
+        assert!(!space.findings.iter().any(is_unknown), "{release:?}: {:?}", space.findings);
+    }
+}
