@@ -135,6 +135,9 @@ pub struct UnreadPoint {
     pub source: String,
     /// The reason.
     pub reason: Unread,
+    /// Its RSS, which needs no pause. 0 in older documents.
+    #[serde(default)]
+    pub rss_bytes: u64,
 }
 
 /// A number at each point, and how it changed from the first to the last.

@@ -183,15 +183,13 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
                 }
                 let source = naming::source(name.clone())?;
                 let snapshot = source.snapshot(how, retained, &earlier, &progress)?;
-                let capture = &snapshot.report.capture;
-                match capture.unread {
-                    Some(unread) => {
-                        let no_copy = capture.no_copy;
-                        Err(examine::Error::Unread { pid, unread, no_copy }.into())
-                    }
-                    None => Ok(snapshot),
+                match unread(pid, &snapshot) {
+                    // It needs a longer pause, or another way, from the beginning.
+                    Some(failure) if number == 1 => Err(failure),
+                    _ => Ok(snapshot),
                 }
-            })?
+            })
+            .and_then(|snapshots| enough_read(pid, snapshots))?
         }
         [_] => return Err(Failure::OneSource),
         _ if arguments.kept => return Err(Failure::KeptOfMany),
@@ -201,11 +199,18 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
             let sources = names.iter().map(open).collect::<Result<Vec<_>, _>>()?;
             let progress = Progress::new();
             let snapshots = examine::snapshots(sources, how, retained, &sandbox, &progress)?;
-            names.iter().map(|(text, _)| linux::one_line(text)).zip(snapshots).collect()
+            let texts = names.iter().map(|(text, _)| linux::one_line(text));
+            let snapshots: Vec<_> = texts.zip(snapshots).collect();
+            let is_unread = |it: &&(String, Snapshot)| it.1.report.capture.unread.is_some();
+            if let Some((name, _)) = snapshots.iter().find(is_unread) {
+                return Err(Failure::NotRead(name.clone()));
+            }
+            snapshots
         }
     };
     sandbox.begin();
     check_comparable(&snapshots)?;
+    let last_read = snapshots.iter().rfind(|it| it.1.report.capture.unread.is_none());
     let is_sampled =
         matches!(&profile, Some(made) if !made.as_ref().is_err_and(|it| it.is_refusal()));
     let is_complete =
@@ -214,7 +219,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     if let (Some(samples), Some((_, last))) = (samples, snapshots.last()) {
         diff.made_by = Some(diagnosis::made_by(last, &samples.of(last)?));
     }
-    if let (Some(profile), Some((_, last))) = (&profile, snapshots.last()) {
+    if let (Some(profile), Some((_, last))) = (&profile, last_read) {
         diagnosis::add_lines(&mut diff, profile, last);
     }
     let text = if arguments.json {
@@ -233,7 +238,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
         terminal::suggest(&[&["rbloat"][..], &words].concat())?;
     }
     let outcome = if is_complete { Outcome::Done } else { Outcome::Incomplete };
-    Ok(arguments.grown_too_much("RSS", diff.rss_bytes.change).unwrap_or(outcome))
+    Ok(arguments.grown_too_much("RSS", diagnosis::rss_growth(&diff)).unwrap_or(outcome))
 }
 
 /// Waits for another tracer of the process, and prints that.
@@ -247,13 +252,35 @@ fn wait_for_tracer(pid: i32, longest: Duration) {
     }
 }
 
+/// Reports the snapshots of a process that were not read. Fails if there are not two others: RSS alone says little.
+fn enough_read(
+    pid: i32,
+    snapshots: Vec<(String, Snapshot)>,
+) -> Result<Vec<(String, Snapshot)>, Failure> {
+    let mut left = snapshots.len();
+    for (name, snapshot) in &snapshots {
+        let Some(failure) = unread(pid, snapshot) else { continue };
+        left -= 1;
+        if left < 2 {
+            return Err(failure);
+        }
+        terminal::complain(format!("{name}: {failure}"));
+    }
+    Ok(snapshots)
+}
+
+/// The reason why the memory of a process was not read; `None` if it was.
+fn unread(pid: i32, snapshot: &Snapshot) -> Option<Failure> {
+    let capture = &snapshot.report.capture;
+    let no_copy = capture.no_copy;
+    capture.unread.map(|unread| examine::Error::Unread { pid, unread, no_copy }.into())
+}
+
 /// Fails if memory that was not read in one of these snapshots would seem to shrink or to grow.
 fn check_comparable(snapshots: &[(String, Snapshot)]) -> Result<(), Failure> {
-    let unread = snapshots.iter().find(|(_, snapshot)| snapshot.report.capture.unread.is_some());
-    if let Some((name, _)) = unread {
-        return Err(Failure::NotRead(name.clone()));
-    }
-    for pair in snapshots.windows(2) {
+    let read: Vec<_> =
+        snapshots.iter().filter(|(_, snapshot)| snapshot.report.capture.unread.is_none()).collect();
+    for pair in read.windows(2) {
         let [(of, earlier), (with, later)] = pair else { unreachable!("pairs") };
         let [earlier, later] = [&earlier.report, &later.report];
         let parts = [

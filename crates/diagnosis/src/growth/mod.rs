@@ -15,7 +15,7 @@ use verdict::Changes;
 pub use verdict::{
     MIN_LISTED, has_more_objects, is_defined_again, is_in_free_memory, is_native_in_free_memory,
     kept_besides, least_growth, native_besides, native_blocks_of_verdict, native_owner_of_verdict,
-    open_native_blocks, root_of_most, slow_root_besides, steady_root_besides, totals,
+    open_native_blocks, root_of_most, rss_growth, slow_root_besides, steady_root_besides, totals,
 };
 
 /// Compares two or more snapshots, each with its name. Snapshots of one process are ordered by time; those of several
@@ -34,7 +34,8 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
         .iter()
         .filter_map(|(source, snapshot)| {
             let reason = snapshot.report.capture.unread?;
-            Some(UnreadPoint { source: source.clone(), reason })
+            let rss_bytes = snapshot.report.process.rss_bytes;
+            Some(UnreadPoint { source: source.clone(), reason, rss_bytes })
         })
         .collect();
     // All memory of a snapshot that was not read is unknown, which would seem to have grown.
@@ -90,7 +91,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
         Changes {
             points: &points,
             is_unread: !can_leave_out && !unread.is_empty(),
-            leaves_out: !unread.is_empty(),
+            unread: &unread,
             same_process,
             seconds,
             rss_bytes: &rss_bytes,

@@ -34,12 +34,13 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
     let sums = Sums::of(diff);
     let least = least(diff) as i64;
     let rss = diff.rss_bytes.change;
+    let unread = |rss| DiffVerdict {
+        doubt: Some(Doubt::Unread),
+        confidence: Confidence::Low,
+        ..verdict(diff, hours, DiffKind::Growth, Subject::Rss, rss)
+    };
     if diff.is_unread {
-        return DiffVerdict {
-            doubt: Some(Doubt::Unread),
-            confidence: Confidence::Low,
-            ..verdict(diff, hours, DiffKind::Growth, Subject::Rss, rss)
-        };
+        return unread(rss);
     }
     if !diff.same_process {
         let cause = diff.causes.iter().max_by_key(|row| row.bytes.change.unsigned_abs());
@@ -94,7 +95,12 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
         false => verdict.confidence,
     };
     let verdict = DiffVerdict { confidence, ..verdict };
-    match has_aged || diff.points.len() < MIN_SNAPSHOTS && !diff.leaves_out {
+    // What was not read may be what grew.
+    let hidden = diff.unread_growth().filter(|hidden| *hidden >= least);
+    if let Some(hidden) = hidden.filter(|_| nothing_grew(verdict.kind)) {
+        return unread(hidden);
+    }
+    match has_aged || diff.points.len() < MIN_SNAPSHOTS && diff.unread.is_empty() {
         true => verdict,
         false => DiffVerdict { confidence: Confidence::Low, ..verdict },
     }
@@ -175,6 +181,12 @@ fn unevictable(diff: Changes<'_>) -> Option<&CauseChange> {
 #[must_use]
 pub fn least_growth(diff: &Diff) -> u64 {
     least(diff.into())
+}
+
+/// Returns the growth of RSS, in bytes: up to the last snapshot that was read, or to one that was not and has more.
+#[must_use]
+pub fn rss_growth(diff: &Diff) -> i64 {
+    Changes::from(diff).unread_growth().unwrap_or(diff.rss_bytes.change)
 }
 
 /// Returns the change of memory in use, and of free memory that malloc or Ruby keeps, in bytes.

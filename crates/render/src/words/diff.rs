@@ -74,8 +74,8 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
             format!(
                 "The memory was not read in {} of {} snapshots, so rbloat cannot tell what changed. RSS changed by {}.",
                 Count(diff.unread.len() as u64),
-                Count(diff.points.len() as u64),
-                signed(rss)
+                Count(snapshots(diff)),
+                signed(verdict.bytes)
             ),
             "the reasons name the pause that each snapshot needs.",
         ),
@@ -267,6 +267,13 @@ fn code_leak(diff: &Diff, rates: &str) -> String {
 pub(crate) fn signed_count(change: i64) -> String {
     let sign = if change < 0 { "-" } else { "+" };
     format!("{sign}{}", Count(change.unsigned_abs()))
+}
+
+/// The number of all snapshots, with those that were not read.
+fn snapshots(diff: &Diff) -> u64 {
+    let is_left_out = |source: &str| diff.points.iter().all(|point| point.source != source);
+    let left_out = diff.unread.iter().filter(|it| is_left_out(&it.source)).count();
+    (diff.points.len() + left_out) as u64
 }
 
 /// "changed by +3.0 MiB".

@@ -329,6 +329,14 @@ fn a_snapshot_that_was_not_read_is_left_out() {
     let diff = growth(&looks_at(0, &[1, 4]));
     assert_eq!((diff.points.len(), diff.unread.len()), (2, 2));
     assert_eq!((diff.verdict.kind, diff.verdict.confidence), (DiffKind::Stable, Confidence::Low));
+    // "Nothing grew … RSS did not change", and it had: all of the growth came before the snapshot that was not read.
+    let mut late = looks_at(0, &[4]);
+    late[3].1.report.process.rss_bytes += 200 << 20;
+    let diff = growth(&late);
+    assert_eq!((diff.rss_bytes.change, diagnosis::rss_growth(&diff)), (0, 200 << 20));
+    let words = diff_verdict(&diff);
+    let told = "The memory was not read in 1 of 4 snapshots, so rbloat cannot tell what changed. RSS changed by +200.0 MiB.";
+    assert_eq!(words.summary, told);
     let diff = growth(&looks(&[1, 2, 4]));
     assert_eq!((diff.points.len(), diff.verdict.doubt), (4, Some(Doubt::Unread)));
     let words = diff_verdict(&diff);

@@ -3,6 +3,7 @@
 use formats::{
     CauseChange, ClassChange, CodeChange, Confidence, Diff, DiffKind, DiffPoint, DiffVerdict,
     Doubt, InterpreterChange, KeptChange, KeptNative, OwnerChange, Subject, Trajectory,
+    UnreadPoint,
 };
 use ledger::{Cause, CauseGroup};
 
@@ -54,8 +55,8 @@ pub(crate) struct Changes<'a> {
     pub(crate) points: &'a [DiffPoint],
     /// True if fewer than two snapshots have the process's memory.
     pub(crate) is_unread: bool,
-    /// True if a snapshot without it was left out.
-    pub(crate) leaves_out: bool,
+    /// The snapshots without it.
+    pub(crate) unread: &'a [UnreadPoint],
     pub(crate) same_process: bool,
     pub(crate) seconds: f64,
     pub(crate) rss_bytes: &'a Trajectory,
@@ -71,12 +72,21 @@ pub(crate) struct Changes<'a> {
     pub(crate) kept_native: Option<&'a Vec<KeptNative>>,
 }
 
+impl Changes<'_> {
+    /// The growth of RSS up to a snapshot that was not read, if the others have less.
+    pub(super) fn unread_growth(&self) -> Option<i64> {
+        let unread = self.unread.iter().map(|point| point.rss_bytes).max()?;
+        let (first, most) = (self.rss_bytes.at.first()?, self.rss_bytes.at.iter().max()?);
+        (unread > *most).then(|| Trajectory::new([*first, unread].into_iter()).change)
+    }
+}
+
 impl<'a> From<&'a Diff> for Changes<'a> {
     fn from(diff: &'a Diff) -> Self {
         Self {
             points: &diff.points,
             is_unread: diff.verdict.doubt == Some(Doubt::Unread),
-            leaves_out: !diff.unread.is_empty(),
+            unread: &diff.unread,
             same_process: diff.same_process,
             seconds: diff.seconds,
             rss_bytes: &diff.rss_bytes,
