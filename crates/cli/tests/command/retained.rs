@@ -401,3 +401,25 @@ fn what_each_box_retains_has_the_number_of_the_box() {
     assert_eq!(objects("Object", &["MINE", "$mine"]), [2_000, 3_000]);
     assert!(target.finish());
 }
+
+/// "(symbols)", which are small: the roots with the large strings had a row for each, so none was listed.
+#[test]
+fn variables_and_constants_with_numbers_are_one_root() {
+    let target = Target::bare_ruby(
+        "1_000.times do |job|
+           eval(\"$job_#{job} = 'j' * 9_000\")
+           Object.const_set(\"Report_#{job}\", [job] * 2_000)
+         end
+         GC.start
+         GC.disable
+         500.times { 'garbage' * 1_000 }
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let report = report(target.pid());
+    let owners = report.owners.as_ref().unwrap();
+    for (class, path) in [("String", "$job_… → String"), ("Array", "Report_… → Array")] {
+        let most = &owners.iter().find(|it| it.owner == class).unwrap().kept_by[0];
+        assert_eq!((most.path.as_deref(), most.objects), (Some(path), 1_000), "{most:?}");
+    }
+    assert!(target.finish());
+}

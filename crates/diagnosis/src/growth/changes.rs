@@ -305,6 +305,7 @@ fn retainer(reports: &[ByClass<'_>], class: &str) -> (Option<String>, Amount) {
         return (None, Amount::default());
     }
     let all = all.beyond(garbage);
+    let lists_most = 3 * sum(&retained).objects >= 2 * all.objects;
     let Some((gain, path)) = retained.into_iter().max_by_key(|(gain, _)| gain.bytes) else {
         // Of a class without a list nothing is known: its objects may be garbage.
         let most = listed().max_by_key(|kept| kept.bytes);
@@ -314,9 +315,10 @@ fn retainer(reports: &[ByClass<'_>], class: &str) -> (Option<String>, Amount) {
         });
         return (path, Amount::default());
     };
-    // The bytes of roots leave out mappings to which objects refer. If most bytes of the class are listed, they decide alone.
+    // The bytes of roots leave out room that is not resident, and mappings to which objects refer. If most bytes of the class are listed,
+    // they decide alone, and so they do if many objects are not listed: the roots of those may have the large ones.
     let bytes = listed().fold(0, |sum: u64, kept| sum.saturating_add(kept.bytes));
-    let are_known = bytes >= of_class(last, class).bytes / 2;
+    let are_known = bytes >= of_class(last, class).bytes / 2 || !lists_most;
     let has_part = match are_known {
         true => gain.bytes >= all.bytes / LEAST_PART,
         false => gain.has_part_of(all),

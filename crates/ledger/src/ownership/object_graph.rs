@@ -52,13 +52,15 @@ pub(crate) enum Node {
     Memory(u32),
 }
 
-/// Roots that a program may define for each tenant or each class.
+/// Roots that a program may define for each tenant, each class or each job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Family<'a> {
     /// The constants of the module in this slot.
     ConstantsOf(u32),
     /// Variables of classes with one name, which begins with its separator: `.@items`, `@@items`.
     VariablesNamed(&'a str),
+    /// Constants of Object and global variables whose names are this one with a number behind it: `Report_`, `$job_`.
+    Numbered(&'a str),
 }
 
 pub(crate) const EVERYTHING: u32 = 0;
@@ -371,12 +373,16 @@ impl<'a> ObjectGraph<'a> {
         let Node::Named(root) = self.node(number) else { return None };
         let root = self.named_roots.get(root as usize)?;
         let separator = match root.kind {
-            RootKind::Constant => return root.class.map(Family::ConstantsOf),
+            RootKind::Constant if root.class.is_some() => {
+                return root.class.map(Family::ConstantsOf);
+            }
+            RootKind::Constant | RootKind::GlobalVariable => {
+                let begin = root.name.trim_end_matches(|it: char| it.is_ascii_digit());
+                return (begin.len() < root.name.len()).then_some(Family::Numbered(begin));
+            }
             RootKind::InstanceVariable => ".@",
             RootKind::ClassVariable => "@@",
-            RootKind::GlobalVariable | RootKind::Local | RootKind::Hook | RootKind::Table => {
-                return None;
-            }
+            RootKind::Local | RootKind::Hook | RootKind::Table => return None,
         };
         root.name.rfind(separator).map(|start| Family::VariablesNamed(&root.name[start..]))
     }

@@ -278,8 +278,10 @@ impl<'a> Retainers<'a> {
         &self,
         mut roots: Vec<(Option<u32>, Retained)>,
     ) -> Vec<(Option<u32>, Retained)> {
-        let all = roots.iter().map(|(_, kept)| kept.bytes).fold(0, u64::saturating_add);
-        if roots.len() < MIN_FAMILY || roots.iter().any(|(_, it)| it.bytes > all / SCATTERED) {
+        // Garbage has no root.
+        let retained = || roots.iter().filter(|(root, _)| root.is_some()).map(|(_, it)| it.bytes);
+        let all = retained().fold(0, u64::saturating_add);
+        if roots.len() < MIN_FAMILY || retained().any(|bytes| bytes > all / SCATTERED) {
             return roots;
         }
         let family = |root: Option<u32>| self.graph.family_of(root?);

@@ -59,6 +59,10 @@ impl ObjectGraph<'_> {
             Some(Family::VariablesNamed(variable)) => {
                 [variable, &name[..name.len() - variable.len()], ""]
             }
+            Some(Family::Numbered(begin)) => {
+                let (begin, number) = name.split_at(begin.len().min(name.len()));
+                [begin, number, ""]
+            }
             None => [name, "", ""],
         }
     }

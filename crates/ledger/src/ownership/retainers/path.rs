@@ -185,6 +185,12 @@ fn common<'a>(paths: &[Path<'a>], all: &[Path<'a>], has_one_root: bool) -> Path<
         {
             step.parts = ["[", name, SO_ON[usize::from(name.contains('"'))]];
         }
+        let is_number = |name: &str| !name.is_empty() && name.bytes().all(|it| it.is_ascii_digit());
+        if let (0, [begin, "", ""]) = (index, step.parts)
+            && paths.iter().all(|path| is_number(path[0].parts[1]))
+        {
+            step.parts = [begin, "", OTHERS];
+        }
     }
     // Steps whose names were the only difference are one.
     common.dedup_by(|next, last| {

@@ -72,3 +72,18 @@ fn a_variable_of_threads_without_a_common_name_has_a_whole_label() {
     assert_eq!(name(["[", ":cache_", SO_ON[0]]), "Thread → [:cache_…]");
     assert_eq!(name(["[", "", ""]), "Thread → […]");
 }
+
+/// "(symbols) → String and other roots": a program had a global variable for each job.
+#[test]
+fn roots_with_numbers_behind_one_name_have_this_name() {
+    let typical = |names: [[&'static str; 2]; 3]| {
+        let mut alike = Alike::default();
+        for [begin, number] in names {
+            alike.add(vec![Step::of([begin, number, ""]), Step::of(["String", "", ""])]);
+        }
+        alike.typical(false)
+    };
+    let jobs = [["$job_", "1"], ["$job_", "20"], ["$job_", "3"]];
+    assert_eq!(typical(jobs), "$job_… → String");
+    assert_eq!(typical([["$job_", "1"]; 3]), "$job_1 → String");
+}
