@@ -165,6 +165,9 @@ module Programs
     end
   end
 
+  # In a hidden object, since nobody takes the output.
+  leak(:buffer_of_a_stream) { (Kept.memo[:stream] ||= Zlib::Deflate.new(Zlib::NO_COMPRESSION)) << Random.bytes(4_000_000) }
+
   no_leak(:cache_that_fills) { |step| Kept::TABLE.store(step, Array.new(MANY) { text }) if step == 1 }
   no_leak(:cache_of_limited_size) do |step|
     MANY.times { |it| Kept::TABLE[[step, it]] = text }

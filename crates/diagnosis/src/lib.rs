@@ -33,7 +33,7 @@ pub use fit::{RecordedWorkers, fit};
 pub use fix::{BACKGROUND_THREAD, GEM, JEMALLOC, NATIVE_PRESSURE, TWO_ARENAS, Variable, steps};
 pub use group::{add_group, is_much_in_no_process, report_group};
 pub use growth::{
-    MIN_LISTED, growth, has_more_objects, is_defined_again, is_in_free_memory,
+    MIN_LISTED, growing_part, growth, has_more_objects, is_defined_again, is_in_free_memory,
     is_native_in_free_memory, kept_besides, least_growth, native_besides, native_blocks_of_verdict,
     native_owner_of_verdict, open_native_blocks, root_of_most, rss_growth, slow_root_besides,
     steady_root_besides, totals,

@@ -13,7 +13,7 @@ use formats::{
 };
 use ledger::{Cause, InterpreterKind};
 
-use crate::path::root_of;
+use crate::path::{class_of_hidden, is_hidden, root_of};
 use crate::verdict::mapper;
 
 /// The maximum number of classes, and of owners, in a diff.
@@ -132,7 +132,15 @@ pub(crate) fn classes(
         .filter(|owner| owner.cause == Some(Cause::NativeHeld))
         .map(|owner| owner.owner.as_str())
         .collect();
-    let has_native = |name: &str| native.contains(name) || mapper == Some(name);
+    // That on hidden objects names those that they are parts of.
+    let owners = reports.last().into_iter().flat_map(|report| report.owners.iter().flatten());
+    let hidden = owners.filter(|owner| is_hidden(&owner.owner));
+    let whole: BTreeSet<&str> = hidden
+        .filter_map(|owner| owner.kept_by.first()?.path.as_deref())
+        .filter_map(class_of_hidden)
+        .collect();
+    let is_wanted =
+        |name: &str| native.contains(name) || mapper == Some(name) || whole.contains(name);
     let reports: Vec<ByClass<'_>> = reports.iter().map(|report| ByClass::of(report)).collect();
     let reports = reports.as_slice();
     let mut classes: Vec<_> = rows
@@ -168,7 +176,7 @@ pub(crate) fn classes(
         .filter(|class| {
             let changes =
                 [&class.objects, &class.bytes, class.growing_objects(), class.growing_bytes()];
-            changes.iter().any(|it| it.change != 0) || has_native(&class.name)
+            changes.iter().any(|it| it.change != 0) || is_wanted(&class.name)
         })
         .collect();
     // Garbage may hide the change of what something retains.
@@ -177,7 +185,7 @@ pub(crate) fn classes(
     };
     classes.sort_by_key(|class| (Reverse(change(class)), class.name.clone()));
     let mut rows = 0..MAX_ROWS;
-    classes.retain(|class| rows.next().is_some() || has_native(&class.name));
+    classes.retain(|class| rows.next().is_some() || is_wanted(&class.name));
     classes
 }
 

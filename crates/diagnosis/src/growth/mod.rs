@@ -13,9 +13,10 @@ use formats::{
 };
 use verdict::Changes;
 pub use verdict::{
-    MIN_LISTED, has_more_objects, is_defined_again, is_in_free_memory, is_native_in_free_memory,
-    kept_besides, least_growth, native_besides, native_blocks_of_verdict, native_owner_of_verdict,
-    open_native_blocks, root_of_most, rss_growth, slow_root_besides, steady_root_besides, totals,
+    MIN_LISTED, growing_part, has_more_objects, is_defined_again, is_in_free_memory,
+    is_native_in_free_memory, kept_besides, least_growth, native_besides, native_blocks_of_verdict,
+    native_owner_of_verdict, open_native_blocks, root_of_most, rss_growth, slow_root_besides,
+    steady_root_besides, totals,
 };
 
 /// Compares two or more snapshots, each with its name. Snapshots of one process are ordered by time; those of several

@@ -18,11 +18,11 @@ pub(super) use changes::Changes;
 use changes::{
     EXPLAINS, MIN_SECONDS, MIN_SNAPSHOTS, Part, SURE_SECONDS, Sums, largest, least, verdict,
 };
-pub use largest::has_more_objects;
 use largest::{
     Largest, MIN_SHARE, OWNERS_UNKNOWN, blocks_of_largest, is_mostly_garbage, native_owner,
     new_threads, times,
 };
+pub use largest::{growing_part, has_more_objects};
 pub use roots::{MIN_LISTED, kept_besides, root_of_most};
 use roots::{
     PART_OF_LARGEST, kept, kept_shortly, least_kept, root_is_uneven, root_slows_down, slow_root,

@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 
 use formats::{
-    ClassChange, Confidence, DiffKind, DiffPoint, DiffVerdict, Doubt, KeptNative, OwnerChange,
-    Subject, Trajectory,
+    ClassChange, Confidence, Diff, DiffKind, DiffPoint, DiffVerdict, Doubt, KeptNative,
+    OwnerChange, Subject, Trajectory,
 };
 use ledger::{CONTAINERS, Cause};
 
 use super::changes::{Changes, Part, Sums, largest};
 use crate::growth::course::{Course, course, rates, slows_down};
-use crate::path::{ARROW, WEAK_MAPS, class_of, is_hidden, leads_through_method};
+use crate::path::{ARROW, WEAK_MAPS, class_of, class_of_hidden, is_hidden, leads_through_method};
 
 /// A buffer grows as fast as before if its last rate is at least this part of its first one.
 const EVEN: f64 = 0.8;
@@ -335,6 +335,14 @@ fn owning<'a>(
             (owning, steps) = (last, index + 1);
         }
     }
+    // Hidden objects are parts of others, which may be as many as before: a queue, or a stream with a buffer.
+    if is_hidden(&owning.name)
+        && let Some(name) = class.kept_by.as_deref().and_then(class_of_hidden)
+        && let Some(index) = path.iter().rposition(|it| *it == name)
+        && let Some(owner) = diff.classes.iter().find(|class| class.name == name)
+    {
+        (owning, steps) = (owner, index + 1);
+    }
     let (to_owner, between) = path.split_at(steps);
     let is_retained = |other: &ClassChange| {
         let name = other.name.as_str();
@@ -369,6 +377,17 @@ pub fn has_more_objects(class: &ClassChange) -> bool {
     let objects = class.growing_objects();
     let before = objects.at.first().unwrap_or(&0);
     objects.change > 0 && objects.change as u64 >= before / MORE_OBJECTS_FRACTION
+}
+
+/// Returns the hidden objects that are parts of the objects of a class, such as the buffer of a stream, if these parts grew more than the
+/// objects themselves.
+#[must_use]
+pub fn growing_part<'a>(diff: &'a Diff, class: &ClassChange) -> Option<&'a ClassChange> {
+    let whole =
+        |part: &ClassChange| part.kept_by.as_deref().and_then(class_of_hidden) == Some(&class.name);
+    let parts = diff.classes.iter().filter(|part| is_hidden(&part.name) && whole(part));
+    let part = parts.max_by_key(|part| part.growing_bytes().change)?;
+    (part.growing_bytes().change > class.growing_bytes().change).then_some(part)
 }
 
 /// The times of the snapshots, in milliseconds.

@@ -1,7 +1,7 @@
 //! The figures of a diff that its verdict follows from, in words.
 
 use diagnosis::{
-    has_more_objects, kept_besides, native_besides, native_blocks_of_verdict,
+    growing_part, has_more_objects, kept_besides, native_besides, native_blocks_of_verdict,
     native_owner_of_verdict, open_native_blocks, slow_root_besides, steady_root_besides,
 };
 use formats::{
@@ -271,7 +271,10 @@ fn values<'a>(diff: &'a Diff, class: Option<&'a ClassChange>) -> Option<(&'a Tra
             let unknown = diff.causes.iter().find(|row| row.cause == Cause::Unknown);
             unknown.map(|row| (&row.bytes, false))
         }
-        (Subject::Objects, class) => class.map(|class| (of_verdict(diff, class).1, false)),
+        (Subject::Objects, class) => class.map(|class| match growing_part(diff, class) {
+            Some(part) => (part.growing_bytes(), false),
+            None => (of_verdict(diff, class).1, false),
+        }),
         (Subject::Native | Subject::Unreachable, _) => {
             native_owner_of_verdict(diff).map(|owner| (&owner.bytes, false))
         }
