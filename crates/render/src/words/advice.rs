@@ -239,21 +239,23 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             let is_possible = path.is_none() || !may_be_garbage && !has_other;
             let several = owner.filter(|_| !are_garbage && is_possible);
             let several = several.and_then(|owner| by_several(owner, *bytes));
-            let (words, command, costs) = match (few, roots) {
-                (Some((few, owner)), Some(roots)) => shrink(&process, few, &roots, owner),
-                _ if several.is_some() => {
-                    release_of_several(&process, class, &size, &several.unwrap_or_default())
+            let mut path = path.as_deref();
+            let (words, command, costs) = match (few, roots, several) {
+                (Some((few, owner)), Some(roots), _) => shrink(&process, few, &roots, owner),
+                (_, _, Some((roots, first))) => {
+                    path = Some(first);
+                    release_of_several(&process, class, &size, &roots)
                 }
-                (_, roots) => {
+                (_, roots, None) => {
                     let garbage = are_garbage.then(|| collected(*garbage_bytes, report));
                     let are_kept = are_kept_by_extensions(report, Some(class));
                     release(&process, class, &size, roots.as_deref(), garbage.as_deref(), are_kept)
                 }
             };
-            let uses = path.as_deref().and_then(|path| is_used_in(path, &report.root_uses));
+            let uses = path.and_then(|path| is_used_in(path, &report.root_uses));
             let uses = uses.map_or_else(String::new, |uses| format!(" {uses}."));
-            let place = place_of(report, path.as_deref(), class);
-            let of_matches = of_matches(path.as_deref());
+            let place = place_of(report, path, class);
+            let of_matches = of_matches(path);
             let more = format!("{of_matches}{uses}{}{place}", of_contents(report, class));
             (words + &more, command, costs)
         }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use diagnosis::{has_step, is_of_extensions, root};
 use formats::{KeptBy, Owner};
-use ledger::Count;
+use ledger::{Count, Size};
 
 use crate::text::quoted;
 
@@ -109,8 +109,8 @@ const MAX_LARGE: u64 = 64;
 const MAX_ROOTS: usize = 3;
 
 /// The roots that retain most of the `bytes` of an owner's objects together, and those that retain a quarter, if these are several; `None` if it
-/// takes more than [`MAX_ROOTS`].
-pub(super) fn by_several(owner: &Owner, bytes: u64) -> Option<String> {
+/// takes more than [`MAX_ROOTS`]. Also returns the path of the first one.
+pub(super) fn by_several(owner: &Owner, bytes: u64) -> Option<(String, &str)> {
     let mut roots: Vec<&KeptBy> = owner.kept_by.iter().filter(|it| it.path.is_some()).collect();
     roots.sort_by_key(|kept| Reverse(kept.bytes));
     let mut sum: u64 = 0;
@@ -122,15 +122,15 @@ pub(super) fn by_several(owner: &Owner, bytes: u64) -> Option<String> {
     let enough = enough.filter(|&enough| enough > 0)?;
     let mut words = String::new();
     for (index, kept) in roots[..=enough].iter().enumerate() {
-        let objects = Count(kept.objects);
+        let (objects, size) = (Count(kept.objects), Size(kept.bytes));
         let path = with_other(kept.path.as_deref().unwrap_or_default(), Some(owner));
         words += &match index {
-            0 => format!("{objects} of {} are retained by {path}", Count(owner.objects)),
-            _ if index == enough => format!(", and {objects} by {path}"),
-            _ => format!(", {objects} by {path}"),
+            0 => format!("{objects} of {} ({size}) are retained by {path}", Count(owner.objects)),
+            _ if index == enough => format!(", and {objects} ({size}) by {path}"),
+            _ => format!(", {objects} ({size}) by {path}"),
         };
     }
-    Some(words)
+    Some((words, roots.first()?.path.as_deref()?))
 }
 
 /// The step against the objects of a class that several roots retain.
