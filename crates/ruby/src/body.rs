@@ -35,6 +35,8 @@ const MAX_VARIABLES: u64 = 1 << 16;
 const MAX_VARIABLE_BYTES: u64 = 128 << 20;
 /// `FL_EXIVAR`: an object with variables in a table of all objects (up to 3.4; no flag since).
 const HAS_VARIABLES: u64 = 1 << 10;
+/// `RANGE_FL_INIT` and `RANGE_FL_EXCL` (internal/range.h, from 4.1 on; no other struct has them).
+const RANGE_FLAGS: u64 = 3 << 30;
 /// `RHASH_PROC_DEFAULT`.
 const HASH_HAS_PROC: u64 = 1 << 14;
 /// The bytes of slots that are read at a time.
@@ -352,11 +354,12 @@ impl<'a> BodyReader<'a> {
     }
 
     /// The contents of a string, an array, a hash, a struct, a Set, or an object with variables, and a number that differs for objects whose
-    /// variables have other names; `None` for other objects.
+    /// variables have other names, and for ranges that exclude their end; `None` for other objects.
     pub fn contents(&mut self, slot: u32) -> Option<(Contents, u64)> {
         let head = self.head(slot)?;
         let names = self.names_of_variables(&head)?;
-        Some((self.contents_of(&head)?, names))
+        let range = if head.kind == SlotType::STRUCT { head.flags() & RANGE_FLAGS } else { 0 };
+        Some((self.contents_of(&head)?, names ^ range))
     }
 
     fn contents_of(&mut self, head: &Head) -> Option<Contents> {

@@ -358,7 +358,8 @@ fn texts_are_shown_on_request_only() {
 }
 
 /// Objects whose variables have other names, hashes with other defaults, and strings with variables of their own were called equal. Slices
-/// were compared with nothing, but the strings that they were cut from were; and objects with many variables were left out.
+/// were compared with nothing, but the strings that they were cut from were; and objects with many variables were left out. Objects with
+/// methods of their own were equal to others, as ranges with and without their ends were on 4.1.
 #[test]
 fn objects_that_differ_in_more_than_their_words_are_not_equal() {
     let target = Target::bare_ruby(
@@ -370,6 +371,8 @@ fn objects_that_differ_in_more_than_their_words_are_not_equal() {
          MARKED = Array.new(1_500) { |i| text = +'a text'; text.instance_variable_set(:@i, i); text }
          SLICES = Array.new(1_500) { |i| ('head' * 50 + \"tail #{i % 3}\" * 40)[200..] }
          WIDE = Array.new(1_000) { Wide.new }
+         OWN = Array.new(1_500) { text = +'own text'; text.define_singleton_method(:own) { 1 }; text }
+         RANGES = Array.new(2_000) { |i| Range.new(7, 9, i.even?) }
          def clear(depth); depth.zero? ? 0 : clear(depth - 1) + 1; end
          clear(100)
          4.times { GC.start }
@@ -384,6 +387,8 @@ fn objects_that_differ_in_more_than_their_words_are_not_equal() {
     assert_eq!(copies("DEFAULTS → Array → Hash"), None);
     assert_eq!(copies("CLEARED → Array → Hash"), None);
     assert_eq!(copies("MARKED → Array → String"), None);
+    assert_eq!(copies("OWN → Array → String"), None);
+    assert_eq!(copies("RANGES → Array → Range"), Some(("Range", 1_998, 2)));
     // Those that the slices were cut from are no copies.
     let of_slices = contents.copies.iter().filter(|it| it.path.starts_with("SLICES"));
     let of_slices: Vec<_> = of_slices.map(|it| (it.objects, it.contents)).collect();

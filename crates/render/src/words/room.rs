@@ -24,7 +24,14 @@ pub(super) fn use_less_room(action: &Action) -> (String, String, &'static str) {
                 Count(*entries),
             ),
             if class == "Set" { "set.reset".into() } else { rehash(path) },
-            "a moment in which no other thread uses the object.",
+            match class.as_str() {
+                "Set" => {
+                    "a moment in which no other thread uses the object. A frozen one stays as it is: Set.new(set.to_a) is smaller."
+                }
+                _ => {
+                    "a moment in which no other thread uses the object. A frozen one stays as it is: Hash[hash.to_a] is smaller."
+                }
+            },
         ),
         Action::CopySlices { slices, used_bytes, strings, path, .. } => (
             format!(

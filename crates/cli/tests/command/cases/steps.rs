@@ -354,6 +354,11 @@ fn a_hash_that_was_large_once_is_rehashed() {
         "{summary}"
     );
     assert_eq!(words.command, "Dedup::SEEN.rehash");
+    // It raised FrozenError.
+    assert!(
+        words.costs.ends_with(" A frozen one stays as it is: Hash[hash.to_a] is smaller."),
+        "{words:?}"
+    );
     target.tell("rehash");
     target.next_truth();
     assert_saved(&target, &report, bytes, |it| matches!(it, Action::Rehash { .. }));

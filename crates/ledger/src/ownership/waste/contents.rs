@@ -1,7 +1,7 @@
 //! Objects that equal others of their class, or have next to nothing in them. Only hashes of their contents are kept.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::Mutex;
@@ -251,6 +251,14 @@ impl Contents {
             sliced.extend(part.sliced);
         }
         let space = subject.space;
+        // Methods of its own make an object unlike others.
+        let is_own: HashSet<u32> = space.singletons.iter().map(|(object, _)| *object).collect();
+        if !is_own.is_empty() {
+            let is_alike = |slot: u32| !is_own.contains(&slot);
+            texts.iter_mut().for_each(|part| part.retain(|it| is_alike(it.slot)));
+            values.iter_mut().for_each(|part| part.retain(|it| is_alike(it.slot)));
+            empty.retain(|(slot, _)| is_alike(*slot));
+        }
         let state = RandomState::new();
         // By slot; 0 for objects without a hash, which are like no others.
         let mut hashes = vec![0; space.slots.len()];
