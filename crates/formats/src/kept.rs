@@ -82,7 +82,7 @@ impl Content for Kept {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KeptUnknown {
-    /// The process has collected no garbage meanwhile, or has not made both a minor and a major collection yet.
+    /// The process has collected too little garbage meanwhile: both a minor and a major collection have to be seen.
     NoCollections,
     /// The process allocated nothing meanwhile, or the layout of its lists of free slots is not known.
     NoFreeLists,

@@ -81,7 +81,7 @@ pub fn kept_summary(kept: &Kept) -> String {
 fn why_no_lines_are_known(reason: KeptUnknown) -> &'static str {
     match reason {
         KeptUnknown::NoCollections => {
-            "it has collected no garbage meanwhile, or has not made both a minor and a major collection yet"
+            "it has collected too little garbage meanwhile: rbloat has to see both a minor and a major collection"
         }
         KeptUnknown::NoFreeLists => {
             "its lists of free slots were not found: either it allocated nothing meanwhile, or rbloat does not know their layout"
