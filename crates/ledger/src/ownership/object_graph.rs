@@ -368,7 +368,8 @@ impl<'a> ObjectGraph<'a> {
         self.ractor_queues.contains(&node) || self.messages.contains(&node)
     }
 
-    /// The roots that this one is like; `None` for global variables, constants of Object, and roots that are no names.
+    /// The roots that this one is like; `None` for global variables and constants of Object without a number, and for roots that are no
+    /// names.
     pub(crate) fn family_of(&self, number: u32) -> Option<Family<'_>> {
         let Node::Named(root) = self.node(number) else { return None };
         let root = self.named_roots.get(root as usize)?;
@@ -376,6 +377,8 @@ impl<'a> ObjectGraph<'a> {
             RootKind::Constant if root.class.is_some() => {
                 return root.class.map(Family::ConstantsOf);
             }
+            // The classes of a program are no copies of one, even if it numbers them.
+            RootKind::Constant if self.is_class(root.value) => return None,
             RootKind::Constant | RootKind::GlobalVariable => {
                 let begin = root.name.trim_end_matches(|it: char| it.is_ascii_digit());
                 return (begin.len() < root.name.len()).then_some(Family::Numbered(begin));
