@@ -74,8 +74,13 @@ fn a_forked_process_has_caches_that_nothing_uses() {
 #[test]
 fn a_process_that_never_stands_still() {
     let Some(target) = TCMALLOC.start(&["busy", "4"]) else { return };
+    let mut failed = 0;
     for _ in 0..testkit::captures() {
-        let heap = TCMALLOC.walk(target.pid());
+        // A thread may change the counts and the spans at that moment. Then there is an error, and no wrong report.
+        let Ok(heap) = TCMALLOC.try_walk(target.pid()) else {
+            failed += 1;
+            continue;
+        };
         assert_consistent(&heap);
         let is_known = |it: &Finding| {
             matches!(
@@ -86,4 +91,5 @@ fn a_process_that_never_stands_still() {
         };
         assert!(heap.findings.iter().all(is_known), "{:?}", heap.findings);
     }
+    assert!(failed * 2 <= testkit::captures(), "{failed} failed");
 }

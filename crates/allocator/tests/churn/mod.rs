@@ -46,11 +46,16 @@ impl Churn {
     }
 
     pub(crate) fn walk(&self, pid: i32) -> HeapMap {
+        self.try_walk(pid).unwrap()
+    }
+
+    /// The heap of a process that may be in the middle of a change.
+    pub(crate) fn try_walk(&self, pid: i32) -> Result<HeapMap, allocator::Error> {
         let frozen = image::freeze(pid, linux::PATIENCE).unwrap();
         let modules = elf::modules(frozen.image());
         let found = allocator::find_allocator(frozen.image(), &modules, None);
         assert_eq!(found.allocator, self.allocator);
-        let heap = allocator::walk(frozen.image(), &found, &[]).unwrap();
+        let heap = allocator::walk(frozen.image(), &found, &[]);
         frozen.thaw().unwrap();
         heap
     }
