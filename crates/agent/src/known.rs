@@ -67,6 +67,15 @@ impl Known {
     }
 }
 
+/// The time until the next capture with owners. One that failed is tried again soon: memory may have been short for a moment.
+pub(crate) fn until_owners(
+    is_done: bool,
+    owners_every: Duration,
+    causes_every: Duration,
+) -> Duration {
+    if is_done { owners_every } else { owners_every.min(causes_every) }
+}
+
 /// A process of a group with an alarm.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member {
@@ -99,6 +108,14 @@ mod tests {
     fn member(pid: i32, [rss_bytes, growth, had_bytes]: [u32; 3]) -> Member {
         let [rss_bytes, had_bytes] = [rss_bytes, had_bytes].map(u64::from);
         Member { id: (pid, 1), rss_bytes, growth: growth.into(), had_bytes }
+    }
+
+    #[test]
+    fn a_moment_without_memory_postpones_owners_by_minutes() {
+        let [hour, minutes] = [3600, 300].map(Duration::from_secs);
+        assert_eq!(until_owners(true, hour, minutes), hour);
+        assert_eq!(until_owners(false, hour, minutes), minutes);
+        assert_eq!(until_owners(false, minutes, hour), minutes);
     }
 
     #[test]

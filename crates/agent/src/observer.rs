@@ -19,7 +19,7 @@ use supervise::Allowance;
 use crate::archive_writer::ArchiveWriter;
 use crate::autopsies::{Autopsies, Ended};
 use crate::kills::Kills;
-use crate::known::{Known, Member};
+use crate::known::{Known, Member, until_owners};
 use crate::limits::{Alarmed, Limits};
 use crate::log::Log;
 use crate::node_name::node_name;
@@ -568,11 +568,6 @@ impl Observer {
     }
 }
 
-/// The time until the next capture with owners. One that failed is tried again soon: memory may have been short for a moment.
-fn until_owners(is_done: bool, owners_every: Duration, causes_every: Duration) -> Duration {
-    if is_done { owners_every } else { owners_every.min(causes_every) }
-}
-
 /// The group with less room.
 fn tighter(a: GroupMemory, b: GroupMemory) -> GroupMemory {
     // One without a limit has more room than any other.
@@ -583,14 +578,6 @@ fn tighter(a: GroupMemory, b: GroupMemory) -> GroupMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_moment_without_memory_postpones_owners_by_minutes() {
-        let [hour, minutes] = [3600, 300].map(Duration::from_secs);
-        assert_eq!(until_owners(true, hour, minutes), hour);
-        assert_eq!(until_owners(false, hour, minutes), minutes);
-        assert_eq!(until_owners(false, minutes, hour), minutes);
-    }
 
     #[test]
     fn of_several_groups_the_one_with_the_least_room_counts() {

@@ -35,7 +35,7 @@ const MAX_VARIABLES: u64 = 1 << 16;
 const MAX_VARIABLE_BYTES: u64 = 128 << 20;
 /// `FL_EXIVAR`: an object with variables in a table of all objects (up to 3.4; no flag since).
 const HAS_VARIABLES: u64 = 1 << 10;
-/// `RANGE_FL_INIT` and `RANGE_FL_EXCL` (internal/range.h, from 4.1 on; no other struct has them).
+/// `RANGE_FL_INIT` and `RANGE_FL_EXCL` (internal/range.h, from 4.1 on). internal/struct.h has no flag in these bits.
 const RANGE_FLAGS: u64 = 3 << 30;
 /// `RHASH_PROC_DEFAULT`.
 const HASH_HAS_PROC: u64 = 1 << 14;

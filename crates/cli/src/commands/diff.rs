@@ -189,7 +189,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
                     _ => Ok(snapshot),
                 }
             })
-            .and_then(|snapshots| enough_read(pid, snapshots))?
+            .and_then(|snapshots| with_enough_read(pid, snapshots))?
         }
         [_] => return Err(Failure::OneSource),
         _ if arguments.kept => return Err(Failure::KeptOfMany),
@@ -201,8 +201,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
             let snapshots = examine::snapshots(sources, how, retained, &sandbox, &progress)?;
             let texts = names.iter().map(|(text, _)| linux::one_line(text));
             let snapshots: Vec<_> = texts.zip(snapshots).collect();
-            let is_unread = |it: &&(String, Snapshot)| it.1.report.capture.unread.is_some();
-            if let Some((name, _)) = snapshots.iter().find(is_unread) {
+            if let Some((name, _)) = snapshots.iter().find(|it| !is_read(it)) {
                 return Err(Failure::NotRead(name.clone()));
             }
             snapshots
@@ -210,7 +209,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     };
     sandbox.begin();
     check_comparable(&snapshots)?;
-    let last_read = snapshots.iter().rfind(|it| it.1.report.capture.unread.is_none());
+    let last_read = snapshots.iter().rfind(|it| is_read(it));
     let is_sampled =
         matches!(&profile, Some(made) if !made.as_ref().is_err_and(|it| it.is_refusal()));
     let is_complete =
@@ -253,7 +252,7 @@ fn wait_for_tracer(pid: i32, longest: Duration) {
 }
 
 /// Reports the snapshots of a process that were not read. Fails if there are not two others: RSS alone says little.
-fn enough_read(
+fn with_enough_read(
     pid: i32,
     snapshots: Vec<(String, Snapshot)>,
 ) -> Result<Vec<(String, Snapshot)>, Failure> {
@@ -269,6 +268,10 @@ fn enough_read(
     Ok(snapshots)
 }
 
+fn is_read((_, snapshot): &(String, Snapshot)) -> bool {
+    snapshot.report.capture.unread.is_none()
+}
+
 /// The reason why the memory of a process was not read; `None` if it was.
 fn unread(pid: i32, snapshot: &Snapshot) -> Option<Failure> {
     let capture = &snapshot.report.capture;
@@ -278,8 +281,7 @@ fn unread(pid: i32, snapshot: &Snapshot) -> Option<Failure> {
 
 /// Fails if memory that was not read in one of these snapshots would seem to shrink or to grow.
 fn check_comparable(snapshots: &[(String, Snapshot)]) -> Result<(), Failure> {
-    let read: Vec<_> =
-        snapshots.iter().filter(|(_, snapshot)| snapshot.report.capture.unread.is_none()).collect();
+    let read: Vec<_> = snapshots.iter().filter(|it| is_read(it)).collect();
     for pair in read.windows(2) {
         let [(of, earlier), (with, later)] = pair else { unreachable!("pairs") };
         let [earlier, later] = [&earlier.report, &later.report];

@@ -299,7 +299,7 @@ fn roots_of_a_few_large_objects_are_named_with_their_bytes() {
     let target = Target::bare_ruby(
         "module Index; IDS = Array.new(4_000_000) { |id| id }; end
          module Cache; ROWS = Array.new(4_000_000) { |id| id }; end
-         class Small; def self.keep = @arrays = Array.new(2_000) { [1, 2, 3, 4] }; end
+         class Small; def self.keep; @arrays = Array.new(2_000) { [1, 2, 3, 4] }; end; end
          Small.keep
          GC.start
          puts 'ready {}'; $stdout.flush; $stdin.read",

@@ -132,7 +132,7 @@ pub(crate) fn classes(
         .filter(|owner| owner.cause == Some(Cause::NativeHeld))
         .map(|owner| owner.owner.as_str())
         .collect();
-    // That on hidden objects names those that they are parts of.
+    // A verdict on hidden objects names the object that they are parts of.
     let owners = reports.last().into_iter().flat_map(|report| report.owners.iter().flatten());
     let hidden = owners.filter(|owner| is_hidden(&owner.owner));
     let whole: BTreeSet<&str> = hidden

@@ -26,10 +26,10 @@ pub(super) fn use_less_room(action: &Action) -> (String, String, &'static str) {
             if class == "Set" { "set.reset".into() } else { rehash(path) },
             match class.as_str() {
                 "Set" => {
-                    "a moment in which no other thread uses the object. A frozen one stays as it is: Set.new(set.to_a) is smaller."
+                    "a moment in which no other thread uses the object. A frozen Set cannot be reset: replace it with Set.new(set.to_a)."
                 }
                 _ => {
-                    "a moment in which no other thread uses the object. A frozen one stays as it is: Hash[hash.to_a] is smaller."
+                    "a moment in which no other thread uses the object. A frozen Hash cannot be rehashed: replace it with Hash[hash.to_a]."
                 }
             },
         ),

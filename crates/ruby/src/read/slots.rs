@@ -358,34 +358,28 @@ impl Reader<'_, '_> {
             *slot = Slot::new(class, object.kind, state);
             let (own, classifier) = (page.slots.start as u32 + number, &context.classifier);
             into.ancestors.extend(context.basics.class_layout.ancestor(own, &object, classifier));
-            let depth = self.depth;
-            references::for_each(
-                &object,
-                is_marked,
-                classifier,
-                self.layouts,
-                |found| match found {
-                    Reference::Memory(to, content) => {
-                        match self.transient_heap.and_then(|heap| heap.of(at, to)) {
-                            Some(allocation) => {
-                                let Some(range) = allocation.range() else { return };
-                                if depth == Depth::Graph {
-                                    into.transient.push((own, linux::length(&range) as u32));
-                                    let words = allocation.words(content);
-                                    let slots = words.filter_map(|word| classifier.slot_at(word));
-                                    slots.for_each(|to| into.links.push(own, to));
-                                }
-                                into.transient_used.push(range);
+            let (depth, layouts) = (self.depth, &mut *self.layouts);
+            references::for_each(&object, is_marked, classifier, layouts, |found| match found {
+                Reference::Memory(to, content) => {
+                    match self.transient_heap.and_then(|heap| heap.of(at, to)) {
+                        Some(allocation) => {
+                            let Some(range) = allocation.range() else { return };
+                            if depth == Depth::Graph {
+                                into.transient.push((own, linux::length(&range) as u32));
+                                let words = allocation.words(content);
+                                let slots = words.filter_map(|word| classifier.slot_at(word));
+                                slots.for_each(|to| into.links.push(own, to));
                             }
-                            None => into.references.push(own, to, content),
+                            into.transient_used.push(range);
                         }
+                        None => into.references.push(own, to, content),
                     }
-                    Reference::Table(at) => into.tables.push((own, at)),
-                    Reference::Io(at) => into.ios.push((own, at)),
-                    Reference::Slot(to) if depth == Depth::Graph => into.links.push(own, to),
-                    Reference::Slot(_) => {}
-                },
-            );
+                }
+                Reference::Table(at) => into.tables.push((own, at)),
+                Reference::Io(at) => into.ios.push((own, at)),
+                Reference::Slot(to) if depth == Depth::Graph => into.links.push(own, to),
+                Reference::Slot(_) => {}
+            });
             if object.kind == SlotType::IMEMO {
                 into.imemos.take(own, &object, is_marked);
             }

@@ -356,7 +356,9 @@ fn a_hash_that_was_large_once_is_rehashed() {
     assert_eq!(words.command, "Dedup::SEEN.rehash");
     // It raised FrozenError.
     assert!(
-        words.costs.ends_with(" A frozen one stays as it is: Hash[hash.to_a] is smaller."),
+        words
+            .costs
+            .ends_with(" A frozen Hash cannot be rehashed: replace it with Hash[hash.to_a]."),
         "{words:?}"
     );
     target.tell("rehash");

@@ -78,7 +78,7 @@ fn is_retained(diff: Changes<'_>, row: &KeptNative) -> bool {
     if row.cause != Cause::NativeHeld {
         return true;
     }
-    class_of(diff, row).is_some_and(|class| {
+    class_of_owner(diff, row).is_some_and(|class| {
         let bytes = class.growing_bytes().clone();
         let objects = Largest { subject: Subject::Objects, cause: None, class: Some(class), bytes };
         class.kept_by.is_some() && objects.lasts(diff) && !objects.is_only_in_use()
@@ -86,7 +86,7 @@ fn is_retained(diff: Changes<'_>, row: &KeptNative) -> bool {
 }
 
 /// The class whose objects hold an owner's memory.
-fn class_of<'a>(diff: Changes<'a>, row: &KeptNative) -> Option<&'a ClassChange> {
+fn class_of_owner<'a>(diff: Changes<'a>, row: &KeptNative) -> Option<&'a ClassChange> {
     diff.classes.iter().find(|class| class.name == row.owner)
 }
 
@@ -107,7 +107,7 @@ fn verdict_on_owner(diff: Changes<'_>, row: &KeptNative) -> Option<DiffVerdict> 
         && diff.seconds >= SURE_SECONDS
         && !slows_down(&row.bytes, times);
     let may_be_caches = row.cause == Cause::NativeHeld
-        && class_of(diff, row).is_some_and(|class| may_be_caches(diff, class));
+        && class_of_owner(diff, row).is_some_and(|class| may_be_caches(diff, class));
     let (kind, doubt, confidence) = match course(&row.bytes, times) {
         Course::Steady if has_ended => (DiffKind::Growth, Some(Doubt::Uneven), Confidence::Low),
         Course::Steady if may_be_caches => {

@@ -29,7 +29,7 @@ pub(super) const ISEQS: &str = "(imemo_iseq)";
 /// The class whose one object wraps the virtual machine: its memory are tables of the interpreter, whose growth follows from the
 /// growth of what is in them.
 const VM: &str = "RubyVM";
-/// What a library adds to the same objects for so many seconds is more than caches of theirs.
+/// A library that adds memory to the same objects for this many seconds does more than fill caches.
 const FILLED_SECONDS: f64 = 600.0;
 /// The number of additional threads that is an accumulation of threads.
 const MANY_THREADS: u64 = 8;

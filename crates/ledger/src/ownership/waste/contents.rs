@@ -1,7 +1,7 @@
 //! Objects that equal others of their class, or have next to nothing in them. Only hashes of their contents are kept.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::Mutex;
@@ -251,10 +251,11 @@ impl Contents {
             sliced.extend(part.sliced);
         }
         let space = subject.space;
-        // Methods of its own make an object unlike others.
-        let is_own: HashSet<u32> = space.singletons.iter().map(|(object, _)| *object).collect();
-        if !is_own.is_empty() {
-            let is_alike = |slot: u32| !is_own.contains(&slot);
+        // An object with methods of its own equals no other.
+        if !space.singletons.is_empty() {
+            let mut own = Bits::new(space.slots.len());
+            space.singletons.iter().for_each(|(object, _)| _ = own.insert(*object));
+            let is_alike = |slot: u32| !own.contains(slot);
             texts.iter_mut().for_each(|part| part.retain(|it| is_alike(it.slot)));
             values.iter_mut().for_each(|part| part.retain(|it| is_alike(it.slot)));
             empty.retain(|(slot, _)| is_alike(*slot));
